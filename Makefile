@@ -27,7 +27,7 @@ RUN := PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) $(BIN)/python -m pytest $(SECOND_TRY) 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-native test-long bench check check-style check-types check-shape check-django check-walls native simulate chaos
+.PHONY: help setup setup-dev run test test-native test-long bench check check-style check-types check-shape check-django check-walls native simulate chaos screenshots
 
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
@@ -38,6 +38,7 @@ help:
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
 	@echo "make simulate  the log at random, or PART=cluster: brokers, network, disks, ZooKeeper, or PART=coordinators: groups and transactions on them, or PART=flow: shares of bandwidth under a flow master, or PART=capacity: what instances store, or PART=scheduling: who has how much of the event loop; SEED=… and STEPS=… repeat or lengthen it"
 	@echo "make chaos   brokers killed under load for five minutes; CHAOS='--verbs kill,pause --seconds 600' passes flags on"
+	@echo "make screenshots  takes the pictures of README.md anew (needs Chromium)"
 	@echo "make setup   only install, into $(VENV)"
 
 setup: $(VENV)/.runtime
@@ -121,3 +122,6 @@ chaos: setup-dev
 
 simulate: setup-dev
 	@$(BIN)/python -m tests.simulation --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(SIMULATE)
+
+screenshots: setup-dev
+	$(BIN)/python -m tests.product.screenshots

@@ -6,7 +6,7 @@ import os
 import sys
 
 OLDEST_PYTHON = (3, 11)
-WITH_STATE_DIR = ("operator_token", "backup", "restore", "prepare")
+WITH_STATE_DIR = ("operator_token", "backup", "restore", "prepare", "agent")
 
 
 def main() -> int:

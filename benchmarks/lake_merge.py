@@ -1,9 +1,9 @@
-"""Merging a day's files of the lake into one: rows per second, and peak memory.
+"""Merging a day's files of the lake into one, and replaying it: rows per second, and peak memory.
 
-  python -m benchmarks.lake_merge [--rows 5000000] [--files 60] [--instances 1000]
+  python -m benchmarks.lake_merge [--rows 5000000] [--files 60] [--instances 1000] [--replay]
 
 Each instance has ten counters, which occur in every file. No product is needed: files are written to a temporary
-directory.
+directory. A busy day of a thousand tenants has 129,600,000 rows, in a file for each minute (`--files 1440`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import django
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,10 +69,38 @@ def merged(url: str, old: list[Any], answers: Any) -> None:
     written = merging.merge(open_lake(url), "clu-bench", DAY, old)
     took_s = time.monotonic() - began
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answers.put(
+    answers.put((written.path,
         {"rows": written.rows, "took_s": round(took_s, 1), "rows_per_s": round(written.rows / took_s),
-         "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024}
+         "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024},
+    ))  # fmt: skip
+
+
+def replayed(url: str, file: Any, answers: Any) -> None:
+    """Replays the hours of a merged file of all instances, in a process of its own, whose memory is measured."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    django.setup()
+    from billing.lake import replay
+
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    sums = replay.sums_of(open_lake(url), [file], None, replay.MS_PER_HOUR, lambda _rows: None)
+    took_s = time.monotonic() - began
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answers.put(
+        {"rows": file.rows, "exact": sum(sums.values()) == file.added_bytes, "took_s": round(took_s, 1),
+         "rows_per_s": round(file.rows / took_s), "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024}
     )  # fmt: skip
+
+
+def in_a_process(work: Callable[..., None], *given: Any) -> Any:
+    """Returns what the work answers. The process is spawned, so that what this one did does not count."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=work, args=(*given, answers))
+    process.start()
+    answer = answers.get()
+    process.join()
+    return answer
 
 
 def main() -> None:
@@ -77,18 +108,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--files", type=int, default=60)
     parser.add_argument("--instances", type=int, default=1_000)
+    parser.add_argument("--replay", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         url = Path(scratch).as_uri()
-        # The process is spawned, so that the memory used for writing the files does not count.
-        context = multiprocessing.get_context("spawn")
         old = made(open_lake(url), given.rows, given.files, given.instances)
-        answers = context.Queue()
-        process = context.Process(target=merged, args=(url, old, answers))
-        process.start()
-        figures = answers.get()
-        process.join()
-        print(json.dumps({"benchmark": "a day of the lake merged", "files": len(old), **figures}))
+        path, figures = in_a_process(merged, url, old)
+        print(json.dumps({"benchmark": "a day of the lake merged", "files": len(old), **figures}), flush=True)
+        if given.replay:
+            added = sum(file.added_bytes for file in old)
+            file = SimpleNamespace(path=path, rows=figures["rows"], added_bytes=added, cluster_id="clu-bench", day=DAY)
+            print(json.dumps({"benchmark": "a merged day replayed", **in_a_process(replayed, url, file)}))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ BARS_TOP, BARS_HEIGHT = 64, 200
 LINES_TOP, LINES_HEIGHT = 372, 200
 HEIGHT: Final = 620
 BAR_MAX: Final = 1.1
-COLOURS: Final = {"static": "#8b949e", "literal": "#bf5af2", "normalised": "#e08600", "adaptive": "#1f9d55"}
-DASHES: Final = {"static": "2 3", "literal": "8 3 2 3", "normalised": "6 4", "adaptive": "none"}
+COLOURS: Final = {
+    "static": "#8b949e", "literal": "#bf5af2", "normalised": "#e08600", "weighted": "#0a84ff", "adaptive": "#1f9d55",
+}  # fmt: skip
+DASHES: Final = {"static": "2 3", "literal": "8 3 2 3", "normalised": "6 4", "weighted": "4 2 1 2", "adaptive": "none"}
 STYLE: Final = """
   text { font: 12px system-ui, sans-serif; fill: #24292f; }
   .title { font-size: 14px; font-weight: 600; }

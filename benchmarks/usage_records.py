@@ -1,12 +1,14 @@
 """Throughput of the pipeline in usage records per second: from the topic to minutes, counters and the lake.
 
   python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
+      [--record-version 2]
 
-Three brokers hold the topic, written beforehand: their reports of two thousand counters each, every ten seconds. The
-product provides database, lake and settings, and its own pipeline is almost idle. Each round reads the whole topic as
-another cluster. One JSON line per round: seconds from the first run's begin to the last one's commit on all processors,
-CPU seconds of Python and Java together, and whether the bytes are exact. Spark is already running: its start is
-reported separately. With `--spark-from-records` above the number of records, Spark processes none of them.
+A usage record is one value of one counter, in whatever version it is written. Three brokers hold the topic, written
+beforehand: their reports of two thousand counters each, every ten seconds. The product provides database, lake and
+settings, and its own pipeline is almost idle. Each round reads the whole topic as another cluster. One JSON line per
+round: seconds from the first run's begin to the last one's commit on all processors, CPU seconds of Python and Java
+together, and whether the bytes are exact. Spark is already running: its start is reported separately. With
+`--spark-from-records` above the number of records, Spark processes none of them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,16 @@ from confluent_kafka.admin import AdminClient
 from benchmarks import environment
 from benchmarks.product import run_in_shell, running
 from billing.pipeline.consuming import consumer_conf
+from brokers.contract import usage_columns
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import DIRECTIONS, USAGE_INTERVAL_MS, USAGE_TOPIC, UsageEvent
+from brokers.contract.usage import (
+    DIRECTIONS,
+    USAGE_INTERVAL_MS,
+    USAGE_TOPIC,
+    CounterValue,
+    ReportHead,
+    UsageEvent,
+)
 from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.own_zookeeper import own_zookeeper
 
@@ -63,19 +73,19 @@ for number in range({rounds}):
     cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
-    while True:
-        report = job.run(
-            catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
-            spark_from_records={spark_from_records},
-        )
-        records, runs = records + report.records, runs + 1
-        if report.caught_up:
-            break
+    lake = open_lake(settings.LAKE_URL)
+    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+        while True:
+            report = work.run({spark_from_records})
+            records, runs = records + report.values, runs + 1
+            if report.caught_up:
+                break
     took_s = time.monotonic() - began
     found = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] - instances_before
     found_rounds.append({{
         "benchmark": "usage records", "round": number, "records": records, "runs": runs, "seconds": round(took_s, 2),
-        "records_s": round(records / took_s), "cpu_s": round(cpu_s() - cpu, 1), "exact": found == {expected},
+        "records_s": round(records / took_s), "cpu_s": round(cpu_s() - cpu, 2),
+        "cpu_us_a_record": round((cpu_s() - cpu) * 1e6 / records, 2), "exact": found == {expected},
         "spark_started_s": round(started_s, 1),
     }})
 print(json.dumps({{"rounds": found_rounds}}))
@@ -85,7 +95,9 @@ print(json.dumps({{"rounds": found_rounds}}))
 class Reports:
     """Reports of three brokers, each in a partition of its own, ten seconds apart and ending now."""
 
-    def __init__(self, bootstrap: str, login: dict[str, str], name_chars: int = 8) -> None:
+    def __init__(
+        self, bootstrap: str, login: dict[str, str], name_chars: int = 8, version: int = usage_columns.VERSION
+    ) -> None:
         conf = _client_conf(bootstrap, login)
         client = AdminClient(conf)
 
@@ -97,6 +109,7 @@ class Reports:
             {**conf, "linger.ms": 20, "queue.buffering.max.kbytes": 200_000, "compression.type": "lz4"}
         )
         self._name_chars = name_chars
+        self._version = version
         self._sequence = 0
         self._counted: dict[tuple[int, int], int] = {}
 
@@ -107,30 +120,44 @@ class Reports:
         for number in range(reports):
             self._sequence += 1
             at_ms = int(time.time() * 1_000) - (reports - number) * USAGE_INTERVAL_MS
-            for place in range(min(of_round, records - number * of_round)):
-                added += self._append(place % BROKERS, place // BROKERS, at_ms)
+            left = min(of_round, records - number * of_round)
+            for broker in range(BROKERS):
+                counters = range((left + BROKERS - 1 - broker) // BROKERS)
+                added += self._report(ReportHead(broker + 1, 7, self._sequence, at_ms), counters)
             self._producer.poll(0)
         if self._producer.flush(120):
             raise SystemExit("the topic was not written")
         return added
 
-    def _append(self, broker: int, counter: int, at_ms: int) -> int:
+    def _report(self, head: ReportHead, counters: range) -> int:
+        """Appends the counters of one report; returns the bytes that they add."""
         counted = self._sequence * BYTES_A_REPORT
-        event = UsageEvent(
-            broker_id=broker + 1, broker_epoch=7, sequence=self._sequence, at_ms=at_ms,
+        values = [self._value(counter, counted) for counter in counters]
+        if self._version == usage_columns.VERSION:
+            size = usage_columns.COUNTERS_PER_RECORD_MAX
+            parts = [values[place : place + size] for place in range(0, len(values), size)]
+            raws = [usage_columns.to_record(head, part) for part in parts]
+        else:
+            raws = [UsageEvent.of(head, value).to_json() for value in values]
+        for raw in raws:
+            while True:
+                try:
+                    self._producer.produce(USAGE_TOPIC, raw, partition=(head.broker_id - 1) % self._partitions)
+                    break
+                except BufferError:
+                    self._producer.poll(0.01)
+        added = 0
+        for counter in counters:
+            added += counted - self._counted.get((head.broker_id, counter), 0)
+            self._counted[head.broker_id, counter] = counted
+        return added
+
+    def _value(self, counter: int, counted: int) -> CounterValue:
+        return CounterValue(
             instance_id=f"ins-{counter % 200:08}", topic=f"orders-{counter % 5}".ljust(self._name_chars, "x"),
             user="app".ljust(self._name_chars, "x"), client_id=f"worker-{counter // 400}".ljust(self._name_chars, "x"),
             direction=DIRECTIONS[counter // 200 % 2], bytes=counted, requests=self._sequence,
         )  # fmt: skip
-        while True:
-            try:
-                self._producer.produce(USAGE_TOPIC, event.to_json(), partition=broker % self._partitions)
-                break
-            except BufferError:
-                self._producer.poll(0.01)
-        before = self._counted.get((broker, counter), 0)
-        self._counted[broker, counter] = counted
-        return counted - before
 
 
 def main() -> None:
@@ -139,6 +166,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name-chars", type=int, default=8, help="of topics, users and client ids: 249 at most")
     parser.add_argument("--spark-from-records", type=int, default=0, help="smaller backlogs are worked off without it")
+    parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
     given = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -150,7 +178,7 @@ def main() -> None:
             settings = source.brokers[0].settings
             bootstrap = f"{settings.internal_host}:{settings.internal_port}"
             login = {"username": CLUSTER_USER, "password": source.secret}
-            expected = Reports(bootstrap, login, given.name_chars).write(given.records)
+            expected = Reports(bootstrap, login, given.name_chars, given.record_version).write(given.records)
             code = RUN.format(
                 rounds=given.rounds,
                 bootstrap=bootstrap,

@@ -20,6 +20,7 @@ from benchmarks import environment
 from benchmarks.product import run_in_shell, running
 from benchmarks.usage_records import BROKERS
 from billing.pipeline import job
+from brokers.contract import usage_columns
 from brokers.contract.process import CLUSTER_USER
 from tests.testkit.engine import EngineCluster
 from tests.testkit.own_zookeeper import own_zookeeper
@@ -40,7 +41,7 @@ from django.db.models import Sum
 
 os.environ["JAVA_HOME"] = str(find_java(settings.STATE_DIR / "java").spark_home)
 cluster = Cluster(cluster_id="bench", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
-reports = Reports(cluster.bootstrap, cluster.login)
+reports = Reports(cluster.bootstrap, cluster.login, version={record_version})
 own = psutil.Process()
 found_rounds = []
 
@@ -58,14 +59,13 @@ def round_of(size):
     expected = reports.write(size)
     before, records, runs = counted(), 0, 0
     cpu, began = cpu_s(), time.monotonic()
-    while True:
-        report = job.run(
-            catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
-            spark_from_records={spark_from_records},
-        )
-        records, runs = records + report.records, runs + 1
-        if report.caught_up:
-            break
+    lake = open_lake(settings.LAKE_URL)
+    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+        while True:
+            report = work.run({spark_from_records})
+            records, runs = records + report.values, runs + 1
+            if report.caught_up:
+                break
     return {{
         "benchmark": "usage round", "new": size, "records": records, "runs": runs,
         "seconds": round(time.monotonic() - began, 3), "cpu_s": round(cpu_s() - cpu, 3),
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each size up to 100,000")
     parser.add_argument("--warm-spark", action="store_true")
     parser.add_argument("--spark-from-records", type=int, default=job.SPARK_FROM_RECORDS, help="a backlog for Spark")
+    parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
     given = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -102,6 +103,7 @@ def main() -> None:
                 bootstrap=f"{settings.internal_host}:{settings.internal_port}", user=CLUSTER_USER, secret=source.secret,
                 sizes=[int(size) for size in given.sizes.split(",")], repeats=given.repeats,
                 warm_spark=given.warm_spark, spark_from_records=given.spark_from_records,
+                record_version=given.record_version,
             )  # fmt: skip
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

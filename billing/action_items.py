@@ -1,4 +1,4 @@
-"""Writes: faults that concern a single tenant, shown to operators until a later round succeeds."""
+"""Writes of action items: faults of a single tenant, shown to operators until a later round succeeds."""
 
 from __future__ import annotations
 

@@ -20,17 +20,12 @@ from billing import admin_action_items as _admin_action_items  # noqa: F401  (re
 from billing import admin_taxes as _admin_taxes  # noqa: F401  (registers its page)
 from billing import pricing, selectors
 from billing.admin_views.urls import money_urls
-from billing.alerts import services as alerts
 from billing.invoices import issuing
 from billing.models import (
     NO_BROKER,
-    OF_CLUSTERS,
-    AlertFiring,
-    AlertRule,
     BillingProfile,
     Coupon,
     Discount,
-    FiringEnd,
     Invoice,
     InvoiceLine,
     InvoiceState,
@@ -187,10 +182,10 @@ class UsageProblemAdmin(OperatorAdmin):
     def said(self, problem: UsageProblem) -> str:
         return usage_problems.said(problem)
 
-    @operator_action(_("Mark as looked after"))
+    @operator_action(_("Mark as handled"))
     def mark_handled(self, acting: Actor, problem: UsageProblem) -> Any:
         usage_problems.handle(acting=acting, problem=problem, now=timezone.now())
-        return _("looked after")
+        return _("handled")
 
 
 @admin.register(Payment)
@@ -204,10 +199,10 @@ class PaymentAdmin(OperatorAdmin):
     search_fields = ("provider_id", "invoice_number")
     actions = ("mark_handled",)
 
-    @operator_action(_("Mark as looked after"))
+    @operator_action(_("Mark as handled"))
     def mark_handled(self, acting: Actor, payment: Payment) -> Any:
         payments.handle(acting=acting, payment=payment, now=timezone.now())
-        return _("looked after")
+        return _("handled")
 
 
 @admin.register(PriceComponent)
@@ -337,69 +332,6 @@ class SellerAdmin(_AgreementAdmin):
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return not issuing.has_seller() and super().has_add_permission(request, obj)
-
-
-@admin.register(AlertRule)
-class AlertRuleAdmin(OperatorAdmin):
-    """Alert rules about clusters; rules of tenants are not shown."""
-
-    when_empty = _("No rule watches a cluster. Add one to get a mail when replicas lag behind or a broker is silent.")
-    symbol = "notifications"
-    may_add = True
-    may_change = True
-    list_display = (
-        "name", "cluster", "kind", "threshold", "for_minutes", "state", "value", "is_unknown", "is_enabled",
-        "evaluated_at",
-    )  # fmt: skip
-    list_filter = ("kind", "state", "is_enabled")
-    list_select_related = ("cluster",)
-    fields = ("name", "cluster", "kind", "threshold", "for_minutes", "is_enabled")
-    actions = ("delete_rules",)
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).filter(cluster__isnull=False)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: AlertRule | None = None) -> tuple[str, ...]:
-        return ("cluster", "kind") if obj is not None else ()
-
-    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        if db_field.name == "kind":
-            options["choices"] = [(kind.value, kind.label) for kind in OF_CLUSTERS]
-        return super().formfield_for_choice_field(db_field, request, **options)
-
-    def get_form(self, request: HttpRequest, obj: AlertRule | None = None, change: bool = False, **options: Any) -> Any:
-        form = super().get_form(request, obj, change, **options)
-        if "cluster" in form.base_fields:
-            form.base_fields["cluster"].required = True
-        return form
-
-    def save_model(self, request: HttpRequest, obj: AlertRule, form: Any, change: bool) -> None:
-        before = {name: form.initial.get(name) for name in form.changed_data} if change else None
-        if change and set(form.changed_data) - {"name"}:
-            alerts.begin_anew(obj, FiringEnd.CHANGED if obj.is_enabled else FiringEnd.PAUSED, timezone.now())
-        super().save_model(request, obj, form, change)
-        after = {name: str(form.cleaned_data[name]) for name in form.changed_data}
-        what = "alert_rule.changed" if change else "alert_rule.created"
-        audit.record(acting_operator(request), what, obj, before, after)
-
-    @operator_action(_("Delete"))
-    def delete_rules(self, acting: Actor, rule: AlertRule) -> Any:
-        alerts.delete_rule_of_cluster(acting=acting, rule=rule)
-        return _("deleted")
-
-
-@admin.register(AlertFiring)
-class AlertFiringAdmin(OperatorAdmin):
-    """Firings of alert rules about clusters."""
-
-    when_empty = _("No rule about a cluster has fired.")
-    symbol = "notification_important"
-    list_display = ("fired_at", "rule_name", "of_name", "kind", "value", "threshold", "resolved_at", "ended_by")
-    list_filter = ("kind", ("resolved_at", admin.EmptyFieldListFilter))
-    search_fields = ("rule_name", "of_name")
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).exclude(cluster_id="")
 
 
 class InvoiceLineInline(TabularInline):

@@ -25,9 +25,9 @@ class ActionItemAdmin(OperatorAdmin):
     list_select_related = ("tenant",)
     actions = ("mark_handled",)
 
-    @operator_action(_("Mark as looked after"))
+    @operator_action(_("Mark as handled"))
     def mark_handled(self, acting: Actor, item: ActionItem) -> Any:
         after = {"kind": item.kind, "detail": item.detail}
         audit.record(acting, "action_item.handled", item, None, after, tenant=item.tenant)
         item.delete()
-        return _("looked after")
+        return _("handled")

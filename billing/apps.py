@@ -12,8 +12,6 @@ class BillingConfig(AppConfig):
     verbose_name = _("Billing")
 
     def ready(self) -> None:
-        from billing.alerts import limits
-        from billing.alerts.shown import firing_alerts
         from billing.notices import account_notices
         from billing.reporting import usage_problems
         from billing.reporting.needs import money_needs
@@ -24,10 +22,8 @@ class BillingConfig(AppConfig):
         from brokers.rebalancing import interfaces
         from instances import interfaces as instances_interfaces
 
-        limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
         instances_interfaces.account_notices.plug(account_notices)
-        instances_interfaces.firing_alerts.plug(firing_alerts)
         monitoring_interfaces.money_needs.plug(money_needs)
         interfaces.usage_begins_anew.plug(forget_usage_offset)
         operation_interfaces.usage_read_to.plug(usage_read_to)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from tenants.actors import Actor
 from tenants.api import rates
 from tenants.errors import RateLimited
 from tenants.models import Tenant
@@ -41,15 +40,6 @@ def charge_coupon(tenant: Tenant) -> None:
         f"coupon:{tenant.pk}", COUPONS_PER_MINUTE_MAX,
         gettext_noop("Too many codes in a minute. Wait before the next one."),
     )  # fmt: skip
-
-
-def charge_write(acting: Actor) -> None:
-    """Counts a change made in the console like one made over the API. Raises `RateLimited`."""
-    rate = rates.charge(acting.id, is_anonymous=False, is_write=True)
-    if rate is not None and rate.is_exceeded:
-        raise RateLimited(
-            gettext_noop("Too many changes in a minute. Wait before the next one."), retry_after_s=rate.reset_s
-        )
 
 
 def _charge(name: str, limit: int, text: str = WORKED_OUT) -> None:

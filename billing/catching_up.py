@@ -62,21 +62,24 @@ def apply_everywhere() -> None:
 def _catch_up(cluster: Cluster) -> None:
     from billing.pipeline import job
 
-    for _ in range(RUNS_PER_TASK_MAX):
-        report = job.run(
-            spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
-            spark_from_records=settings.SPARK_FROM_RECORDS,
-        )  # fmt: skip
-        if report.records:
-            log.info(
-                "usage.applied",
-                cluster_id=cluster.cluster_id,
-                records=report.records,
-                minute_rows=report.minute_rows,
-                left_out=report.left_out,
-            )
-        if report.caught_up:
-            return
+    spark_from_records = settings.SPARK_FROM_RECORDS
+    with job.Runs(spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL)) as runs:
+        for _ in range(RUNS_PER_TASK_MAX):
+            report = runs.run(spark_from_records)
+            if report.records:
+                # A record has the values of up to a thousand counters. The backlog is taken to have as many as this
+                # run.
+                spark_from_records = settings.SPARK_FROM_RECORDS * report.records // report.values
+                log.info(
+                    "usage.applied",
+                    cluster_id=cluster.cluster_id,
+                    records=report.records,
+                    values=report.values,
+                    minute_rows=report.minute_rows,
+                    left_out=report.left_out,
+                )
+            if report.caught_up:
+                return
 
 
 def spark_session() -> SparkSession:

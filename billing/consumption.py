@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from django.db.models import DateTimeField, DurationField, F, Func, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
-from billing.metering.levels import hour_usage
+from billing.metering.hourly import hour_usage
 from billing.metering.spans import SizeChange, spans
 from billing.models import Direction, UsageHour, UsageMinute, UsagePoint
 from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, SizeSpan

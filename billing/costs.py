@@ -23,7 +23,7 @@ from billing.invoices.snapshot import Inputs, from_json
 from billing.invoices.unpriced import without_unpriced
 from billing.models import Invoice, InvoiceKind
 from billing.rating.allocation import CENT, shared_out
-from billing.rating.hours import HOUR, ceil_hour, floor_hour
+from billing.rating.hours import HOUR, ceil_hour
 from billing.rating.spreading import SpreadBill
 from billing.rating.terms import Bill, InstanceUsage, Period
 from tenants.currencies import minor_unit
@@ -91,17 +91,16 @@ class _Part:
 
 
 def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now: datetime | None = None) -> Costs:
-    """Returns the costs of the full hours that `[start, end)` touches: the amounts that the monthly bills charge for
-    them.
+    """Returns the costs of the hours that begin in `[start, end)`: the amounts that the monthly bills charge for them.
 
-    Days therefore sum to their month, and months to their invoices. Rows are ordered by descending amount; days by
-    date.
+    Each hour is in one of adjacent spans, wherever they meet. Therefore days of any time zone sum to their month, and
+    months (UTC) to their invoices. Rows are ordered by descending amount; days by date.
 
     Raises:
         NoPrice: a plan that an instance had has no price.
         MinutesNotKept: a grouping by name asks for a part of a day whose minutes are no longer kept.
     """
-    period = Period(start=floor_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
+    period = Period(start=ceil_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
     parts = list(_parts(tenant, period, (now or timezone.now()).astimezone(UTC)))
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
     found = rows(parts, period) if rows else _by_name(parts, period, cast(metered.GroupBy, group_by))

@@ -1,4 +1,4 @@
-"""Forms for buying, resizing, costs, budgets, alert rules and webhooks. Limits are decided by plans and services."""
+"""Forms for buying, resizing, costs and budgets. Limits are decided by plans and services."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django_countries import countries
 
-from billing.alerts.limits import (
-    FOR_MINUTES,
-    FOR_MINUTES_MAX,
-    GROUP_CHARS_MAX,
-    LAG_MAX,
-    WINDOW_MINUTES_MAX,
-    WINDOW_MINUTES_MIN,
-)
-from billing.alerts.limits import NAME_CHARS_MAX as RULE_NAME_CHARS_MAX
-from billing.models import OF_TENANTS, Plan
+from billing.models import Plan
 from billing.models.agreements import (
     ADDRESS_CHARS_MAX,
     DISCOUNT_CODE_CHARS_MAX,
@@ -34,10 +25,8 @@ from billing.models.agreements import (
 from billing.models.agreements import NAME_CHARS_MAX as BILLING_NAME_CHARS_MAX
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
-from billing.models.webhooks import URL_CHARS_MAX
 from instances.choices import ClusterType
 from instances.limits import BANDWIDTH_MB_S_MAX, NAME_CHARS_MAX, NAME_PATTERN, STORAGE_GB_MAX
-from instances.naming import TOPIC_NAME_LENGTH_MAX
 
 
 class SizeForm(forms.Form):
@@ -157,6 +146,16 @@ class BudgetForm(forms.Form):
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
 
 
+class BudgetChangeForm(forms.Form):
+    """Name and amount of a budget; which instances it is of stays."""
+
+    name = forms.CharField(label=_("Name"), max_length=BUDGET_NAME_CHARS_MAX)
+    amount = forms.DecimalField(
+        label=_("Per month"), max_digits=13, decimal_places=3, min_value=SMALLEST,
+        help_text=_("Before tax, in your currency. A new amount begins the alerts of the month anew."),
+    )  # fmt: skip
+
+
 def countries_to_choose() -> list[tuple[str, str]]:
     """Returns the codes of all countries with their names in the reader's language, after an empty choice."""
     return [("", "—"), *((country.code, country.name) for country in countries)]
@@ -194,48 +193,3 @@ class CouponForm(forms.Form):
     """Code of a coupon."""
 
     code = forms.CharField(label=_("Code"), max_length=DISCOUNT_CODE_CHARS_MAX)
-
-
-class AlertRuleChangeForm(forms.Form):
-    """Fields of an alert rule that may be changed."""
-
-    name = forms.CharField(label=_("Name"), max_length=RULE_NAME_CHARS_MAX)
-    threshold = forms.IntegerField(
-        label=_("Threshold"), min_value=1, max_value=LAG_MAX,
-        help_text=_("Percent of storage or of time, records of lag, or brokers. The rule fires at it and above."),
-    )  # fmt: skip
-    for_minutes = forms.IntegerField(
-        label=_("For, minutes"), min_value=1, max_value=FOR_MINUTES_MAX, initial=FOR_MINUTES,
-        help_text=_("How long it must hold before the rule fires."),
-    )  # fmt: skip
-    group_id = forms.CharField(
-        label=_("Consumer group"), max_length=GROUP_CHARS_MAX, required=False, strip=False,
-        help_text=_("For a lag."),
-    )  # fmt: skip
-    topic = forms.CharField(
-        label=_("Topic"), max_length=TOPIC_NAME_LENGTH_MAX, required=False,
-        help_text=_("For a lag; empty: all topics that the group reads."),
-    )  # fmt: skip
-    window_minutes = forms.IntegerField(
-        label=_("Of the last, minutes"), min_value=WINDOW_MINUTES_MIN, max_value=WINDOW_MINUTES_MAX, required=False,
-        help_text=_("For time in which clients are delayed; empty: 15."),
-    )  # fmt: skip
-
-
-class AlertRuleForm(AlertRuleChangeForm):
-    """New alert rule about an instance."""
-
-    instance_id = forms.ChoiceField(label=_("Instance"), choices=())
-    kind = forms.ChoiceField(label=_("What is watched"), choices=[(kind.value, kind.label) for kind in OF_TENANTS])
-    field_order = ("name", "instance_id", "kind", "threshold", "for_minutes", "group_id", "topic", "window_minutes")
-
-    def __init__(self, *args: Any, instances: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
-        cast(forms.ChoiceField, self.fields["instance_id"]).choices = list(instances.items())
-
-
-class WebhookForm(forms.Form):
-    url = forms.CharField(
-        label=_("Address"), max_length=URL_CHARS_MAX, help_text=_("By https:// to a public address."),
-        widget=forms.TextInput(attrs={"inputmode": "url", "placeholder": "https://example.com/penstock"}),
-    )  # fmt: skip

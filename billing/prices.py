@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 from billing.models import BillingProfile, Discount, Price, TaxChange
-from billing.rating.terms import Agreement, PriceList
+from billing.rating.terms import Agreement, Period, PriceList
 from billing.rating.terms import Discount as RatedDiscount
 from billing.rating.terms import TaxChange as RatedTaxChange
 from tenants.models import Tenant
@@ -22,8 +23,10 @@ def profile_of(tenant: Tenant) -> BillingProfile:
     return BillingProfile.objects.filter(tenant=tenant).first() or BillingProfile(tenant=tenant)
 
 
-def agreement_of(tenant: Tenant) -> Agreement:
+def agreement_of(tenant: Tenant, period: Period | None = None) -> Agreement:
+    """Returns the agreement with a tenant. In that of a billing period, a minimum of later periods is zero."""
     profile = profile_of(tenant)
+    is_minimum_due = period is None or profile.minimum_from is None or profile.minimum_from < period.end.date()
     return Agreement(
         currency=tenant.currency,
         discounts=[
@@ -36,7 +39,7 @@ def agreement_of(tenant: Tenant) -> Agreement:
             )
             for discount in Discount.objects.filter(tenant=tenant).order_by("pk")
         ],
-        minimum=profile.minimum,
+        minimum=profile.minimum if is_minimum_due else Decimal(0),
         tax_percent=profile.tax_percent,
         tax_changes=[
             RatedTaxChange(effective_from=change.effective_from, percent=change.percent)

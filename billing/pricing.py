@@ -42,7 +42,7 @@ def tenant_of_id(tenant_id: str) -> Tenant | None:
 
 def check_currency(tenant: Tenant, currency: str) -> None:
     """Raises `Invalid` if the currency cannot be charged, and `Conflict` if the tenant must keep its own."""
-    if not re.match(CURRENCY_PATTERN, currency):
+    if not re.fullmatch(CURRENCY_PATTERN, currency):
         raise Invalid.at("/currency", gettext_noop("A currency is three letters, such as EUR."), code="invalid")
     if minor_digits(currency) > DIGITS_STORED_MAX:
         text = Message(

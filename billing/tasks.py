@@ -5,25 +5,22 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 
 import structlog
-from celery import shared_task
+from celery import Task, shared_task
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from billing import catching_up, outbox
-from billing.alerts import evaluating
-from billing.alerts import mailing as alert_mails
-from billing.archives import running
+from billing import catching_up, dsn
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
-from billing.invoices import closing, month_runs
-from billing.lake import upkeep
+from billing.invoices import closing, month_runs, replays
+from billing.lake import strays, upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
 from billing.retention import counters, partitions
-from billing.webhooks import delivering, services
+from brokers.infra.locks import Busy
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +48,16 @@ def run_for_month(kind: str, month: str, operator_id: str) -> None:
     """Executes a run started on the page that closes a month. Idempotent and safe to run concurrently."""
     close_old_connections()
     month_runs.run(month_runs.RunKind(kind), month, operator_id)
+
+
+@shared_task(name=replays.TASK, bind=True, max_retries=None)
+def replay_invoice(self: Task, invoice_id: str) -> None:
+    """Replays an invoice from the lake, one after the other. Idempotent and safe to run concurrently."""
+    close_old_connections()
+    try:
+        replays.run(invoice_id)
+    except Busy as busy:
+        raise self.retry(exc=busy, countdown=replays.BUSY_RETRY_S) from None
 
 
 @shared_task(name="billing.keep_margins")
@@ -83,33 +90,6 @@ def watch_budgets() -> None:
     budgets.evaluate(timezone.now().astimezone(UTC))
 
 
-@shared_task(name="billing.evaluate_alert_rules")
-def evaluate_alert_rules() -> None:
-    """Evaluates alert rules, which fire or resolve. Idempotent and safe to run concurrently."""
-    close_old_connections()
-    now = timezone.now()
-    evaluating.evaluate(now)
-    evaluating.forget_old(now)
-    outbox.forget_old(now)
-
-
-@shared_task(name="billing.send_mails")
-def send_mails() -> None:
-    """Sends mails of budgets and alerts that are due. Idempotent and safe to run concurrently."""
-    close_old_connections()
-    now = timezone.now()
-    outbox.send_due(now, budgets=budgets.send_mail, alerts=alert_mails.send)
-
-
-@shared_task(name="billing.deliver_webhooks")
-def deliver_webhooks() -> None:
-    """Delivers webhooks that are due and deletes old deliveries. Idempotent and safe to run concurrently."""
-    close_old_connections()
-    now = timezone.now()
-    delivering.deliver(now)
-    services.forget_old(now)
-
-
 @shared_task(name="billing.dun")
 def dun() -> None:
     """Sends reminders of overdue invoices; suspends and resumes tenants. Idempotent and safe to run concurrently."""
@@ -124,21 +104,18 @@ def stop_idle() -> None:
     idle.watch()
 
 
-@shared_task(name="billing.run_archives")
-def run_archives() -> None:
-    """Runs archives that are due. Idempotent and safe to run concurrently: a cluster has one run at a time."""
-    close_old_connections()
-    running.run_due(catching_up.spark_session, timezone.now())
-
-
 @shared_task(name="billing.look_after_lake")
 def look_after_lake() -> None:
-    """Merges files of past days, and reconciles yesterday and one earlier day without an outcome.
+    """Deletes strays, merges files of past days, and reconciles yesterday and one earlier day without an outcome.
 
     Differences are logged as errors.
     """
     close_old_connections()
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
+    try:
+        strays.sweep(place, dsn.conninfo(), timezone.now())
+    except OSError as trouble:
+        log.error("lake_not_swept", reason=str(trouble))
     try:
         upkeep.merge_days(place, today)
         if upkeep.has_all_of(yesterday := today - timedelta(days=1)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
@@ -13,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from brokers import selectors, services
-from brokers.admin_views import cluster_panel, host_panel, panel, transaction_panel
+from brokers.admin_views import cluster_panel, host_panel, panel, settings_panel, transaction_panel
 from brokers.agent.check_rules import has_failed
 from brokers.choices import ClusterState, Health, RebalanceState
 from brokers.models import Broker, Cluster, FleetOperation, Host, Placement, PortLease, Rebalance, RollingRestart
@@ -56,6 +58,20 @@ OPERATION_COLOURS = {
 }
 
 
+def with_figures(base: type[ChangeList], figures_of: Callable[[Sequence[Any]], Mapping[str, Any]]) -> type[ChangeList]:
+    """Returns a list of rows whose `figures` are read for a whole page at once, instead of row by row."""
+
+    class WithFigures(base):  # type: ignore[misc,valid-type]
+        def get_results(self, request: HttpRequest) -> None:
+            super().get_results(request)
+            self.result_list = list(self.result_list)
+            figures = figures_of(self.result_list)
+            for row in self.result_list:
+                row.figures = figures[row.pk]
+
+    return WithFigures
+
+
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
     when_empty = _("manage.py up makes the first cluster, with its host and its brokers.")
@@ -74,7 +90,10 @@ class ClusterAdmin(OperatorAdmin):
     exclude = ("control_secret_file",)
 
     def get_urls(self) -> list[URLPattern]:
-        return [*cluster_panel.urls(), *panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
+        return [
+            *cluster_panel.urls(), *panel.cluster_urls(), *settings_panel.urls(), *transaction_panel.urls(),
+            *super().get_urls(),
+        ]  # fmt: skip
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.has_perm("brokers.change_cluster"))
@@ -96,19 +115,22 @@ class ClusterAdmin(OperatorAdmin):
         at = reverse("admin:brokers_transactions", args=[cluster.pk])
         return format_html('<a href="{}">{}</a>', at, _("Those that hang"))
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return with_figures(super().get_changelist(request, **kwargs), selectors.rooms_of)
+
     @admin.display(description=_("sold bandwidth"))
-    def sold_bandwidth(self, cluster: Cluster) -> str:
-        room = selectors.room_of(cluster)
+    def sold_bandwidth(self, cluster: Any) -> str:
+        room = cluster.figures
         return f"{room.sold_bandwidth_mb_s:,} / {room.bandwidth_mb_s:,} MB/s"
 
     @admin.display(description=_("sold storage"))
-    def sold_storage(self, cluster: Cluster) -> str:
-        room = selectors.room_of(cluster)
+    def sold_storage(self, cluster: Any) -> str:
+        room = cluster.figures
         return f"{room.sold_storage_gb:,} / {room.storage_gb:,} GB"
 
     @admin.display(description=_("instances"))
-    def instances(self, cluster: Cluster) -> int:
-        return selectors.room_of(cluster).instances
+    def instances(self, cluster: Any) -> int:
+        return int(cluster.figures.instances)
 
 
 @admin.register(Host)
@@ -221,9 +243,12 @@ class RebalanceAdmin(OperatorAdmin):
     def coloured_state(self, row: Rebalance) -> str:
         return str(row.get_state_display())
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return with_figures(super().get_changelist(request, **kwargs), selectors.progresses_of)
+
     @admin.display(description=_("moves done"))
-    def moves_done(self, row: Rebalance) -> str:
-        progress = selectors.progress_of(row)
+    def moves_done(self, row: Any) -> str:
+        progress = row.figures
         return f"{progress.done:,} / {progress.total:,}"
 
 
@@ -271,7 +296,7 @@ class PlacementAdmin(OperatorAdmin):
     search_fields = ("instance__id", "instance__name")
     readonly_fields = ("reasons_listed",)
 
-    @admin.display(description=_("why there"))
+    @admin.display(description=_("reasons"))
     def why(self, row: Placement) -> str:
         return "; ".join(f"{item['cluster']}: {item['detail']}" for item in row.reasons[:REASONS_LISTED]) or "—"
 

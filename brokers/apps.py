@@ -19,6 +19,7 @@ class BrokersConfig(AppConfig):
             groups,
             messages,
             record_deletion,
+            topic_records,
             topics,
             transactions,
             users,
@@ -28,6 +29,7 @@ class BrokersConfig(AppConfig):
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.clients.interfaces import connection_admin_client, topic_traffic
+        from instances.copying.interfaces import record_log
         from instances.groups import interfaces
         from instances.messages.interfaces import message_admin_client
         from instances.topics import interfaces as topic_interfaces
@@ -40,7 +42,7 @@ class BrokersConfig(AppConfig):
         instances_interfaces.observation.plug(observe.Observed())
         topic_interfaces.topic_report.plug(topic_report.topic_report)
         topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
-        connection_admin_client.plug(connections.Connections())
+        connection_admin_client.plug(connections.BrokerConnections())
         topic_traffic.plug(topic_clients.topic_traffic)
         instances_interfaces.capacity.plug(InstanceRoom())
         instances_interfaces.exposure.plug(selectors.is_exposed)
@@ -51,6 +53,7 @@ class BrokersConfig(AppConfig):
         instances_interfaces.push_limit.plug(tasks.ask_to_push)
         instances_interfaces.publish_oauth.plug(tasks.ask_to_publish_oauth)
         quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())
-        user_admin_client.plug(users.UserAdminClient())
-        acl_admin_client.plug(acls.AclAdminClient())
+        user_admin_client.plug(users.KafkaUserAdminClient())
+        acl_admin_client.plug(acls.KafkaAclAdminClient())
         message_admin_client.plug(messages.Messages())
+        record_log.plug(topic_records.TopicRecords)

@@ -16,6 +16,9 @@ from brokers.contract.connections import (
     PROXY_HEADER_MS_MAX,
     RECEIVED_BYTES_PER_INSTANCE_MAX,
     RECEIVED_BYTES_PER_INSTANCE_MIN,
+    RECEIVED_BYTES_PER_TENANT_MAX,
+    UNSENT_BYTES_PER_INSTANCE_MAX,
+    UNSENT_BYTES_PER_TENANT_MAX,
 )
 from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
 from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
@@ -44,10 +47,16 @@ ADDRESS_CHARS_MAX = 255
 PATH_CHARS_MAX = 500
 DIRECTORIES_MAX = 32
 CLUSTER_PARTITIONS_MAX = 1_000_000
+# MB/s, and GB, that all instances of a cluster together may have bought.
+CLUSTER_CAPACITY_MAX = BROKERS_PER_CLUSTER_MAX * BROKER_CAPACITY_MAX
 # Number of unfinished operations that one run of the task continues; rebalances are continued by the same task.
 FLEET_OPERATIONS_PER_ROUND_MAX = 50
 # Dedicated clusters that are formed without an operator, for all instances of one tenant in total.
 DEDICATED_CLUSTERS_PER_TENANT_MAX = 3
+
+# Settings of brokers in one change.
+SETTINGS_PER_CHANGE_MAX = 50
+SETTING_NAME_CHARS_MAX = 200
 
 # One try of the reconciler waits this long for acknowledgements; the sweep repeats it until the second deadline passes.
 ACK_DEADLINE_S = 8.0
@@ -121,8 +130,7 @@ CONNECTION_PAGES_MAX = 20
 TOPIC_CLIENT_PAGES_MAX = 21
 
 # Interval of collecting traffic; per-second samples are kept longer than the live chart shows. A backlog is read in
-# spans of bounded length and pages per broker: the next round continues.
-# it takes up in spans of so long, and in so many pages of each broker: the next round goes on.
+# spans of bounded length, and in a bounded number of pages of each broker: the next round continues.
 SAMPLE_TRAFFIC_EVERY_S = 5
 SAMPLES_KEPT_S = 20 * 60
 SAMPLE_SPAN_MS = 30_000
@@ -173,6 +181,30 @@ AGENT_COMPILE_AFTER_S = 20.0
 AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0
+
+# Agents that joined by a token (decision 163).
+JOIN_TOKEN_MINUTES = 60
+JOIN_TOKEN_CHARS_MAX = 128
+AGENT_VERSION_CHARS_MAX = 32
+# A request is refused if its time differs more from ours: it was held back, or a clock is wrong.
+AGENT_CLOCK_S_MAX = 300
+AGENT_CSR_CHARS_MAX = 4_096
+AGENT_REPORT_BYTES_MAX = 64 * 1024
+AGENT_REPORT_ENDS_MAX = 10_000
+AGENT_CHECKS_MAX = 16
+AGENT_REQUESTS_PER_MINUTE_MAX = 300
+# Many agents may share an address.
+AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX = 12_000
+# Refused requests in the name of a host that the audit log names in a minute; all of them are in the program's log.
+AGENT_REFUSALS_AUDITED_PER_MINUTE_MAX = 10
+# Agents poll this often at least and at most; in between they share the requests per second of all of them.
+AGENT_POLL_S_MIN = 1.0
+AGENT_POLL_S_MAX = 15.0
+AGENT_POLLS_PER_S_MAX = 20
+# Of an agent's own: time-out of a request, size of an answer, and the pause after failures.
+AGENT_REQUEST_TIMEOUT_S = 10.0
+AGENT_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+AGENT_RETRY_S_MAX = 30.0
 # Removing a broker as lost gives up the data that only it has: not allowed for a broker that is merely restarting.
 BROKER_LOST_AFTER_S = 300
 
@@ -200,11 +232,45 @@ def publish() -> None:
             "clusters",
             "Clusters for dedicated instances of one tenant that are formed without an operator; more instances wait.",
         ),
+        *_of_agents(),
     )
     _publish_what_is_kept()
     _publish_connections()
+    _publish_memory()
     _publish_loop_weights()
     _publish_audit()
+
+
+def _of_agents() -> tuple[Limit, ...]:
+    return (
+        Limit("join_token_minutes", JOIN_TOKEN_MINUTES, "minutes", "How long the join token of a host can be used."),
+        Limit("agent_report_bytes_max", AGENT_REPORT_BYTES_MAX, "bytes", "Largest report of an agent."),
+        Limit(
+            "agent_requests_per_minute_max",
+            AGENT_REQUESTS_PER_MINUTE_MAX,
+            "requests",
+            "Requests per minute of an agent that joined by a token.",
+        ),
+        Limit(
+            "agent_requests_per_address_and_minute_max",
+            AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX,
+            "requests",
+            "The same of all agents behind one address.",
+        ),
+        Limit(
+            "agent_polls_per_second_max",
+            AGENT_POLLS_PER_S_MAX,
+            "requests",
+            "Polls of all agents together that the control plane asks for; with more agents each waits longer, "
+            "up to 15 s.",
+        ),
+        Limit(
+            "agent_clock_seconds_max",
+            AGENT_CLOCK_S_MAX,
+            "seconds",
+            "Difference between the time of an agent's request and the control plane's.",
+        ),
+    )
 
 
 def _publish_what_is_kept() -> None:
@@ -214,6 +280,13 @@ def _publish_what_is_kept() -> None:
             coordinator_limits.GROUPS_PER_INSTANCE_MAX,
             "groups",
             "Consumer groups of one instance.",
+        ),
+        Limit(
+            "coordinator_instances_per_tenant_max",
+            coordinator_limits.TENANT_INSTANCES_MAX,
+            "instances",
+            "Groups, members, offsets, transactional ids and their memory of all instances of one tenant in a cluster "
+            "together, in limits of one instance.",
         ),
         Limit(
             "group_members_per_instance_max",
@@ -308,18 +381,6 @@ def _publish_connections() -> None:
             "New connections a second of one instance to one broker; more wait, one address after the other.",
         ),
         Limit(
-            "received_bytes_per_broker_max",
-            RECEIVED_BYTES_PER_INSTANCE_MAX,
-            "bytes",
-            "Memory of large requests that one instance has half sent to a broker; its oldest request may pass it.",
-        ),
-        Limit(
-            "received_bytes_per_broker_min",
-            RECEIVED_BYTES_PER_INSTANCE_MIN,
-            "bytes",
-            "Memory of these that an instance finds in any case. Beyond, the slowest lose their connection to others.",
-        ),
-        Limit(
             "client_failures_per_user_and_minute_max",
             authentication_limits.USER_FAILURES_PER_MINUTE,
             "passwords",
@@ -330,6 +391,42 @@ def _publish_connections() -> None:
             authentication_limits.ADDRESS_FAILURES_PER_MINUTE,
             "passwords",
             "Wrong passwords to one instance from one address (one /64 network with IPv6) to one broker.",
+        ),
+    )
+
+
+def _publish_memory() -> None:
+    register(
+        Limit(
+            "unsent_bytes_per_broker_max",
+            UNSENT_BYTES_PER_INSTANCE_MAX,
+            "bytes",
+            "Memory of responses of one instance that its clients do not read; beyond, idle connections are closed.",
+        ),
+        Limit(
+            "unsent_bytes_per_tenant_and_broker_max",
+            UNSENT_BYTES_PER_TENANT_MAX,
+            "bytes",
+            "That of all instances of one tenant together.",
+        ),
+        Limit(
+            "received_bytes_per_broker_max",
+            RECEIVED_BYTES_PER_INSTANCE_MAX,
+            "bytes",
+            "Memory of large requests that one instance has half sent to a broker; its oldest request may pass it.",
+        ),
+        Limit(
+            "received_bytes_per_tenant_and_broker_max",
+            RECEIVED_BYTES_PER_TENANT_MAX,
+            "bytes",
+            "That of all instances of one tenant together.",
+        ),
+        Limit(
+            "received_bytes_per_broker_min",
+            RECEIVED_BYTES_PER_INSTANCE_MIN,
+            "bytes",
+            "Memory of these that an instance finds whatever other tenants use, four instances of a tenant at the same "
+            "time. Beyond, the slowest lose their connection to others.",
         ),
     )
 

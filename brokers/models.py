@@ -27,10 +27,13 @@ from brokers.choices import (
 from brokers.contract import paths, process_identity
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.fleet_operation import FleetOperation as FleetOperation
+from brokers.joined_agent import AgentCertificate as AgentCertificate
+from brokers.joined_agent import JoinedAgent
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
 from instances.models import Instance, Route
 from tenants.ids import TypedIdField
+from tenants.message_field import MessageField
 from tenants.versioned import Versioned
 
 
@@ -40,13 +43,9 @@ def _named(topic: str) -> dict[str, str | None]:
 
 
 # States of a rebalance that is in progress.
-UNDER_WAY = (
-    RebalanceState.RUNNING,
-    RebalanceState.PAUSED,
-    RebalanceState.UNDOING,
-    RebalanceState.ABANDONING,
-)
+UNDER_WAY = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING, RebalanceState.ABANDONING)
 _PORT = (MinValueValidator(1), MaxValueValidator(65_535))
+_SOLD = _("What all its instances together may have bought; empty = what its brokers may sell.")
 
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
@@ -80,11 +79,13 @@ class Cluster(Versioned):
         _("zones"), default=list, blank=True, help_text=_("Zones of hosts that its brokers may be on; empty = all.")
     )
     max_partitions = models.PositiveIntegerField(
-        _("partitions, at most"),
-        null=True,
-        blank=True,
+        _("partitions, at most"), null=True, blank=True,
         help_text=_("What all its instances together may have; empty = no limit."),
+    )  # fmt: skip
+    max_bandwidth_mb_s = models.PositiveIntegerField(
+        _("bandwidth sold, MB/s, at most"), null=True, blank=True, help_text=_SOLD
     )
+    max_storage_gb = models.PositiveIntegerField(_("storage sold, GB, at most"), null=True, blank=True, help_text=_SOLD)
     reserved_for = models.ForeignKey(
         Instance, on_delete=models.PROTECT, related_name="+", null=True, blank=True, editable=False,
         verbose_name=_("made for"),
@@ -118,7 +119,7 @@ class Cluster(Versioned):
             return ""
 
 
-class Host(Versioned):
+class Host(JoinedAgent, Versioned):
     """A machine with an agent. `port_*` is the pool of tenant ports on this host."""
 
     id = TypedIdField("hst")
@@ -196,7 +197,7 @@ class Broker(Versioned):
     process_since = models.DateTimeField(_("process since"), null=True, blank=True, editable=False)
     process_restart_generation = models.PositiveIntegerField(default=0, editable=False)
     process_restarts = models.PositiveIntegerField(_("restarts"), default=0, editable=False)
-    process_error = models.TextField(_("last words"), blank=True, default="", editable=False)
+    process_error = models.TextField(_("last output of the process"), blank=True, default="", editable=False)
     observed_at = models.DateTimeField(_("answered"), null=True, blank=True, editable=False)
     observed = models.JSONField(_("status"), default=dict, editable=False)
 
@@ -246,7 +247,7 @@ class Placement(models.Model):
     bandwidth_mb_s = models.PositiveIntegerField(_("sold bandwidth, MB/s"))
     storage_gb = models.PositiveIntegerField(_("sold storage, GB"))
     reasons = models.JSONField(
-        _("why there"), default=list, editable=False, help_text="What each cluster had for it when it was placed."
+        _("reasons"), default=list, editable=False, help_text="What each cluster had for it when it was placed."
     )
     placed_at = models.DateTimeField(_("placed"), auto_now_add=True)
 
@@ -330,8 +331,8 @@ class Rebalance(Versioned):
     removes = models.BooleanField(_("then remove the broker"), default=False)
     state = models.CharField(_("state"), max_length=10, choices=RebalanceState.choices, default=RebalanceState.PLANNED)
     step = models.CharField(_("step"), max_length=10, choices=RebalanceStep.choices, default=RebalanceStep.HOMES)
-    trouble = models.CharField(_("waits for"), max_length=500, blank=True, default="")
-    placements = models.JSONField(_("homes of instances"), default=list, db_column="homes")
+    trouble = MessageField(_("waits for"), max_length=500, blank=True, default="")
+    placements = models.JSONField(_("placement changes"), default=list, db_column="homes")
     shares = models.JSONField(_("before and after"), default=dict)
     moves_at_once = models.PositiveSmallIntegerField(_("moves at a time per broker"), default=MOVES_PER_BROKER)
     copy_mb_s = models.PositiveIntegerField(_("copy at most, MB/s"), null=True, blank=True)
@@ -375,9 +376,9 @@ class Rebalance(Versioned):
         if self.kind != RebalanceKind.LOSS:
             return []
         result: dict[tuple[str, str], list[int]] = {}
-        rows = self.moves.exclude(loses="").order_by("topic", "partition")
-        for topic, partition, loses in rows.values_list("topic", "partition", "loses"):
-            result.setdefault((topic, loses), []).append(partition)
+        rows = getattr(self, "lossy_moves", None)  # `selectors.with_losses` reads those of many rebalances
+        for move in self.moves.exclude(loses="").order_by("topic", "partition") if rows is None else rows:
+            result.setdefault((move.topic, move.loses), []).append(move.partition)
         return [
             {**_named(topic), "partitions": partitions, "loses": loses}
             for (topic, loses), partitions in sorted(result.items())
@@ -415,7 +416,7 @@ class PartitionReassignment(models.Model):
     state = models.CharField(
         _("state"), max_length=8, choices=ReassignmentState.choices, default=ReassignmentState.WAITING
     )
-    note = models.CharField(_("note"), max_length=300, blank=True, default="")
+    note = MessageField(_("note"), max_length=300, blank=True, default="")
     began_at = models.DateTimeField(_("began"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True)
 
@@ -455,7 +456,7 @@ class RollingRestart(Versioned):
     is_begun = models.BooleanField(
         default=False, editable=False, help_text="The broker at `done` was asked to restart."
     )
-    trouble = models.CharField(_("waits for"), max_length=500, blank=True, default="")
+    trouble = MessageField(_("waits for"), max_length=500, blank=True, default="")
     asked_by = models.CharField(_("asked by"), max_length=254)
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True, editable=False)
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum, prefetch_related_objects
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
-from brokers.choices import Health, ReassignmentState, RestartState, WantedState
+from brokers.choices import Health, HostCheckState, ReassignmentState, RestartState, WantedState
 from brokers.limits import HOST_LATE_S
 from brokers.models import (
     UNDER_WAY,
+    AgentCertificate,
     Broker,
     Cluster,
     FleetOperation,
     Host,
+    PartitionReassignment,
     Placement,
     PortLease,
     Rebalance,
@@ -28,7 +30,7 @@ from brokers.monitoring.health import health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class ClusterCapacity:
     """Sold capacity and capacity of a cluster, in MB/s and GB."""
 
     bandwidth_mb_s: int
@@ -57,7 +59,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RebalanceProgress:
     """Progress of a rebalance: moves, and the bytes to copy in total and copied so far."""
 
     total: int
@@ -97,14 +99,18 @@ def latest_operation(cluster: Cluster) -> FleetOperation | None:
 
 
 def hosts() -> QuerySet[Host]:
-    """Returns the hosts with the capacity that their brokers may sell: `broker_count`, `used_mb_s`, `used_gb`."""
+    """Returns the hosts with the capacity that their brokers may sell (`broker_count`, `used_mb_s`, `used_gb`) and the
+    end of their agents' certificates (`agent_certificate_expires_at`, None for an agent with a database).
+    """
     present = Q(brokers__removed_at=None)
+    valid = AgentCertificate.objects.filter(host=OuterRef("pk"), revoked_at=None).order_by("-expires_at")
     return (
         Host.objects.filter(removed_at=None)
         .annotate(
             broker_count=Count("brokers", filter=present),
             used_mb_s=Coalesce(Sum("brokers__bandwidth_mb_s", filter=present), 0),
             used_gb=Coalesce(Sum("brokers__storage_gb", filter=present), 0),
+            agent_certificate_expires_at=Subquery(valid.values("expires_at")[:1]),
         )
         .order_by("name")
     )
@@ -135,6 +141,13 @@ def hosts_with_running_brokers() -> QuerySet[Host]:
     """Returns the hosts with brokers that should run; `running` is their number."""
     running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
     return Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")
+
+
+def hosts_in_need(now: datetime) -> QuerySet[Host]:
+    """Returns the hosts with brokers that should run, and an agent that is late or has found something wrong."""
+    late = Q(agent_seen_at=None) | Q(agent_seen_at__lt=now - timedelta(seconds=HOST_LATE_S))
+    failed = Q(checks__contains=[{"state": HostCheckState.FAILED.value}])
+    return hosts_with_running_brokers().filter(late | failed)
 
 
 def brokers() -> QuerySet[Broker]:
@@ -180,6 +193,12 @@ def rebalances() -> QuerySet[Rebalance]:
     return Rebalance.objects.select_related("cluster", "broker").order_by("-created_at", "id")
 
 
+def with_losses(rebalances: Sequence[Rebalance]) -> None:
+    """Reads the moves that lose data of all these rebalances at once, for `Rebalance.lost_partitions`."""
+    lossy = PartitionReassignment.objects.exclude(loses="").order_by("topic", "partition")
+    prefetch_related_objects(rebalances, Prefetch("moves", queryset=lossy, to_attr="lossy_moves"))
+
+
 def rebalances_under_way() -> QuerySet[Rebalance]:
     """Returns the rebalances in progress, the earliest first."""
     return Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
@@ -196,12 +215,25 @@ def rolling_restarts_under_way() -> QuerySet[RollingRestart]:
     return RollingRestart.objects.filter(state__in=states).select_related("cluster").order_by("pk")
 
 
-def progress_of(rebalance: Rebalance) -> Progress:
+def progress_of(rebalance: Rebalance) -> RebalanceProgress:
     """Returns the progress, summed up by the database; during undoing, undone moves count as done."""
-    is_back = rebalance.is_going_back
+    return progresses_of([rebalance])[rebalance.pk]
+
+
+def progresses_of(rebalances: Sequence[Rebalance]) -> dict[str, RebalanceProgress]:
+    """Returns the progress of many rebalances by their ids; two queries at most."""
+    result: dict[str, RebalanceProgress] = {}
+    for is_back in (False, True):
+        ids = [rebalance.pk for rebalance in rebalances if rebalance.is_going_back == is_back]
+        result |= _progresses(ids, is_back=is_back) if ids else {}
+    return result
+
+
+def _progresses(rebalance_ids: Sequence[str], *, is_back: bool) -> dict[str, RebalanceProgress]:
     ends = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
     whole = F("size_bytes") * F("copies_back" if is_back else "copies")
-    result = rebalance.moves.aggregate(
+    moves = PartitionReassignment.objects.filter(rebalance__in=rebalance_ids).order_by()
+    rows = moves.values("rebalance_id").annotate(
         total=Count("id"),
         running=Count("id", filter=Q(state=ReassignmentState.RUNNING)),
         done=Count("id", filter=Q(state__in=ends)),
@@ -209,14 +241,18 @@ def progress_of(rebalance: Rebalance) -> Progress:
         ended_bytes=Sum(whole, filter=Q(state__in=ends)),
         running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=ReassignmentState.RUNNING)),
     )
-    return Progress(
-        total=result["total"],
-        waiting=result["total"] - result["running"] - result["done"],
-        running=result["running"],
-        done=result["done"],
-        size_bytes=result["whole_bytes"] or 0,
-        copied_bytes=(result["ended_bytes"] or 0) + (result["running_bytes"] or 0),
-    )
+    nothing = RebalanceProgress(total=0, waiting=0, running=0, done=0, size_bytes=0, copied_bytes=0)
+    return dict.fromkeys(rebalance_ids, nothing) | {
+        row["rebalance_id"]: RebalanceProgress(
+            total=row["total"],
+            waiting=row["total"] - row["running"] - row["done"],
+            running=row["running"],
+            done=row["done"],
+            size_bytes=row["whole_bytes"] or 0,
+            copied_bytes=(row["ended_bytes"] or 0) + (row["running_bytes"] or 0),
+        )
+        for row in rows
+    }
 
 
 def health_of(broker: Broker) -> Health:
@@ -224,12 +260,12 @@ def health_of(broker: Broker) -> Health:
     return health(broker, timezone.now())
 
 
-def room_of(cluster: Cluster) -> Room:
+def room_of(cluster: Cluster) -> ClusterCapacity:
     """Returns the sold capacity and the capacity of a cluster."""
     return rooms_of([cluster])[cluster.pk]
 
 
-def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
+def rooms_of(clusters: Sequence[Cluster]) -> dict[str, ClusterCapacity]:
     """Returns the same for many clusters at once, by their ids."""
     can_sell = {
         row["cluster_id"]: row
@@ -252,7 +288,7 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
     result = {}
     for cluster in clusters:
         limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
-        result[cluster.pk] = Room(
+        result[cluster.pk] = ClusterCapacity(
             bandwidth_mb_s=limits["mb_s"],
             storage_gb=limits["gb"],
             sold_bandwidth_mb_s=taken["mb_s"],

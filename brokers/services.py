@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from django.db import connection, transaction
 from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.agent_channel import AGENT_CHANNEL
-from brokers.models import UNDER_WAY, Broker, Cluster, Rebalance
+from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Message
 
 
 @transaction.atomic
@@ -21,7 +26,10 @@ def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
     peers = list(Broker.objects.select_for_update().filter(cluster=broker.cluster_id).order_by("pk"))
     for peer in peers:
         if peer.wanted == WantedState.RUNNING and is_restarting(peer):
-            raise Conflict(f"Broker {peer.number} is not up yet. One at a time.", code="restart_in_progress")
+            raise Conflict(
+                Message(gettext_noop("Broker %(id)s is not up yet. One at a time."), id=peer.number),
+                code="restart_in_progress",
+            )
     result = next(peer for peer in peers if peer.pk == broker.pk)
     if result.wanted != WantedState.RUNNING:
         raise Conflict("The broker is stopped on purpose.")
@@ -89,6 +97,11 @@ def note_process(broker_id: str, **fields: object) -> None:
 def note_restart(broker_id: str) -> None:
     """Counts an unexpected end of the process."""
     Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
+
+
+def note_checks(host_id: str, checks: Sequence[Mapping[str, Any]], agent_version: str) -> None:
+    """Stores the checks that an agent has made of its machine."""
+    Host.objects.filter(pk=host_id).update(checks=list(checks), checked_at=timezone.now(), agent_version=agent_version)
 
 
 def notify(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -11,7 +12,9 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from brokers.agent.broker_certificates import renew_control
 from brokers.auditing import reader
+from brokers.infra.locks import Busy, only_one
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.monitoring import (
     cluster_overview,
@@ -26,10 +29,12 @@ from brokers.monitoring import (
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
+from instances.copying import turns as copy_turns
+from instances.copying.limits import COPY_ROUND_S
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
 from instances.quickstart.pushing import end_push, push_turn
 from instances.quickstart.sending import send_turn
-from instances.services import note_certificate_ends, purge_expired
+from instances.services import note_certificate_ends, purge_expired, purge_expired_users
 from instances.topics import table as topic_table
 from tenants.containment import contained
 
@@ -50,6 +55,17 @@ def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> Non
         log.warning("queue.unreachable", instance_id=instance_id)
 
 
+@shared_task(name="brokers.renew_certificates")
+def renew_certificates() -> None:
+    """Renews certificates of the control plane's programs, where the authority's key is: agents without a database
+    have none.
+    """
+    try:
+        renew_control()
+    except (OSError, ValueError) as error:
+        log.warning("certificates.not_renewed", reason=f"{type(error).__name__}: {error}")
+
+
 @shared_task(bind=True, name="brokers.reconcile_instance", max_retries=RETRIES_MAX)
 def reconcile_instance(self: Any, instance_id: str) -> str:
     """Reconciles one instance with its row. Idempotent and safe to run concurrently."""
@@ -57,7 +73,7 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
     try:
         return reconciler.reconcile(instance_id)
     except NotYet as reason:
-        log.info("instance.not_yet", instance_id=instance_id, reason=str(reason))
+        log.info("instance.postponed", instance_id=instance_id, reason=str(reason))
         if self.request.retries >= RETRIES_MAX:
             return f"left to the sweep: {reason}"
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
@@ -126,9 +142,22 @@ def tidy() -> int:
 
 @shared_task(name="brokers.purge_deleted_topics", ignore_result=True)
 def purge_deleted_topics() -> int:
-    """Deletes topics permanently that can no longer be restored."""
+    """Deletes topics and users permanently that can no longer be restored."""
     close_old_connections()
-    return purge_expired(timezone.now())
+    now = timezone.now()
+    return purge_expired(now) + purge_expired_users(now)
+
+
+@shared_task(name="brokers.copy_topics", ignore_result=True)
+def copy_topics() -> int:
+    """Carries on copies of topics, each by one worker at a time."""
+    close_old_connections()
+    ends_s = time.monotonic() + COPY_ROUND_S
+    copies = copy_turns.due()
+    for copy_id in copies:
+        with contained("topics.copy_turn_failed", copy_id=copy_id), suppress(Busy), only_one(f"topic copy {copy_id}"):
+            copy_turns.run_turn(copy_id, ends_s=ends_s, now=timezone.now())
+    return len(copies)
 
 
 @shared_task(name="brokers.watch_certificates", ignore_result=True)

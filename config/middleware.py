@@ -22,14 +22,8 @@ STRICT_POLICY = {
     "form-action": "'self'",
     "frame-ancestors": "'none'",
 }
-# The API browser (with inline start-up script and styles) is third-party code; it may load nothing from outside. So is
-# the operator panel: Alpine evaluates expressions in attributes, and its style elements are listed by digest.
-THIRD_PARTY_PAGES = STRICT_POLICY | {
-    "script-src": "'self' 'unsafe-inline' 'unsafe-eval'",
-    "style-src": "'self' 'unsafe-inline'",
-    "worker-src": "'self' blob:",
-}
-THIRD_PARTY_PREFIX = "/api/docs/"
+# The operator panel is third-party code: Alpine evaluates expressions in attributes, and its style elements are listed
+# by digest.
 OPERATOR_PREFIX = "/operator/"
 PERMISSIONS_POLICY = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 
@@ -78,13 +72,12 @@ class SecurityHeadersMiddleware:
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
         self.strict = policy_text(STRICT_POLICY)
-        self.third_party = policy_text(THIRD_PARTY_PAGES)
 
     def policy_of(self, path: str) -> str:
         """Returns the policy of a page."""
         if path.startswith(OPERATOR_PREFIX):
             return operator_policy()
-        return self.third_party if path.startswith(THIRD_PARTY_PREFIX) else self.strict
+        return self.strict
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)

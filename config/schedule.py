@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokers.limits import SAMPLE_TRAFFIC_EVERY_S
+from instances.copying.limits import COPY_EVERY_S
 from instances.limits import LAG_SAMPLE_EVERY_S, STORAGE_SAMPLE_EVERY_S
 
 OBSERVE_EVERY_S = 5
@@ -18,6 +19,7 @@ KEEP_KEY_SETS_EVERY_S = 5
 WATCH_EVERY_S = 2
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
+CERTIFICATES_EVERY_S = 3_600
 DELETED_TOPICS_EVERY_S = 30
 USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
@@ -51,7 +53,9 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "form and retire clusters": every(WORK_EVERY_S, "brokers.work_on_clusters"),
+    "renew certificates": every(CERTIFICATES_EVERY_S, "brokers.renew_certificates"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
+    "copy topics": every(COPY_EVERY_S, "brokers.copy_topics"),
     "delete topics for good": every(DELETED_TOPICS_EVERY_S, "brokers.purge_deleted_topics"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "read what clients administer": every(AUDIT_EVERY_S, "brokers.read_audit"),

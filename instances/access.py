@@ -20,6 +20,11 @@ def instances_of(tenant: Tenant) -> QuerySet[Instance]:
     return Instance.objects.filter(tenant=tenant).exclude(phase=Phase.DELETED.value)
 
 
+def names_of(tenant: Tenant) -> dict[str, str]:
+    """Returns the names of the tenant's instances, by id."""
+    return dict(instances_of(tenant).order_by("name").values_list("pk", "name"))
+
+
 def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance:
     """Returns one instance of the actor's tenant; operators working across tenants and the system reach
     every tenant's.

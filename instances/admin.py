@@ -54,7 +54,7 @@ class InstanceAdmin(OperatorAdmin):
 @admin.register(Operation)
 class OperationAdmin(OperatorAdmin):
     when_empty = _(
-        "Whatever is asked of an instance, such as creating, resizing or deleting it, stands here with its steps."
+        "Operations on instances, such as creating, resizing or deleting one, are listed here with their steps."
     )
     symbol = "pending_actions"
     list_display = ("id", "type", "state", "instance", "tenant", "asked_by", "created_at", "finished_at")

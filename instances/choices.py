@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from instances.lifecycle.phases import Phase
+from instances.messages import masks
+from instances.messages.schemas import sources
 from instances.routes import kinds
 
 PHASE_CHOICES = [
@@ -30,6 +33,7 @@ class BandwidthPolicy(models.TextChoices):
 
     ADAPTIVE = "adaptive", _("Follows what clients want")
     NORMALISED = "normalised", _("CKafka: follows traffic")
+    WEIGHTED = "weighted", _("CKafka: follows the traffic of a partition")
     LITERAL = "literal", _("CKafka to the letter: may exceed what was bought for a while")
     STATIC = "static", _("By partitions")
 
@@ -46,6 +50,14 @@ class StorageWhenFull(models.TextChoices):
 
     STOP = "stop", _("Produce is refused")
     SHRINK_RETENTION = "shrink_retention", _("The oldest records are deleted before their time")
+
+
+class TopicState(models.TextChoices):
+    """The state of a topic that was not deleted: brokers hear of a change about a second later."""
+
+    READY = "ready", _("Ready")
+    BEING_CREATED = "being_created", _("Being created")
+    BEING_RESTORED = "being_restored", _("Being restored")
 
 
 class RouteSecurity(models.TextChoices):
@@ -109,6 +121,28 @@ class Reason(models.TextChoices):
     IDLE = "idle", _("Stopped by its plan, because nobody used it")
     DELETED_BY_USER = "deleted_by_user", _("Deleted, can be restored")
     DELETED_FOR_GOOD = "deleted_for_good", _("Deleted for good")
+
+
+class MessagePart(models.TextChoices):
+    """Part of a message that a schema or a mask is about; schemas are of keys and values."""
+
+    KEY = masks.KEY, pgettext_lazy("message", "Key")
+    VALUE = masks.VALUE, _("Value")
+    HEADER = masks.HEADER, _("Header")
+
+
+class SchemaFormat(models.TextChoices):
+    """Format of a key or value that a schema describes."""
+
+    AVRO = sources.AVRO, "Avro"
+    PROTOBUF = sources.PROTOBUF, "Protobuf"
+
+
+class SchemaFraming(models.TextChoices):
+    """Bytes before the value that a schema describes."""
+
+    PLAIN = sources.PLAIN, _("The value alone")
+    CONFLUENT = sources.CONFLUENT, _("Confluent's header, then the value")
 
 
 class ConditionType(models.TextChoices):

@@ -109,6 +109,7 @@ class TopicForm(forms.Form):
 
 class CloneForm(forms.Form):
     name = forms.CharField(label=_("Name of the new topic"), max_length=TOPIC_CHARS_MAX)
+    records = forms.BooleanField(label=_("With the messages that it has now"), required=False)
 
     def clean_name(self) -> str:
         return checked_topic_name(self.cleaned_data["name"])
@@ -142,8 +143,8 @@ class AllowListForm(forms.Form):
     administer = forms.CharField(
         label=_("May administer"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
         help_text=_(
-            "Delete the topic or its records, change its configuration, add partitions. Empty: whoever may produce and "
-            "consume."
+            "Delete the topic or its records, change its configuration, add partitions. Empty: addresses that may both "
+            "produce and consume."
         ),
     )  # fmt: skip
 

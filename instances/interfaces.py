@@ -24,6 +24,7 @@ __all__ = [
     "AccountNotice",
     "Bandwidth",
     "BrokerBandwidth",
+    "BrokerObservation",
     "BrokerUnresponsive",
     "Capacity",
     "ConfigEntry",
@@ -31,7 +32,6 @@ __all__ = [
     "FiringAlert",
     "Flow",
     "Interface",
-    "Observation",
     "PartitionSummary",
     "PlacementForecast",
     "PlanCatalogue",
@@ -239,7 +239,7 @@ class Throttle:
 
     @property
     def unit(self) -> str | None:
-        """`bytes_per_s`, `percent` (of a broker's time), `partitions_per_s`, or None."""
+        """Unit of the limits: `bytes_per_s`, `percent` (of a broker's time), `partitions_per_s`, or None."""
         return UNITS.get(self.quota)
 
     @property
@@ -324,7 +324,7 @@ class TopicSizes:
     hidden: Mapping[str, int] = field(default_factory=dict)
 
 
-class Observation(Protocol):
+class BrokerObservation(Protocol):
     """Reports of an instance's brokers on their admin ports; short timeouts, partial results, no errors."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
@@ -376,7 +376,7 @@ firing_alerts: Interface[Callable[[Actor, str], Sequence[FiringAlert]]] = Interf
     "instances.interfaces.firing_alerts"
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
-observation: Interface[Observation] = Interface("instances.interfaces.observation")
+observation: Interface[BrokerObservation] = Interface("instances.interfaces.observation")
 # Takes (instance id, topic, first offset to keep by partition): deletes the records below, as the instance's owner.
 # Returns the partitions that refused, with the error of each; `OutcomeUnknown` if the result is unknown.
 delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(

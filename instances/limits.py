@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.copying import limits as copying
 from instances.messages import limits as message_limits
+from instances.messages import patterns
+from instances.messages.schemas import limits as schema_limits
+from instances.messages.value_filter import PROGRAM_CHARS_MAX, STEPS_MAX
 from instances.oauth import limits as oauth_limits
 from instances.quickstart.limits import SAMPLE_RUNS_PER_TENANT_MAX
 from instances.routes.certificate_entries import (
@@ -115,11 +119,17 @@ TOPIC_TABLE_REFRESH_EVERY_S = 2
 # Brokers rest for this many times the duration of building the last table.
 TOPIC_TABLE_REST = 10
 TOPIC_TABLE_DELETED_KEPT_S = 30
+# A topic that was just created or restored is shown as such for at most this time; and number of those of an instance.
+PENDING_TOPIC_SHOWN_S = 30
+PENDING_TOPICS_KEPT_MAX = 200
 # Deleted topics of an instance that can be restored: the oldest is purged if there are more, and if this much of the
 # instance's storage is used, before it grows (`GROW_FROM_PERCENT`). The last is the number per round of the task.
 DELETED_TOPICS_MAX = 100
 DELETED_TOPICS_GO_FROM_PERCENT = 85
 DELETED_TOPICS_PER_ROUND_MAX = 50
+# Deleted users of an instance that can be restored: the oldest is purged if there are more.
+DELETED_USERS_KEPT_DAYS = 7
+DELETED_USERS_MAX = 50
 # Listed connections of an instance, and the time for which the brokers' report is shown.
 CONNECTIONS_LISTED_MAX = 10_000
 CONNECTIONS_KEPT_S = 2
@@ -148,9 +158,11 @@ def publish() -> None:
     """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
     take_long_bodies(MESSAGES)
-    register(*_of_tokens(), *_of_deleted_topics())
+    register(*_of_tokens(), *_of_deleted_things())
     register(*_of_messages())
-    register(*_of_samples())
+    register(*_of_schemas())
+    register(*_of_streams())
+    register(*_of_samples(), *_of_copies())
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
@@ -203,9 +215,36 @@ def publish() -> None:
     register(*_of_certificates())
 
 
-def _of_deleted_topics() -> tuple[Limit, ...]:
-    text = "Deleted topics of an instance that can be restored; the oldest goes when there are more."
-    return (Limit("deleted_topics_max", DELETED_TOPICS_MAX, "topics", text),)
+def _of_deleted_things() -> tuple[Limit, ...]:
+    return (
+        Limit(
+            "deleted_topics_max",
+            DELETED_TOPICS_MAX,
+            "topics",
+            "Deleted topics of an instance that can be restored; the oldest goes when there are more.",
+        ),
+        Limit(
+            "deleted_users_max",
+            DELETED_USERS_MAX,
+            "users",
+            "Deleted users of an instance that can be restored; the oldest goes when there are more.",
+        ),
+        Limit("deleted_user_restore_days", DELETED_USERS_KEPT_DAYS, "days", "How long a deleted user can be restored."),
+    )
+
+
+def _of_copies() -> tuple[Limit, ...]:
+    return (
+        Limit("copies_per_instance_max", copying.COPIES_PER_INSTANCE_MAX, "copies", "Topics copied at once."),
+        Limit("copies_per_tenant_max", copying.COPIES_PER_TENANT_MAX, "copies", "Of all instances of one tenant."),
+        Limit(
+            "copy_bandwidth_percent",
+            copying.COPY_BANDWIDTH_PERCENT,
+            "percent",
+            "Share of the instance's bandwidth that copying a topic takes.",
+        ),
+        Limit("copy_bytes_per_s_max", copying.COPY_BYTES_PER_S_MAX, "bytes/s", "Pace of copying a topic."),
+    )
 
 
 def _of_samples() -> tuple[Limit, ...]:
@@ -292,6 +331,73 @@ def _of_tokens() -> tuple[Limit, ...]:
     )
 
 
+def _of_schemas() -> tuple[Limit, ...]:
+    of = schema_limits
+    return (
+        Limit("schema_chars_max", of.SCHEMA_CHARS_MAX, "characters", "A schema of a topic's keys or values."),
+        Limit("schema_types_max", of.SCHEMA_TYPES_MAX, "types", "Types and fields of one schema."),
+        Limit("schema_depth_max", of.SCHEMA_DEPTH_MAX, "levels", "Nesting of the types of one schema."),
+        Limit("schemas_per_topic_max", of.SCHEMAS_PER_TOPIC_MAX, "schemas", "Schemas of one topic."),
+        Limit("schemas_per_instance_max", of.SCHEMAS_PER_INSTANCE_MAX, "schemas", "Schemas of all topics together."),
+        Limit("decoded_bytes_max", of.DECODED_BYTES_MAX, "bytes", "Key or value that is decoded by a schema."),
+        Limit("decoded_values_max", of.DECODED_VALUES_MAX, "values", "Fields and elements of a decoded key or value."),
+        Limit("decoded_chars_max", of.DECODED_CHARS_MAX, "characters", "Names and texts of a decoded key or value."),
+        Limit("decoded_depth_max", of.DECODED_DEPTH_MAX, "levels", "Nesting of a decoded key or value."),
+        Limit("masks_per_topic_max", message_limits.MASKS_PER_TOPIC_MAX, "masks", "Masked fields of one topic."),
+        Limit("masks_per_instance_max", message_limits.MASKS_PER_INSTANCE_MAX, "masks", "Masked fields of all topics."),
+        Limit("mask_chars_max", message_limits.MASK_CHARS_MAX, "characters", "Path of a masked field."),
+    )
+
+
+def _of_streams() -> tuple[Limit, ...]:
+    of = message_limits
+    return (
+        Limit(
+            "message_streams_per_tenant_max",
+            of.STREAMS_PER_TENANT_MAX,
+            "streams",
+            "Streams of live messages of one tenant at once, by web process.",
+        ),
+        Limit(
+            "message_streams_per_instance_max",
+            of.STREAMS_PER_INSTANCE_MAX,
+            "streams",
+            "Streams of live messages of one instance at once, by web process.",
+        ),
+        Limit(
+            "message_stream_seconds_max",
+            int(of.STREAM_S_MAX),
+            "seconds",
+            "How long a stream of live messages lasts; its reader goes on with `Last-Event-ID`.",
+        ),
+        Limit("message_stream_step_max", of.STREAM_STEP_MESSAGES_MAX, "messages", "Messages of a stream at once."),
+    )
+
+
+def _of_message_patterns() -> tuple[Limit, ...]:
+    return (
+        Limit(
+            "message_pattern_chars_max",
+            message_limits.FILTER_CHARS_MAX,
+            "characters",
+            "A text or regular expression that messages are filtered by.",
+        ),
+        Limit(
+            "message_pattern_size_max",
+            patterns.PROGRAM_SIZE_MAX,
+            "instructions",
+            "What such an expression compiles to: about one for each character and each repetition of it.",
+        ),
+        Limit(
+            "message_pattern_searched_bytes_max",
+            patterns.SEARCHED_BYTES_MAX,
+            "bytes",
+            "Part of a key or value that is searched for an expression; less for an expression of more than "
+            f"{patterns.WORK_MAX // patterns.SEARCHED_BYTES_MAX} instructions.",
+        ),
+    )
+
+
 def _of_messages() -> tuple[Limit, ...]:
     of = message_limits
     return (
@@ -319,6 +425,20 @@ def _of_messages() -> tuple[Limit, ...]:
         ),
         Limit(
             "message_page_shown_bytes_max", of.PAGE_SHOWN_BYTES_MAX, "bytes", "Keys, values and headers of one page."
+        ),
+        Limit("message_filter_chars_max", PROGRAM_CHARS_MAX, "characters", "A filter by path (`jq`)."),
+        Limit(
+            "message_filter_steps_max",
+            STEPS_MAX,
+            "steps",
+            "Steps of such a filter for one message; a message that takes more does not match.",
+        ),
+        *_of_message_patterns(),
+        Limit(
+            "message_parsed_bytes_max",
+            of.JSON_PARSED_BYTES_MAX,
+            "bytes",
+            "JSON that filters by path look into. A larger value with masked fields is hidden as a whole.",
         ),
         Limit("sent_messages_max", of.SENT_MESSAGES_MAX, "messages", "Messages in one request that sends them."),
         Limit("sent_key_chars_max", of.SENT_KEY_CHARS_MAX, "characters", "Key of such a message."),

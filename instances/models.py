@@ -1,7 +1,4 @@
-"""Instances as tenants buy them, the operations on them, and the address lists of their topics.
-
-Topics, client quotas and configs have no rows: they live in the data plane (one home per fact).
-"""
+"""Instances as tenants buy them, and the operations on them. Topics and configs have no rows: brokers keep them."""
 
 from __future__ import annotations
 
@@ -23,6 +20,9 @@ from instances.choices import (
     StepState,
     StorageWhenFull,
 )
+from instances.copying.models import TopicCopy as TopicCopy
+from instances.kept_aside.models import DeletedTopic as DeletedTopic
+from instances.kept_aside.models import DeletedUser as DeletedUser
 from instances.lifecycle.phases import Phase, document_state, resolved_phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
@@ -46,16 +46,18 @@ from instances.oauth.limits import (
     PRINCIPAL_CLAIM_CHARS_MAX,
 )
 from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX, PROTOCOLS, ROUTE_NAME_CHARS_MAX
+from instances.topic_models import TopicMask, TopicSchema  # noqa: F401 - Django finds an app's models here
 from quotas.policies import DEFAULT_POLICY
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
+from tenants.message_field import MessageField
 from tenants.models import Tenant
 from tenants.versioned import Versioned
 
 TOPIC_CHARS_MAX = 249
 NAME_CONSTRAINT = "instance_name_once"
 HOST_CHARS_MAX = 253
-# As a replication factor: of the instance's brokers, `REPLICATION_FACTOR_MAX` at most.
+# As a replication factor: a replica on each broker of the instance, `REPLICATION_FACTOR_MAX` at most.
 ONE_ON_EACH_BROKER = -1
 assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
 
@@ -80,7 +82,7 @@ def default_settings() -> dict[str, Any]:
 
 
 def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` as they are kept: of replicas None leaves the choice to the brokers, who know -1."""
+    """Returns settings as a row stores them: a replication factor of None is stored as -1, as brokers know it."""
     factor = given.get("default_replication_factor", ...)
     return {**given, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(given)
 
@@ -88,8 +90,9 @@ def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 class Instance(Versioned):
     """A bandwidth, a storage capacity and an address of its own.
 
-    `generation` counts what is wanted, `observed_generation` is the last one all brokers confirmed; they are equal in a
-    settled phase. `endpoints` is the advertised `host:port` by broker id, written by the reconciler.
+    `generation` counts the changes that brokers apply, `observed_generation` is the last one that all of them
+    confirmed; they are equal while nothing is pending. `endpoints` is the advertised `host:port` by broker id, written
+    by the reconciler.
     """
 
     id = TypedIdField("ins")
@@ -113,7 +116,7 @@ class Instance(Versioned):
         _("suspended because"), max_length=24, choices=Reason.choices, blank=True, default=""
     )
     suspension_note = models.CharField(
-        _("told to the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
+        _("note for the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
     )
     deleted_at = models.DateTimeField(_("deleted"), null=True, blank=True)
     restorable_until = models.DateTimeField(_("restorable until"), null=True, blank=True)
@@ -161,12 +164,12 @@ class Instance(Versioned):
 
     @property
     def wanted_state(self) -> str:
-        """What brokers are told: active, frozen or deleting."""
+        """State that is published to brokers: active, frozen or deleting."""
         return document_state(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
 
     @property
     def resolved_phase(self) -> Phase:
-        """The phase to rest in once everything is confirmed."""
+        """Phase of the instance once brokers have confirmed everything."""
         return resolved_phase(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
 
     @property
@@ -185,7 +188,7 @@ class Instance(Versioned):
 
     @property
     def default_replication_factor(self) -> int | None:
-        """What is in force: of what the tenant does not choose, a copy on each broker. None while it has no broker."""
+        """Replication factor in force: the tenant's choice, else a replica on each broker; None without brokers."""
         chosen = self.settings.get("default_replication_factor", ONE_ON_EACH_BROKER)
         if chosen != ONE_ON_EACH_BROKER:
             return int(chosen)
@@ -193,31 +196,31 @@ class Instance(Versioned):
 
     @property
     def settings_in_force(self) -> dict[str, Any]:
-        """Those of an instance that is older than a setting have its default."""
+        """Settings with the default of each one that the row does not have yet."""
         chosen = {**default_settings(), **self.settings}
         return {**chosen, "default_replication_factor": self.default_replication_factor}
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of the first route; empty until addresses are reserved."""
+        """Bootstrap address of the first route; empty until addresses are reserved."""
         return addresses_in_order(self.endpoints)
 
     @property
     def routes_in_order(self) -> list[Route]:
-        """The first one first; without a query where they were fetched before."""
+        """Routes in the order of their creation; without a query where they are prefetched."""
         return sorted(self.routes.all(), key=lambda route: route.pk)
 
 
 def addresses_in_order(endpoints: Mapping[str, str]) -> str:
-    """`host:port,host:port` in the order of broker ids."""
+    """Returns `host:port,host:port` in the order of broker ids."""
     return ",".join(address for _broker, address in sorted(endpoints.items(), key=lambda item: int(item[0])))
 
 
 class Route(models.Model):
-    """One way into an instance: a port on each of its brokers, and who may come in there, how.
+    """A listener of an instance: a port on each of its brokers, with its security, allow-list and connection limit.
 
-    The first one has the lowest key. `endpoints` is the advertised `host:port` by broker id, written by the reconciler;
-    `advertised_host` replaces the brokers' own, where a load balancer stands before them.
+    The first route has the lowest key. `endpoints` is the advertised `host:port` by broker id, written by the
+    reconciler; `advertised_host` replaces the brokers' own host, for a load balancer in front of them.
     """
 
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="routes", verbose_name=_("instance"))
@@ -231,9 +234,9 @@ class Route(models.Model):
         _("names of users by certificate"),
         max_length=MAPPING_RULES_CHARS_MAX,
         default=DEFAULT_MAPPING_RULES,
-        db_default=DEFAULT_MAPPING_RULES,  # processes of a version before write rows without it
+        db_default=DEFAULT_MAPPING_RULES,  # processes of an older version write rows without it
     )
-    # What may be shown of its certificates (`RouteCertificates`), null where there is none.
+    # Public summaries of its certificates (`RouteCertificates`), null where there is none.
     certificate = models.JSONField(_("certificate"), null=True, editable=False)
     client_ca = models.JSONField(_("authority of clients"), null=True, editable=False)
     revocation = models.JSONField(_("revoked certificates"), null=True, editable=False)
@@ -254,17 +257,17 @@ class Route(models.Model):
 
     @property
     def security_protocol(self) -> str:
-        """What a client sets as `security.protocol`."""
+        """Value of a client's `security.protocol`."""
         return PROTOCOLS[self.security]
 
     @property
     def bootstrap_servers(self) -> str:
-        """Empty until addresses are reserved."""
+        """Bootstrap address of the route; empty until addresses are reserved."""
         return addresses_in_order(self.endpoints)
 
     @property
     def etag(self) -> tuple[object, ...]:
-        """What changes when the owner changes the route, and does not when it gets another port."""
+        """Value that changes when the owner changes the route, but not when it gets another port."""
         lists = tuple(self.allow_list), tuple(self.proxies)
         certificates = self.certificate, self.client_ca, self.revocation
         rules = self.principal_mapping_rules
@@ -272,10 +275,10 @@ class Route(models.Model):
 
 
 class RouteCertificates(models.Model):
-    """What brokers need of a route's certificates; its summaries are the route's own columns.
+    """Certificates of a route that brokers need; public summaries of them are columns of the route.
 
-    The private key is encrypted (`certificate_checks`), `revoked` as `certificate_entries` has it, `crl_numbers` by
-    authority. `warned` says of which ends the owner was told, so that nobody is told twice.
+    The private key is encrypted (`certificate_checks`), `revoked` has the entries of `certificate_entries`,
+    `crl_numbers` are by authority. `warned` has the warnings about expiry that the owner got, so that none is repeated.
     """
 
     route = models.OneToOneField(
@@ -297,11 +300,11 @@ class RouteCertificates(models.Model):
 
 
 class OAuthConfiguration(models.Model):
-    """Whose tokens clients of an instance may bring. `keys` are those of the set that is in force, pinned or as
-    `jwks_url` last answered (`oauth.key_sets.PublicKey.to_body`).
+    """Issuer, audience and keys of the tokens that clients of an instance may sign in with. `keys` are those of the key
+    set in force, pinned or last fetched from `jwks_url` (`instances.oauth.key_sets.PublicKey.to_body`).
 
-    `revision` counts what brokers are to know, `published_revision` is the last one that was written for them. A
-    removed configuration stays until brokers have been told.
+    `revision` counts changes, `published_revision` is the last one that was published to brokers. The row of a removed
+    configuration stays until its removal is published.
     """
 
     instance = models.OneToOneField(
@@ -317,9 +320,9 @@ class OAuthConfiguration(models.Model):
     is_removed = models.BooleanField(_("removed"), default=False)
     keys = models.JSONField(_("keys"), default=list, editable=False)
     fetched_at = models.DateTimeField(_("keys fetched"), null=True, blank=True, editable=False)
-    tried_at = models.DateTimeField(_("keys asked for"), null=True, blank=True, editable=False)
-    fetch_error = models.CharField(
-        _("why no keys were fetched"), max_length=FETCH_ERROR_CHARS_MAX, blank=True, default="", editable=False
+    tried_at = models.DateTimeField(_("last fetch of keys"), null=True, blank=True, editable=False)
+    fetch_error = MessageField(
+        _("error of the last fetch"), max_length=FETCH_ERROR_CHARS_MAX, blank=True, default="", editable=False
     )
     revision = models.PositiveIntegerField(_("wanted revision"), default=1, editable=False)
     published_revision = models.PositiveIntegerField(_("published revision"), default=0, editable=False)
@@ -338,18 +341,18 @@ class OAuthConfiguration(models.Model):
 
     @property
     def etag(self) -> tuple[object, ...]:
-        """What changes when the owner changes it, and does not when other keys are fetched."""
+        """Value that changes when the owner changes the configuration, but not when other keys are fetched."""
         pinned = () if self.jwks_url else self.public_keys
         return self.pk, self.issuer, self.audience, self.jwks_url, self.principal_claim, self.clock_skew_s, pinned
 
 
 class Operation(models.Model):
-    """A slow call, to be followed: kept in PostgreSQL, so that it survives whatever process works on it. The sizes that
-    bills are made of are read from here: `plan`, `bandwidth_mb_s`, `storage_gb` and `is_suspended` are what the
-    instance has, and is, once the operation succeeded.
+    """A slow call whose progress can be followed. It is a row, so that it survives the process that works on it.
 
-    `generation` is the instance's when it was asked for: the operation is done when that one is confirmed. `steps` is a
-    list of `{name, state, at_ms, fact, data}`; `at_ms` counts from `created_at`.
+    Billing reads sizes from here: `plan`, `bandwidth_mb_s`, `storage_gb` and `is_suspended` describe the instance after
+    the operation has succeeded. `generation` is the instance's generation at the request: brokers have confirmed it
+    when the operation is done. `steps` is a list of `{name, state, at_ms, fact, data}`; `at_ms` counts from
+    `created_at`.
     """
 
     id = TypedIdField("op")
@@ -407,8 +410,8 @@ class Operation(models.Model):
 
 
 class TopicAllowList(models.Model):
-    """Which addresses may produce to, consume from and administer a topic (CKA-11). An empty list allows all of the
-    instance's, of those that administer all that may produce and consume.
+    """Addresses that may produce to, consume from and administer a topic (CKA-11). An empty list allows every address
+    that may connect; an empty list for administration allows those that may both produce and consume.
     """
 
     instance = models.ForeignKey(
@@ -425,25 +428,6 @@ class TopicAllowList(models.Model):
         verbose_name = _("topic allow-list")
         verbose_name_plural = _("topic allow-lists")
         constraints = (models.UniqueConstraint(fields=("instance", "topic"), name="allow_list_once_per_topic"),)
-
-    def __str__(self) -> str:
-        return f"{self.instance_id}/{self.topic}"
-
-
-class DeletedTopic(models.Model):
-    """A topic hidden from clients, which its owner may restore. A restored one has its row until that is published."""
-
-    instance = models.ForeignKey(Instance, on_delete=models.PROTECT, related_name="deleted_topics")
-    topic = models.CharField(_("topic"), max_length=TOPIC_CHARS_MAX)
-    topic_id = models.CharField(_("id of the topic"), max_length=36)
-    partitions = models.PositiveIntegerField(_("partitions"))
-    deleted_at = models.DateTimeField(_("deleted"))
-    expires_at = models.DateTimeField(_("kept until"), db_index=True)
-    is_restored = models.BooleanField(_("restored"), default=False)
-
-    class Meta:
-        ordering = ("instance", "-deleted_at")
-        constraints = (models.UniqueConstraint(fields=("instance", "topic"), name="deleted_once_per_topic"),)
 
     def __str__(self) -> str:
         return f"{self.instance_id}/{self.topic}"
@@ -470,7 +454,7 @@ class DelayedMinute(models.Model):
 
 
 class ThrottledMinute(models.Model):
-    """What held clients of an instance back on one broker in a UTC minute: causes, with how often, how long and whom.
+    """Causes that throttled clients of an instance on one broker in a UTC minute, with counts, delays and clients.
 
     A broker that restarts within the minute has a row for each of its processes.
     """

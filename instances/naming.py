@@ -1,7 +1,7 @@
 """Tenant names and the names the cluster uses for them (CKA-15, CKA-16). Pure.
 
-An internal topic name is `<instance id>.<topic>`; what would be longer than Kafka's 249 characters, or would look
-like a hashed name, becomes `<instance id>.h.<hash>` and the pair is kept in ZooKeeper
+An internal topic name is `<instance id>.<topic>`. A name that would be longer than Kafka's 249 characters, or that
+looks like a hashed one, becomes `<instance id>.h.<hash>`, and the pair is stored in ZooKeeper
 (`InstanceTopicDocument.name`). The mapping is injective: a plain name never starts with `h.`, and two instances
 never share a prefix because an id has no dot.
 """
@@ -13,14 +13,14 @@ from base64 import b32encode
 from hashlib import sha256
 from typing import Final
 
-# Client id under which the control plane sends for "push the limit", as the instance: client quotas hold for it.
+# Client id with which the control plane sends for "push the limit" as the instance: client quotas apply to it.
 DEMO_CLIENT_ID: Final = "penstock-demo"
 TOPIC_NAME_LENGTH_MAX = 249
 HASHED_PREFIX = "h."
-# Kafka's own topics. Clients treat topics of these names as the cluster's, so a tenant has none.
+# Kafka's own topics. Clients treat topics of these names as internal, so a tenant cannot create them.
 RESERVED_TOPIC_NAMES = frozenset({"__consumer_offsets", "__transaction_state"})
 
-# The log of a KRaft controller: not even a cluster without one lets it be created.
+# The log of a KRaft controller. Kafka refuses to create it even in a cluster without such a controller.
 PROHIBITED_TOPIC_NAME = "__cluster_metadata"
 
 _INSTANCE_ID = re.compile(r"ins-[a-z0-9]{8}\Z")
@@ -32,25 +32,25 @@ def is_instance_id(text: str) -> bool:
 
 
 def is_valid_topic_name(name: str) -> bool:
-    """CTL-18: 1 to 249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`."""
+    """True for 1 to 249 characters of `[a-zA-Z0-9._-]` other than `.` and `..` (CTL-18)."""
     return _TOPIC_NAME.match(name) is not None and name not in (".", "..")
 
 
 def collision_key(name: str) -> str:
-    """Two topics of one instance may not have the same key: `.` and `_` look alike in metric names (CTL-18)."""
+    """Returns a key that no two topics of an instance may share: `.` and `_` collide in metric names (CTL-18)."""
     return name.replace(".", "_")
 
 
 def is_hashed(topic: str, instance_id: str) -> bool:
-    """Whether the tenant's topic is stored under a hash, so that its name must be written down beside it."""
+    """True if the tenant's topic is stored under a hash, so that its name must be stored beside it."""
     return topic.startswith(HASHED_PREFIX) or len(instance_id) + 1 + len(topic) > TOPIC_NAME_LENGTH_MAX
 
 
 def internal_topic(instance_id: str, topic: str) -> str:
-    """The cluster's name of a tenant's topic.
+    """Returns the cluster's name of a tenant's topic.
 
     Raises:
-        ValueError: `instance_id` has not the syntax of an instance id, so the result would not be unique.
+        ValueError: `instance_id` does not have the syntax of an instance id, so the result would not be unique.
     """
     _require_instance_id(instance_id)
     if is_hashed(topic, instance_id):
@@ -60,7 +60,7 @@ def internal_topic(instance_id: str, topic: str) -> str:
 
 
 def split_internal(internal: str) -> tuple[str | None, str]:
-    """`(instance id, rest)`; the instance is None for names of the cluster's own, such as `__usage`.
+    """Returns `(instance id, rest)`; the instance is None for the cluster's own topics, such as `__usage`.
 
     A rest that starts with `h.` is a hash: the tenant's name is in the topic's document.
     """
@@ -71,19 +71,21 @@ def split_internal(internal: str) -> tuple[str | None, str]:
 
 
 def plain_topic(internal: str) -> str | None:
-    """The tenant's name if it can be read off the internal one; None when it is hashed."""
+    """Returns the tenant's name of an internal topic, or None if it is hashed."""
     rest = split_internal(internal)[1]
     return None if rest.startswith(HASHED_PREFIX) else rest
 
 
 def internal_scoped(instance_id: str, name: str) -> str:
-    """Group ids, transactional ids, users and client ids: `<instance id>.<name>`, without a rule on length (CKA-16)."""
+    """Returns the cluster's name of a group id, transactional id, user or client id: `<instance id>.<name>`, of any
+    length (CKA-16).
+    """
     _require_instance_id(instance_id)
     return f"{instance_id}.{name}"
 
 
 def plain_scoped(instance_id: str, internal: str) -> str | None:
-    """The tenant's name of a scoped id, or None when it belongs to somebody else."""
+    """Returns the tenant's name of a scoped id, or None if it belongs to another instance."""
     prefix = f"{instance_id}."
     return internal[len(prefix) :] if internal.startswith(prefix) else None
 

@@ -1,4 +1,4 @@
-"""Reads of this app. Lists are fenced to a tenant; what lives in the data plane is asked for through the ports."""
+"""Reads of this app. Lists are restricted to a tenant; the data plane is read through `instances.interfaces`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.core.cache import cache
 from django.db.models import Count, Q, QuerySet, Sum
 
 from instances import access, interfaces
+from instances.choices import TopicState
 from instances.interfaces import (
     Bandwidth,
     ConfigEntry,
@@ -23,45 +24,50 @@ from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
-from instances.models import DelayedMinute, DeletedTopic, Instance, Operation, Route, ThrottledMinute, TopicAllowList
+from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
+from instances.topics.pending import PendingTopic
+from instances.topics.presence import described, waiting
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
-from tenants.errors import NotFound
 from tenants.models import AuditEntry, Tenant
 
 MS_PER_S = 1_000
 
 
 def failed_instances() -> QuerySet[Instance]:
-    """For operators, of all tenants: the latest failure first."""
+    """Returns the failed instances of all tenants, latest failure first; for operators."""
     return Instance.objects.filter(phase=Phase.FAILED.value).select_related("tenant").order_by("-phase_since")
 
 
 def operations_open_since(before: datetime) -> QuerySet[Operation]:
-    """For operators, of all tenants: what began earlier and has not ended, the longest wait first."""
+    """Returns the open operations of all tenants that began before an instant, oldest first; for operators."""
     rows = Operation.objects.filter(state__in=OPEN_STATES, created_at__lt=before)
     return rows.select_related("instance").order_by("created_at")
 
 
 def locked_instance(instance: Instance) -> Instance:
-    """The row as it is now, held until the transaction ends."""
+    """Returns the current row, locked until the transaction ends."""
     return Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic as its owner sees it. Sizes are None where a broker that leads a part of it did not answer."""
+    """A topic as its owner sees it. Sizes are None if the leader of one of its partitions did not answer.
+
+    While it is not ready, partitions have no leaders and `replication_factor` may be None.
+    """
 
     name: str
     topic_id: str
     partitions: tuple[PartitionSummary, ...]
-    replication_factor: int
+    replication_factor: int | None
     size_bytes: int | None
     message_count: int | None
     produce_ips: tuple[str, ...]
     consume_ips: tuple[str, ...]
     administer_ips: tuple[str, ...]
     config: tuple[ConfigEntry, ...] | None = None
+    state: str = TopicState.READY.value
 
     @property
     def partition_count(self) -> int:
@@ -69,20 +75,20 @@ class TopicView:
 
     @property
     def etag(self) -> tuple[object, ...]:
-        """What changes when the owner changes the topic, and does not when messages arrive."""
+        """Value that changes when the owner changes the topic, but not when messages arrive."""
         config = tuple((entry.name, entry.value) for entry in self.config or ())
         lists = self.produce_ips, self.consume_ips, self.administer_ips
         return self.topic_id, self.name, self.partition_count, config, *lists
 
     @property
     def warnings(self) -> tuple[TopicWarning, ...]:
-        """Settings that do not do what they say; empty where the configuration was not asked for."""
-        return topic_warnings({entry.name: entry.value for entry in self.config or ()}, self.replication_factor)
+        """Warnings about settings that have no effect; empty if the configuration was not read."""
+        return topic_warnings({entry.name: entry.value for entry in self.config or ()}, self.replication_factor or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """What was bought and what flows, in bytes/s over the last full second, with who waits for what at the moment."""
+    """Bandwidth bought and in use, in bytes/s over the last full second, with the current throttles."""
 
     now_ms: int
     produce_limit_bytes_per_s: int
@@ -95,7 +101,7 @@ class Throughput:
 
 
 def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> QuerySet[Instance]:
-    """A tenant's instances (the ones being deleted included); `contains` is looked for in name and id."""
+    """Returns a tenant's instances, including those being deleted; `contains` is searched in name and id."""
     rows = access.instances_of(tenant).prefetch_related("routes")
     if contains:
         rows = rows.filter(Q(name__icontains=contains) | Q(pk__icontains=contains))
@@ -103,14 +109,12 @@ def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> Que
 
 
 def instance_detail(acting: Actor, instance_id: str) -> Instance:
-    """One instance of the actor's tenant, or `NotFound`."""
+    """Returns one instance of the actor's tenant. Raises `NotFound`."""
     return access.instance(acting, instance_id)
 
 
 def unwell(tenant: Tenant, *, also: Sequence[str] = ()) -> QuerySet[Instance]:
-    """Instances somebody has to know about: stopped, with a broker or partition that does not serve, or with an id of
-    `also`.
-    """
+    """Returns instances that need attention: suspended, failed, with an unmet condition, or with an id in `also`."""
     is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
     is_faulty = Q()
     for kind in OBSERVED:
@@ -120,12 +124,12 @@ def unwell(tenant: Tenant, *, also: Sequence[str] = ()) -> QuerySet[Instance]:
 
 
 def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
-    """A tenant's instances without those that failed or are being deleted: what is counted, summed and priced."""
+    """Returns a tenant's instances without failed and deleted ones: those that are counted, summed and priced."""
     return access.instances_of(tenant).filter(phase__in=[phase.value for phase in COUNTED])
 
 
 def bought(tenant: Tenant) -> dict[str, int]:
-    """Totals over the instances that count: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
+    """Returns totals over the counted instances: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
     rows = counted_instances(tenant)
     sums = rows.aggregate(count=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
     return {
@@ -136,12 +140,12 @@ def bought(tenant: Tenant) -> dict[str, int]:
 
 
 def operation_detail(acting: Actor, operation_id: str) -> Operation:
-    """One operation of the actor's tenant, or `NotFound`."""
+    """Returns one operation of the actor's tenant. Raises `NotFound`."""
     return access.operation(acting, operation_id)
 
 
 def operation_list(tenant: Tenant, *, instance_id: str = "", state: str = "") -> QuerySet[Operation]:
-    """A tenant's operations, latest first."""
+    """Returns a tenant's operations, latest first."""
     rows = Operation.objects.filter(tenant=tenant).select_related("instance")
     if instance_id:
         rows = rows.filter(instance_id=instance_id)
@@ -149,25 +153,25 @@ def operation_list(tenant: Tenant, *, instance_id: str = "", state: str = "") ->
 
 
 def route_list(instance: Instance) -> QuerySet[Route]:
-    """The ways into an instance, the first one first."""
+    """Returns the routes of an instance in the order of their creation."""
     return instance.routes.order_by("pk")
 
 
 def events(instance: Instance) -> QuerySet[AuditEntry]:
-    """What happened to an instance and its topics and quotas, latest first."""
+    """Returns the audit rows of an instance and its topics and quotas, latest first."""
     mine = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
     return AuditEntry.objects.filter(mine, tenant_id=instance.tenant_id)
 
 
 def topics_created(instance: Instance) -> list[str]:
-    """Names of the topics that were created in the console or over REST of late, latest first."""
+    """Returns the names of topics recently created in the console or over REST, latest first."""
     rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
     result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
     return [target.partition("/")[2] for target in result]
 
 
 def topic_names(instance: Instance) -> list[str]:
-    """All names, a few seconds old at most: somebody who types asks again with every letter."""
+    """Returns the names of all topics, cached for a few seconds: a form that completes names asks at each key press."""
     key = f"topic-names:{instance.pk}"
     names: list[str] | None = cache.get(key)
     if names is None:
@@ -177,48 +181,65 @@ def topic_names(instance: Instance) -> list[str]:
 
 
 def topic_detail(instance: Instance, name: str) -> TopicView:
-    """One topic with its configuration; raises `NotFound`, or `Conflict` while there are no brokers to ask."""
+    """Returns one topic with its configuration.
+
+    Raises `NotFound`, `TopicNotReady` while brokers do not show it yet, and `Conflict` while there are no brokers to
+    ask.
+    """
     access.require_reachable(instance)
-    if DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).exists():
-        description = _other_than_deleted(instance, name)
-    else:
-        description = interfaces.data_plane.it.topic(instance.pk, name)
-    config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
+    description = described(instance, name)
+    with waiting(instance, name):
+        config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
     return _view(description, sizes, allowed, config)
 
 
-def _other_than_deleted(instance: Instance, name: str) -> TopicDescription:
-    """Brokers hear of a deletion a moment later than the control plane. Raises `NotFound` for the deleted topic."""
-    description = interfaces.data_plane.it.topic(instance.pk, name)
-    if DeletedTopic.objects.filter(instance=instance, topic_id=description.topic_id, is_restored=False).exists():
-        raise NotFound
-    return description
+def pending_view(topic: PendingTopic) -> TopicView:
+    """Returns a topic that brokers do not show yet."""
+    is_empty = topic.state == TopicState.BEING_CREATED
+    return TopicView(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=unassigned_partitions(topic.partition_count),
+        replication_factor=topic.replication_factor,
+        size_bytes=0 if is_empty else None,
+        message_count=0 if is_empty else None,
+        produce_ips=(),
+        consume_ips=(),
+        administer_ips=(),
+        config=(),
+        state=topic.state,
+    )
+
+
+def unassigned_partitions(count: int) -> tuple[PartitionSummary, ...]:
+    """Returns partitions of which no leader and no replica is known."""
+    return tuple(PartitionSummary(index=index, leader=-1, replicas=(), isr=()) for index in range(count))
 
 
 def traffic(instance: Instance, *, since_ms: int) -> Traffic:
-    """Bytes per second since an instant, at most a quarter of an hour back; below 0: since so long ago."""
+    """Returns the traffic since an instant, at most a quarter of an hour ago; below 0: relative to the current time."""
     return interfaces.observation.it.traffic(instance.pk, since_ms)
 
 
 def topic_sizes(instance: Instance) -> TopicSizes:
-    """What the leaders hold of each topic, without asking which topics there are."""
+    """Returns the sizes of all topics at their leaders."""
     return interfaces.observation.it.topic_sizes(instance.pk)
 
 
 def throttles(instance: Instance) -> Throttles:
-    """The throttle ledger: who waited, by which rule, how long."""
+    """Returns the current throttles: clients, rules and delays."""
     return interfaces.observation.it.throttles(instance.pk)
 
 
 def bandwidth(instance: Instance) -> Bandwidth:
-    """How its bandwidth is shared out over brokers at the moment, and why so."""
+    """Returns the current shares of its bandwidth by broker, with the reason of each."""
     return interfaces.observation.it.bandwidth(instance.pk)
 
 
 def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:
-    """The longest delay in ms of each step (ms since 1970) of `[start, end)` in which clients waited."""
+    """Returns the longest delay in ms by step (ms since 1970) of `[start, end)`, for steps in which clients waited."""
     result: dict[int, int] = {}
     rows = DelayedMinute.objects.filter(instance=instance, minute__gte=start, minute__lt=end)
     for minute, delay_ms in rows.values_list("minute", "delay_ms_max"):
@@ -229,26 +250,25 @@ def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) 
 
 
 def throttled_minutes(instance: Instance, *, since: datetime, until: datetime) -> QuerySet[ThrottledMinute]:
-    """What held clients back on each broker in the minutes of `[since, until)`."""
+    """Returns the causes of throttling by broker and minute of `[since, until)`."""
     return ThrottledMinute.objects.filter(instance=instance, minute__gte=since, minute__lt=until)
 
 
 def throughput(instance: Instance) -> Throughput:
-    """Bought, in use, and who is delayed at the moment."""
-    seen = traffic(instance, since_ms=-TRAFFIC_LATEST_MS)  # what "now" is, the brokers' clocks say
-    last_full_ms = seen.now_ms - seen.now_ms % seen.step_ms - seen.step_ms
-    latest = next((point for point in reversed(seen.points) if point[0] == last_full_ms), (0, 0, 0, 0))
-    ledger = throttles(instance)
+    """Returns the bandwidth bought and in use, with the current throttles."""
+    recent = traffic(instance, since_ms=-TRAFFIC_LATEST_MS)  # relative to the brokers' clocks
+    last_full_ms = recent.now_ms - recent.now_ms % recent.step_ms - recent.step_ms
+    latest = next((point for point in reversed(recent.points) if point[0] == last_full_ms), (0, 0, 0, 0))
     limit = instance.bandwidth_mb_s * BYTES_PER_MB
     return Throughput(
-        now_ms=seen.now_ms,
+        now_ms=recent.now_ms,
         produce_limit_bytes_per_s=limit,
         consume_limit_bytes_per_s=limit,
-        produce_bytes_per_s=latest[1] * MS_PER_S // seen.step_ms,
-        consume_bytes_per_s=latest[2] * MS_PER_S // seen.step_ms,
-        by_broker=dict(seen.by_broker),
-        throttles=ledger,
-        silent=seen.silent,
+        produce_bytes_per_s=latest[1] * MS_PER_S // recent.step_ms,
+        consume_bytes_per_s=latest[2] * MS_PER_S // recent.step_ms,
+        by_broker=dict(recent.by_broker),
+        throttles=throttles(instance),
+        silent=recent.silent,
     )
 
 

@@ -8,9 +8,10 @@ The arithmetic is exact integer arithmetic, so that the shares sum to the bandwi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import lcm
 from typing import Final, Literal, get_args
 
-Mode = Literal["normalised", "literal", "static"]
+Mode = Literal["normalised", "literal", "static", "weighted"]
 MODES: Final = frozenset(get_args(Mode))
 
 # Threshold below which a broker has room, and from which on a ratio counts as balanced (steps 3 and 5): 80 %.
@@ -43,6 +44,8 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
     seen = [flows[broker] for broker in members]
     if mode == "static" or _all_have_room(quota, counts, seen):
         given = in_proportion(quota, counts)
+    elif mode == "weighted":
+        given = _by_load(quota, counts, seen)
     elif _is_balanced(seen):
         given = in_proportion(quota, seen)
     else:
@@ -89,6 +92,17 @@ def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
 def _is_balanced(seen: list[int]) -> bool:
     """Step 5a, CKA-30: true if the smallest flow is at least 80 % of the largest."""
     return BALANCED_DENOMINATOR * min(seen) >= BALANCED_NUMERATOR * max(seen)
+
+
+def _by_load(quota: int, counts: list[int], seen: list[int]) -> list[int]:
+    """Step 5 with P/F instead of P (CKA-31): what counts is the flow of a partition, so that a broker with more of them
+    may have more.
+    """
+    common = lcm(*counts)
+    loads = [flow * common // count for flow, count in zip(seen, counts, strict=True)]
+    if _is_balanced(loads):
+        return in_proportion(quota, seen)
+    return in_proportion(quota, [load * count for load, count in zip(_growing(loads), counts, strict=True)])
 
 
 def _growing(seen: list[int]) -> list[int]:

@@ -3,8 +3,8 @@
     share_out("adaptive", bought_bps, demands, before)  ->  one integer per broker, in the order given
     share_out_among("adaptive", bought_bps, demands, before, reserved)  ->  the same, with silent brokers
 
-`static`, `literal` and `normalised` are CKafka's policies (`quotas.allocation`, CKA-27…33), `adaptive` is ours
-(`quotas.adaptive`).
+`static`, `literal`, `normalised` and `weighted` are CKafka's policies (`quotas.allocation`, CKA-27…33), `adaptive` is
+ours (`quotas.adaptive`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal, get_args
 from quotas.adaptive import Demand, adapt
 from quotas.allocation import allocate
 
-Policy = Literal["static", "literal", "normalised", "adaptive"]
+Policy = Literal["static", "literal", "normalised", "weighted", "adaptive"]
 POLICIES: Final = frozenset(get_args(Policy))
 DEFAULT_POLICY: Final[Policy] = "adaptive"
 

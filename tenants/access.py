@@ -54,7 +54,7 @@ def scopes_of(actor: Actor) -> frozenset[str]:
     if actor.kind is ActorKind.SYSTEM:
         return frozenset(Scope.values)
     granted = ROLE_SCOPES[actor.role] if actor.role is not None else frozenset()
-    if actor.user is not None and actor.user.is_staff:
+    if actor.user is not None and actor.user.is_staff and not actor.is_confined:
         granted = granted | {Scope.OPERATOR.value}
     return granted if actor.scopes is None else granted & actor.scopes
 
@@ -65,7 +65,7 @@ def grantable_scopes(actor: Actor) -> frozenset[str]:
 
 
 def may_give(actor: Actor, role: Role) -> bool:
-    """True if the actor may make somebody a member with this role.
+    """True if the actor may add or change a member with this role.
 
     The actor's own role must manage it. A token must also have every scope of the role, so that it cannot invite a
     member with more permissions than its own.
@@ -111,6 +111,12 @@ def require_confirmed(actor: Actor) -> None:
         raise ConfirmationNeeded("Confirm that it is you in the console, then try again.")
 
 
+def require_whole_account(actor: Actor) -> None:
+    """Raises `PermissionDenied` for a session of single sign-on: a tenant's provider does not speak for the account."""
+    if actor.is_confined:
+        raise PermissionDenied("Sign in with your password or passkey for this.", code="sso_session")
+
+
 def tenant_of(actor: Actor) -> Tenant:
     """Returns the actor's tenant. Raises `PermissionDenied` for a user without one."""
     if actor.tenant is None:
@@ -135,9 +141,12 @@ def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
 
 
 def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
-    """Returns a tenant of the acting user; a token sees only its own. Raises `NotFound`."""
+    """Returns a tenant of the acting user; a token or a session of single sign-on sees only its own.
+
+    Raises `NotFound`.
+    """
     rows = Tenant.objects.all()
-    if actor.kind is ActorKind.TOKEN:
+    if actor.kind is ActorKind.TOKEN or actor.is_confined:
         rows = rows.filter(pk=tenant_of(actor).pk)
     else:
         mine = Member.objects.filter(user=actor.user, removed_at=None).values("tenant")

@@ -36,6 +36,8 @@ class Actor:
     request_id: str | None = None
     # False if a user's session was not confirmed lately (`access.require_confirmed`); always true for programs.
     is_confirmed: bool = True
+    # True for a session that the identity provider of its tenant began: it reaches nothing outside that tenant.
+    is_confined: bool = False
 
     def within(self, tenant: Tenant) -> Actor:
         """Returns the same actor in `tenant`; for system and operator actors only."""

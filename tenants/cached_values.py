@@ -23,7 +23,7 @@ Declared = TypeVar("Declared", bound=type)
 _declared: dict[str, type] = {}
 
 
-class TooLarge(ValueError):
+class ValueTooLarge(ValueError):
     """The value exceeds `CACHED_VALUE_BYTES_MAX`."""
 
 
@@ -31,7 +31,7 @@ class NotKeepable(TypeError):
     """A part of the value has an unsupported type."""
 
 
-class Unreadable(ValueError):
+class UnreadableValue(ValueError):
     """The text was not written by `dumps`, or its class has changed since."""
 
 
@@ -54,7 +54,7 @@ def dumps(value: Any) -> bytes:
     except ValueError as error:  # a number that JSON does not have
         raise NotKeepable(str(error)) from error
     if len(text) > CACHED_VALUE_BYTES_MAX:
-        raise TooLarge(f"{len(text)} bytes")
+        raise ValueTooLarge(f"{len(text)} bytes")
     return text
 
 
@@ -67,7 +67,7 @@ def loads(text: bytes) -> Any:
     try:
         return json.loads(text, object_hook=_restored)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Unreadable(type(error).__name__) from error
+        raise UnreadableValue(type(error).__name__) from error
 
 
 def _plain(value: Any) -> Any:

@@ -32,6 +32,10 @@ class Role(models.TextChoices):
     VIEWER = "viewer", _("Viewer")
 
 
+# Roles that the identity provider of a tenant gives; no provider makes owners.
+SSO_ROLES = tuple((role.value, role.label) for role in Role if role is not Role.OWNER)
+
+
 class Scope(models.TextChoices):
     """Permission: required by an endpoint, granted by a role, and restricted by a token's scopes."""
 
@@ -48,6 +52,7 @@ class Scope(models.TextChoices):
     TOPICS_WRITE = "topics:write", _("Create, change and delete topics")
     MESSAGES_READ = "messages:read", _("Read messages")
     MESSAGES_WRITE = "messages:write", _("Send messages")
+    MESSAGES_UNMASK = "messages:unmask", _("See masked fields of messages, and choose them")
     ARCHIVES_READ = "archives:read", _("See archives of topics")
     ARCHIVES_WRITE = "archives:write", _("Copy topics to Parquet files")
     USERS_READ = "users:read", _("See users of instances")

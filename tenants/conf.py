@@ -38,6 +38,15 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "tenants.api.schema_components.share_components",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    # Highlighted code has colours of its own that are too faint; models stand where they are used.
+    "SWAGGER_UI_SETTINGS": {
+        "deepLinking": True,
+        "docExpansion": "none",
+        "defaultModelsExpandDepth": -1,
+        "filter": True,
+        "syntaxHighlight": {"activated": False},
+        "validatorUrl": None,
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -6,12 +6,19 @@ Services raise these; `tenants.api.problems` converts them to RFC 9457 problem d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenants.models import AuditEntry
+
+
+def gettext_noop(message: str) -> str:
+    """Marks a message id for translators, where Django's function cannot be used: it needs settings, which tasks of
+    Spark do not have.
+    """
+    return message
 
 
 class Message(str):
@@ -29,6 +36,19 @@ class Message(str):
         message = super().__new__(cls, msgid % values if values else msgid)
         message.msgid, message.values = msgid, values
         return message
+
+    def to_body(self) -> dict[str, Any]:
+        """Returns the id and the values for JSON; values that are messages are bodies too."""
+        values = {name: value.to_body() if isinstance(value, Message) else value for name, value in self.values.items()}
+        return {"id": self.msgid, "values": values}
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Message:
+        """Returns the message that `to_body` described."""
+        values = {
+            name: cls.from_body(value) if isinstance(value, dict) else value for name, value in body["values"].items()
+        }
+        return cls(body["id"], **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +135,14 @@ class SecondFactorNeeded(PermissionDenied):
 
     code = "second_factor_needed"
     title = "A second factor is needed"
+
+
+class SsoNeeded(PermissionDenied):
+    """The tenant is open to sessions of its single sign-on only; `address` begins one."""
+
+    code = "sso_needed"
+    title = "Sign in through your organisation's provider"
+    address = ""
 
 
 class QuotaExceeded(DomainError):

@@ -12,10 +12,11 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from tenants.choices import Language, Role, Scope, Theme
-from tenants.limits import NAME_CHARS_MAX
+from tenants.limits import NAME_CHARS_MAX, SSO_CLAIM_CHARS_MAX, SSO_TEXT_CHARS_MAX
 from tenants.scope_groups import GROUPS, PRESETS, preset_scopes
 
 PASSWORD_CHARS_MAX = 256
+LINES_CHARS_MAX = 16_384
 TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), ("", _("Never")))
 
 
@@ -98,6 +99,51 @@ class PreferencesForm(forms.Form):
 
 class TenantForm(forms.Form):
     name = forms.CharField(label=_("Name"), max_length=NAME_CHARS_MAX)
+
+
+class SsoForm(forms.Form):
+    """Identity provider of a tenant. Lists are lines of text; services check the values."""
+
+    issuer = forms.CharField(
+        label=_("Issuer"), max_length=SSO_TEXT_CHARS_MAX,
+        help_text=_("Address of the provider, exactly as it names itself: https://login.example.com/tenant."),
+        widget=forms.TextInput(attrs={"inputmode": "url", "autocomplete": "off", "spellcheck": "false"}),
+    )  # fmt: skip
+    client_id = forms.CharField(label=_("Client id"), max_length=SSO_TEXT_CHARS_MAX)
+    client_secret = forms.CharField(
+        label=_("Client secret"), max_length=SSO_TEXT_CHARS_MAX, required=False, strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=_("Never shown again. Empty: the stored one stays."),
+    )  # fmt: skip
+    domains = forms.CharField(
+        label=_("E-mail domains"), max_length=LINES_CHARS_MAX, widget=forms.Textarea(attrs={"rows": 2}),
+        help_text=_("One a line. Addresses of other domains do not sign in."),
+    )  # fmt: skip
+    role_claim = forms.CharField(
+        label=_("Role claim"), max_length=SSO_CLAIM_CHARS_MAX, required=False,
+        help_text=_("Name of the claim with groups or roles, for example groups. Empty: members keep their roles."),
+    )  # fmt: skip
+    roles = forms.CharField(
+        label=_("Roles"), max_length=LINES_CHARS_MAX, required=False, widget=forms.Textarea(attrs={"rows": 4}),
+        help_text=_("One a line: value = admin, developer, finance or viewer. The highest counts."),
+    )  # fmt: skip
+    required = forms.BooleanField(
+        label=_("Members use single sign-on only"), required=False,
+        help_text=_("Passwords and passkeys of members open this tenant no more; those of owners still do."),
+    )  # fmt: skip
+
+    def clean_client_secret(self) -> str | None:
+        return self.cleaned_data["client_secret"] or None
+
+    def clean_domains(self) -> list[str]:
+        return str(self.cleaned_data["domains"]).replace(",", " ").split()
+
+    def clean_roles(self) -> list[dict[str, str]]:
+        lines = [line for line in self.cleaned_data["roles"].splitlines() if line.strip()]
+        parts = [line.rpartition("=") for line in lines]
+        if any(not equals or role.strip() not in Role.values for _value, equals, role in parts):
+            raise forms.ValidationError(_("Write each line as: value = role."))
+        return [{"value": value.strip(), "role": role.strip()} for value, _equals, role in parts]
 
 
 class AuditFilterForm(forms.Form):

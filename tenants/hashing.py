@@ -19,7 +19,7 @@ from tenants.errors import Unavailable
 RETRY_AFTER_S = 2
 
 
-class Busy(Unavailable):
+class HashingBusy(Unavailable):
     """Too many passwords are being checked by this process."""
 
     code = "busy"
@@ -41,12 +41,12 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Acquires a slot. Raises `Busy`."""
+        """Acquires a slot. Raises `HashingBusy`."""
         if not self._places.acquire(blocking=False):
-            raise Busy
+            raise HashingBusy
         try:
             if not self._turns.acquire(timeout=self._wait_ms / 1000):
-                raise Busy
+                raise HashingBusy
             try:
                 yield
             finally:

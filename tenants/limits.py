@@ -83,6 +83,24 @@ HASHINGS_WAITING_MAX = 4
 OUTBOUND_DEADLINE_S = 5.0
 OUTBOUND_ADDRESSES_TRIED_MAX = 3
 
+# Sign-in by OpenID Connect (tenants/sso).
+SSO_DOMAINS_MAX = 20
+SSO_ROLE_VALUES_MAX = 50
+SSO_TEXT_CHARS_MAX = 512
+SSO_CLAIM_CHARS_MAX = 128
+# Values of the role claim of one person; a token with more is refused, not cut.
+SSO_CLAIM_VALUES_MAX = 500
+SSO_ANSWER_BYTES_MAX = 64 * 1024
+SSO_KEYS_MAX = 32
+SSO_DEADLINE_S = 4.0
+# Requests to one tenant's provider at the same time in one web process, and of all tenants together.
+SSO_REQUESTS_PER_TENANT_AT_ONCE_MAX = 2
+SSO_REQUESTS_AT_ONCE_MAX = 6
+SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX = 30
+SSO_STARTED_MINUTES = 10
+SSO_SESSION_HOURS_MAX = 12
+SSO_JOINS_PER_TENANT_AND_DAY_MAX = 200
+
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
 
@@ -193,6 +211,40 @@ register(
         "codes",
         "Wrong codes of a second factor for one account in an hour, from addresses where it gave no right one within "
         "30 days; by address and by account and address codes have the limits of passwords.",
+    ),
+    Limit("sso_domains_max", SSO_DOMAINS_MAX, "domains", "E-mail domains of a tenant's single sign-on."),
+    Limit("sso_role_values_max", SSO_ROLE_VALUES_MAX, "values", "Values of the role claim that are mapped to roles."),
+    Limit(
+        "sso_claim_values_max",
+        SSO_CLAIM_VALUES_MAX,
+        "values",
+        "Values of the role claim in one ID token; a sign-in with more is refused.",
+    ),
+    Limit(
+        "sso_answer_bytes_max",
+        SSO_ANSWER_BYTES_MAX,
+        "bytes",
+        "Longest answer of an identity provider (its configuration, its keys, its tokens).",
+    ),
+    Limit("sso_keys_max", SSO_KEYS_MAX, "keys", "Keys in the key set of an identity provider."),
+    Limit(
+        "sso_starts_per_address_and_minute_max",
+        SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX,
+        "sign-ins",
+        "Single sign-ons that one address begins or completes in a minute.",
+    ),
+    Limit("sso_started_minutes", SSO_STARTED_MINUTES, "minutes", "How long a begun single sign-on can be completed."),
+    Limit(
+        "sso_session_hours_max",
+        SSO_SESSION_HOURS_MAX,
+        "hours",
+        "How long a session from single sign-on lasts before the provider is asked again.",
+    ),
+    Limit(
+        "sso_joins_per_tenant_and_day_max",
+        SSO_JOINS_PER_TENANT_AND_DAY_MAX,
+        "members",
+        "Members who join one tenant by single sign-on in 24 hours.",
     ),
     Limit("recovery_codes", RECOVERY_CODES, "codes", "Recovery codes of an account; each works once."),
     Limit("passkeys_per_user_max", PASSKEYS_PER_USER_MAX, "passkeys", "Passkeys of one account."),

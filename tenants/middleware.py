@@ -1,27 +1,33 @@
 """Middleware of pages: rejects bytes that PostgreSQL cannot store, limits password hashing, enforces operators' second
-factor, and records when a session was last seen.
+factor, confines sessions of single sign-on, and records when a session was last seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 from allauth.core.exceptions import ReauthenticationRequired
+from django.conf import settings
+from django.contrib.auth import logout
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone, translation
 
 from tenants import sessions
 from tenants.errors import TookTooLong, Unavailable
-from tenants.hashing import Busy
+from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
 from tenants.second_factor.gate import lacks_operators_factor
 from tenants.slow_queries import is_given_up
-from tenants.views.base import ask_again
+from tenants.views.base import ask_again, outside_sso
 
 OPERATOR_PREFIX = "/operator/"
 ACCOUNTS_PREFIX = "/accounts/"
+# Pages about the whole account, which a session of single sign-on may not open.
+ACCOUNT_PREFIXES = (ACCOUNTS_PREFIX, OPERATOR_PREFIX, "/security/", "/join/")
 FACTOR_PREFIX = "/accounts/2fa/"
 NUL = "\x00"
 # Pages that an operator without a second factor may still open.
@@ -66,6 +72,36 @@ class OperatorMiddleware:
         return redirect("page-security")
 
 
+class SsoSessionMiddleware:
+    """Ends sessions of single sign-on when their time is over, and keeps them out of pages of the whole account.
+
+    The identity provider belongs to one tenant: its session must not set a password, add a passkey, read the account's
+    other sessions, or enter the operator panel.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_view: object) -> HttpResponse | None:
+        """Redirects a reauthentication to the provider; answers 403 for other pages of the account."""
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or sessions.sso_tenant_of(request) is None:
+            return None
+        user = request.user
+        if sessions.is_sso_over(request) or not user.is_authenticated or user.is_staff or user.is_superuser:
+            logout(request)
+            return None
+        path = request.path_info
+        if path == reverse("account_reauthenticate"):
+            query = {"again": "1", "next": request.GET.get("next", "/")}
+            return redirect(f"{reverse('page-sso')}?{urlencode(query)}")
+        if path != reverse("account_logout") and path.startswith(ACCOUNT_PREFIXES):
+            return outside_sso(request)
+        return None
+
+
 class BusyMiddleware:
     """Answers requests that waited in vain for password hashing or the database, with the time to retry."""
 
@@ -78,7 +114,7 @@ class BusyMiddleware:
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if is_given_up(exception):
             error: Unavailable = TookTooLong()
-        elif isinstance(exception, Busy):
+        elif isinstance(exception, HashingBusy):
             error = exception
         else:
             return None

@@ -22,6 +22,8 @@ from tenants.limits import (
     AUDIT_REF_CHARS_MAX,
     IDEMPOTENCY_KEY_CHARS_MAX,
     NAME_CHARS_MAX,
+    SSO_CLAIM_CHARS_MAX,
+    SSO_TEXT_CHARS_MAX,
     SUSPENSION_NOTE_CHARS_MAX,
     USER_AGENT_CHARS_MAX,
 )
@@ -111,11 +113,13 @@ class Tenant(Versioned):
         _("suspended because"), max_length=12, choices=SuspensionReason.choices, blank=True, default=""
     )
     suspension_note = models.CharField(
-        _("told to the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
+        _("note for the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
     )
     requires_second_factor = models.BooleanField(
         _("members need a second factor"), default=False, help_text=_("Who has none is led to set one up.")
     )
+    # Stored here to save a query per page: the gate asks with every request.
+    requires_sso = models.BooleanField(_("members use single sign-on only"), default=False, editable=False)
 
     class Meta:
         ordering = ("name", "id")
@@ -202,6 +206,50 @@ class Invitation(Versioned):
         if self.revoked_at is not None:
             return InvitationState.REVOKED
         return InvitationState.EXPIRED if self.expires_at <= now else InvitationState.OPEN
+
+
+class SsoConfiguration(Versioned):
+    """Identity provider of a tenant (OpenID Connect), and the roles that its claims give."""
+
+    id = TypedIdField("sso")
+    tenant = models.OneToOneField(Tenant, on_delete=models.PROTECT, related_name="sso", verbose_name=_("tenant"))
+    issuer = models.CharField(_("issuer"), max_length=SSO_TEXT_CHARS_MAX)
+    client_id = models.CharField(_("client id"), max_length=SSO_TEXT_CHARS_MAX)
+    # Encrypted by `tenants.second_factor.adapter.cipher`: it is sent to the provider, so it cannot be hashed.
+    client_secret_sealed = models.TextField(editable=False)
+    domains = models.JSONField(_("e-mail domains"), default=list)
+    role_claim = models.CharField(_("role claim"), max_length=SSO_CLAIM_CHARS_MAX, blank=True, default="")
+    roles = models.JSONField(_("roles by value"), default=dict)
+
+    class Meta:
+        verbose_name = _("single sign-on")
+        verbose_name_plural = _("single sign-on")
+
+    def __str__(self) -> str:
+        return f"{self.issuer} of {self.tenant_id}"
+
+
+class SsoIdentity(models.Model):
+    """Account of a member at the tenant's identity provider: the pair of issuer and subject never changes its user."""
+
+    id = TypedIdField("sid")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", verbose_name=_("tenant"))
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+", verbose_name=_("user"))
+    issuer = models.CharField(_("issuer"), max_length=SSO_TEXT_CHARS_MAX)
+    subject = models.CharField(_("subject"), max_length=255)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    last_used_at = models.DateTimeField(_("last used"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("identity")
+        verbose_name_plural = _("identities")
+        constraints = (
+            models.UniqueConstraint(fields=("tenant", "issuer", "subject"), name="sso_subject_once_per_tenant"),
+            models.UniqueConstraint(fields=("tenant", "issuer", "user"), name="sso_user_once_per_issuer"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.subject} → {self.user_id} @ {self.tenant_id}"
 
 
 class ApiToken(models.Model):

@@ -118,7 +118,7 @@ def _in_tenant_of(acting: Actor, row: Any) -> Actor:
     return acting.within(tenant) if isinstance(tenant, Tenant) else acting
 
 
-APP_ORDER = ("brokers", "instances", "quotas", "tenants", "billing")
+APP_ORDER = ("brokers", "instances", "quotas", "tenants", "billing", "notifications")
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ effect. Redirects are not followed. Sizes and times are limited, regardless of t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import socket
 import ssl
@@ -22,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from tenants.errors import Message, gettext_noop
 from tenants.limits import OUTBOUND_ADDRESSES_TRIED_MAX, OUTBOUND_DEADLINE_S
 
 HTTPS_PORT: Final = 443
@@ -31,7 +33,7 @@ OK: Final = 200
 IPV4: Final = 4
 READ_AT_ONCE_BYTES: Final = 16_384
 USER_AGENT: Final = "Penstock"
-_NO_ADDRESS: Final = "The host has no public address."
+_NO_ADDRESS: Final = Message(gettext_noop("The host has no public address."))
 # Networks that embed an IPv4 address, to which a gateway may lead.
 _TRANSLATED: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
@@ -40,13 +42,15 @@ Network = IPv4Network | IPv6Network
 
 
 class OutboundFailed(Exception):
-    """The request failed. The message is shown to the user who gave the address, and reveals nothing about
-    our network.
-    """
+    """The request failed. `detail` is shown to the user who gave the address, and reveals nothing about our network."""
+
+    def __init__(self, detail: Message) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutboundTarget:
     """Target of a request. `host` is verified against the certificate."""
 
     host: str
@@ -54,7 +58,7 @@ class Target:
     path: str
 
 
-def target_of(url: str) -> Target:
+def target_of(url: str) -> OutboundTarget:
     """Parses and checks a URL without network access.
 
     Raises:
@@ -64,25 +68,29 @@ def target_of(url: str) -> Target:
         parts = urlsplit(url)
         port = parts.port or HTTPS_PORT
     except ValueError:
-        raise OutboundFailed("It is not a URL.") from None
+        raise OutboundFailed(Message(gettext_noop("It is not a URL."))) from None
     _check_form(url, parts)
     if port != HTTPS_PORT and port < FIRST_FREE_PORT:
-        raise OutboundFailed(f"The port must be {HTTPS_PORT} or at least {FIRST_FREE_PORT}.")
+        raise OutboundFailed(
+            Message(
+                gettext_noop("The port must be %(port)s or at least %(least)s."), port=HTTPS_PORT, least=FIRST_FREE_PORT
+            )
+        )
     host = parts.hostname or ""
     literal = _literal(host)
     if literal is not None and not may_be_asked(literal):
         raise OutboundFailed(_NO_ADDRESS)
     path = parts.path or "/"
-    return Target(host, port, f"{path}?{parts.query}" if parts.query else path)
+    return OutboundTarget(host, port, f"{path}?{parts.query}" if parts.query else path)
 
 
 def _check_form(url: str, parts: SplitResult) -> None:
     if parts.scheme != "https":
-        raise OutboundFailed("The address must begin with https://.")
+        raise OutboundFailed(Message(gettext_noop("The address must begin with https://.")))
     if not parts.hostname or not url.isascii() or any(character <= " " for character in url):
-        raise OutboundFailed("It is not a URL.")
+        raise OutboundFailed(Message(gettext_noop("It is not a URL.")))
     if "@" in parts.netloc or parts.fragment:
-        raise OutboundFailed("The address must have neither a user nor a fragment.")
+        raise OutboundFailed(Message(gettext_noop("The address must have neither a user nor a fragment.")))
 
 
 def may_be_asked(address: IPAddress) -> bool:
@@ -108,6 +116,11 @@ def is_allowed(address: IPAddress, refused: Iterable[Network], private: Iterable
     return not address.is_site_local and not any(address in network for network in _TRANSLATED)
 
 
+def digest_of(url: str) -> str:
+    """Returns a short key for a URL, for caches."""
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
 def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) -> bytes:
     """Returns the body of a response with status 200, within about `deadline_s`.
 
@@ -117,12 +130,16 @@ def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) 
     request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s)
     _run(request, deadline_s)
     if request.status != OK:
-        raise OutboundFailed(f"It answered with status {request.status}; redirects are not followed.")
+        raise OutboundFailed(
+            Message(
+                gettext_noop("It answered with status %(status)s; redirects are not followed."), status=request.status
+            )
+        )
     return request.body
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OutboundResponse:
     """Response with any status."""
 
     status: int
@@ -130,17 +147,25 @@ class Answer:
 
 
 def post(
-    url: str, body: bytes, headers: Mapping[str, str], *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S
-) -> Answer:
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    bytes_max: int,
+    deadline_s: float = OUTBOUND_DEADLINE_S,
+    is_whole: bool = False,
+) -> OutboundResponse:
     """Sends a document and returns the response, of which at most `bytes_max` bytes are read, within about
     `deadline_s`.
+
+    `is_whole` reads a response of status 200 to its end, and fails if it is longer; otherwise its beginning suffices.
 
     Raises:
         OutboundFailed: no response, or the address is not allowed.
     """
-    request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s, body, headers)
+    request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s, body, headers, is_whole)
     _run(request, deadline_s)
-    return Answer(request.status, request.body)
+    return OutboundResponse(request.status, request.body)
 
 
 def _run(request: _Request, deadline_s: float) -> None:
@@ -150,7 +175,7 @@ def _run(request: _Request, deadline_s: float) -> None:
     worker.join(deadline_s)
     if worker.is_alive():
         request.abandon()
-        raise OutboundFailed("There was no answer in time.")
+        raise OutboundFailed(Message(gettext_noop("There was no answer in time.")))
     if request.failure is not None:
         raise request.failure
 
@@ -167,15 +192,17 @@ class _Request:
 
     def __init__(
         self,
-        target: Target,
+        target: OutboundTarget,
         bytes_max: int,
         deadline_s: float,
         document: bytes | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
+        is_whole: bool = False,
     ) -> None:
         self.body = b""
         self.status = 0
         self._document = document
+        self._is_whole = is_whole or document is None
         self._headers = {
             "Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT, **headers
         }  # fmt: skip
@@ -192,11 +219,13 @@ class _Request:
         except OutboundFailed as failure:
             self.failure = failure
         except ssl.SSLCertVerificationError:
-            self.failure = OutboundFailed("Its certificate is not from an authority that is trusted here.")
+            self.failure = OutboundFailed(
+                Message(gettext_noop("Its certificate is not from an authority that is trusted here."))
+            )
         except ssl.SSLError:
-            self.failure = OutboundFailed("It does not speak TLS.")
+            self.failure = OutboundFailed(Message(gettext_noop("It does not speak TLS.")))
         except (OSError, http.client.HTTPException, ValueError):
-            self.failure = OutboundFailed("There was no answer.")
+            self.failure = OutboundFailed(Message(gettext_noop("There was no answer.")))
 
     def abandon(self) -> None:
         self._is_abandoned = True
@@ -215,19 +244,19 @@ class _Request:
             connection.request(method, self._target.path, body=self._document, headers=self._headers)
             with connection.getresponse() as response:
                 self.status = response.status
-                if self._document is None:
+                if self._is_whole:
                     self.body = self._whole(response) if response.status == OK else b""
                 else:
                     self.body = response.read1(self._bytes_max)
 
     def _whole(self, response: http.client.HTTPResponse) -> bytes:
         if response.getheader("Content-Encoding", "identity") != "identity":
-            raise OutboundFailed("Its answer is compressed, which was not asked for.")
+            raise OutboundFailed(Message(gettext_noop("Its answer is compressed, which was not asked for.")))
         body = bytearray()
         while part := response.read1(READ_AT_ONCE_BYTES):
             body += part
             if len(body) > self._bytes_max:
-                raise OutboundFailed(f"Its answer has more than {self._bytes_max} bytes.")
+                raise OutboundFailed(Message(gettext_noop("Its answer has more than %(n)s bytes."), n=self._bytes_max))
         return bytes(body)
 
     def _connected(self, addresses: Sequence[IPAddress]) -> socket.socket:
@@ -244,7 +273,7 @@ class _Request:
                 found.close()
                 continue
             return found
-        raise OutboundFailed("There was no answer.")
+        raise OutboundFailed(Message(gettext_noop("There was no answer.")))
 
     def _hold(self, found: socket.socket) -> None:
         self._socket = found
@@ -252,7 +281,7 @@ class _Request:
             self.abandon()
 
 
-def _addresses(target: Target) -> list[IPAddress]:
+def _addresses(target: OutboundTarget) -> list[IPAddress]:
     """Returns the allowed addresses of the host."""
     try:
         infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)

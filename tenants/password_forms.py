@@ -21,7 +21,7 @@ USER_ID_START = "usr-"
 
 
 class TokensToo(forms.Form):
-    """Adds an option to revoke tokens, in case the password became known to somebody else."""
+    """Adds an option to revoke tokens, in case others know the password."""
 
     revoke_tokens = forms.BooleanField(label=_("Revoke my API tokens, too"), required=False, initial=True)
 

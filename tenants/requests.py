@@ -35,12 +35,16 @@ def actor_of(request: HttpRequest) -> Actor:
     if not user.is_authenticated:
         raise Unauthenticated("Sign in first.")
     ip, request_id = client_ip(request), getattr(request, "request_id", None)
-    member = selectors.chosen_member(user, request.session.get("tenant_id"))
+    confined_to = sessions.sso_tenant_of(request)
+    member = selectors.chosen_member(user, request.session.get("tenant_id"), confined_to=confined_to)
     if member is None:
         return of_session(request, user_actor(user, ip=ip, request_id=request_id))
     return of_session(request, member_actor(member, ip=ip, request_id=request_id))
 
 
 def of_session(request: HttpRequest, acting: Actor) -> Actor:
-    """Returns the actor with the confirmation state of the request's session."""
-    return acting if sessions.is_confirmed(request) else replace(acting, is_confirmed=False)
+    """Returns the actor with the confirmation state of the request's session, and its confinement to a tenant."""
+    is_confirmed, is_confined = sessions.is_confirmed(request), sessions.sso_tenant_of(request) is not None
+    if is_confirmed and not is_confined:
+        return acting
+    return replace(acting, is_confirmed=is_confirmed, is_confined=is_confined)

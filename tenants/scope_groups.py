@@ -37,7 +37,8 @@ GROUPS = (
     ),
     ScopeGroup(
         "data", _("Topics and messages"), (Scope.TOPICS_READ, Scope.TOPICS_WRITE, Scope.MESSAGES_READ,
-                                           Scope.MESSAGES_WRITE, Scope.ARCHIVES_READ, Scope.ARCHIVES_WRITE),
+                                           Scope.MESSAGES_WRITE, Scope.MESSAGES_UNMASK, Scope.ARCHIVES_READ,
+                                           Scope.ARCHIVES_WRITE),
     ),
     ScopeGroup(
         "clients", _("Groups and clients"), (Scope.GROUPS_READ, Scope.GROUPS_WRITE, Scope.CLIENTS_READ,

@@ -8,15 +8,20 @@ from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from tenants.actors import Actor
+from tenants.actors import Actor, member_actor, token_actor
 from tenants.choices import ActorKind, Role
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Session, SignInPlace, Tenant, User
 from tenants.secrets import hash_secret
 
 
-def chosen_member(user: User, tenant_id: str | None) -> Member | None:
-    """Returns the user's membership in the chosen tenant, otherwise the oldest one, otherwise None."""
+def chosen_member(user: User, tenant_id: str | None, *, confined_to: str | None = None) -> Member | None:
+    """Returns the user's membership in the chosen tenant, otherwise the oldest one, otherwise None.
+
+    A session of single sign-on is confined to one tenant; the user's others do not exist for it.
+    """
     rows = memberships(user)
+    if confined_to is not None:
+        return rows.filter(tenant_id=confined_to).first()
     if tenant_id:
         chosen = rows.filter(tenant_id=tenant_id).first()
         if chosen is not None:
@@ -38,8 +43,10 @@ def tenants_of(user: User) -> QuerySet[Tenant]:
 
 
 def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:
-    """Returns the tenants for `GET /tenants`: a token sees its tenant, a person all of theirs."""
-    if actor.kind is ActorKind.TOKEN or actor.user is None:
+    """Returns the tenants for `GET /tenants`: a token or a session of single sign-on sees its tenant, others all of
+    theirs.
+    """
+    if actor.kind is ActorKind.TOKEN or actor.is_confined or actor.user is None:
         return Tenant.objects.filter(pk=actor.tenant.pk if actor.tenant else "")
     return tenants_of(actor.user)
 
@@ -121,12 +128,32 @@ def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
     """Returns the token with this hash if it is valid at `now`: not expired or revoked, its member current
     and active.
     """
+    return _live_token(now, secret_hash=secret_hash)
+
+
+def actor_now(actor: Actor, now: datetime) -> Actor | None:
+    """Returns an actor of an earlier request with the role and scopes that it has at `now`.
+
+    None: its token is no longer valid, or its member was removed or disabled. Whether a person has signed out is not
+    looked at.
+    """
+    if actor.kind is ActorKind.TOKEN:
+        token = _live_token(now, pk=actor.id)
+        return None if token is None else token_actor(token, ip=actor.ip, request_id=actor.request_id)
+    if actor.member is None:
+        return actor
+    rows = Member.objects.filter(pk=actor.member.pk, removed_at=None, user__is_active=True)
+    member = rows.select_related("tenant", "user").first()
+    return None if member is None else member_actor(member, ip=actor.ip, request_id=actor.request_id)
+
+
+def _live_token(now: datetime, **lookup: str) -> ApiToken | None:
     rows = ApiToken.objects.filter(
         Q(expires_at=None) | Q(expires_at__gt=now),
-        secret_hash=secret_hash,
         revoked_at=None,
         member__removed_at=None,
         member__user__is_active=True,
+        **lookup,
     )
     token = rows.select_related("tenant", "member__user").order_by().first()
     if token is not None:

@@ -14,11 +14,13 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest
 
-from tenants.limits import SESSION_SEEN_EVERY_S, USER_AGENT_CHARS_MAX
+from tenants.limits import SESSION_SEEN_EVERY_S, SSO_SESSION_HOURS_MAX, USER_AGENT_CHARS_MAX
 from tenants.models import Session, User
 
 CONFIRMED_AT_S = "confirmed_at_s"
 SECOND_FACTOR_OF = "second_factor_of"
+SSO_TENANT = "sso_tenant_id"
+SSO_UNTIL_S = "sso_until_s"
 SIGN_IN_PLACE = "sign_in_place"  # place where this session began, if it was new to its owner
 
 
@@ -31,6 +33,31 @@ def is_confirmed(request: HttpRequest) -> bool:
     """True if the session was confirmed recently enough for actions that must not be done with a stolen session."""
     confirmed_at_s = request.session.get(CONFIRMED_AT_S)
     return isinstance(confirmed_at_s, int) and 0 <= time.time() - confirmed_at_s < settings.REAUTHENTICATION_S
+
+
+def begin_sso(request: HttpRequest, tenant_id: str) -> None:
+    """Confines the session to a tenant, whose identity provider has signed the user in, and bounds its time."""
+    request.session[SSO_TENANT] = tenant_id
+    request.session[SSO_UNTIL_S] = int(time.time()) + SSO_SESSION_HOURS_MAX * 3_600
+    request.session.pop(SECOND_FACTOR_OF, None)
+
+
+def end_sso(request: HttpRequest) -> None:
+    """Makes the session one of the whole account: its owner has just signed in with a password or passkey."""
+    for name in (SSO_TENANT, SSO_UNTIL_S):
+        request.session.pop(name, None)
+
+
+def sso_tenant_of(request: HttpRequest) -> str | None:
+    """Returns the tenant to which the session is confined, because that tenant's identity provider began it."""
+    found = request.session.get(SSO_TENANT)
+    return found if isinstance(found, str) else None
+
+
+def is_sso_over(request: HttpRequest) -> bool:
+    """True if the identity provider must be asked again."""
+    until_s = request.session.get(SSO_UNTIL_S)
+    return not isinstance(until_s, int) or time.time() >= until_s
 
 
 def note_second_factor(request: HttpRequest, user: User) -> None:

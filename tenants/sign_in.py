@@ -56,14 +56,14 @@ def password_holder(
     """Returns the user if the password is right and `may_enter` agrees.
 
     All other cases return None after one hashing and count as a failure. Raises `RateLimited` after too many failures,
-    and `hashing.Busy`.
+    and `hashing.HashingBusy`.
     """
     attempt = Attempt(request, entrance, email)
     attempt.begin()
     try:
         with hashing.for_operators(entrance is Entrance.OPERATOR):
             user = authenticate(request, username=attempt.email, password=password)
-    except hashing.Busy:
+    except hashing.HashingBusy:
         attempt.give_back()
         raise
     if user is None or not may_enter(user):

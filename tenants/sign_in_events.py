@@ -18,6 +18,7 @@ def connect() -> None:
 
 
 def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
+    sessions.end_sso(request)  # the view of single sign-on confines the session after this
     sessions.confirm(request)
     place = services.note_sign_in(
         acting=acting_person(request, user), user=user, network=counting.network_of(request),

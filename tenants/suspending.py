@@ -54,7 +54,8 @@ class NoteForm(forms.Form):
         label=gettext_lazy("What the tenant reads"), max_length=SUSPENSION_NOTE_CHARS_MAX,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy(
-            "Why, and what ends it: whom to write to, what to pay where. The console shows it as it is."
+            "The reason, and what ends the suspension: a contact, an amount to pay. The console shows this text to the "
+            "tenant."
         ),
     )  # fmt: skip
     typed = forms.CharField(max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, help, ledger, mailbox, palette, passkeys, people, preferences, security
+from tenants.views import entry, help, ledger, mailbox, palette, passkeys, people, preferences, security, sso
 
 help.register()
 
@@ -32,6 +32,11 @@ urlpatterns = [
     path("members/<str:member_id>/role/", people.change_role, name="page-member-role"),
     path("members/<str:member_id>/remove/", people.remove_member, name="page-member-remove"),
     path("invitations/<str:invitation_id>/revoke/", people.revoke_invitation, name="page-invitation-revoke"),
+    path("settings/sso/", sso.settings_page, name="page-sso-settings"),
+    path("settings/sso/remove/", sso.remove, name="page-sso-remove"),
+    path("sso/", sso.find, name="page-sso"),
+    path("sso/<slug:slug>/", sso.begin, name="page-sso-begin"),
+    path("sso/<slug:slug>/callback/", sso.complete, name="page-sso-callback"),
     path("tokens/", people.tokens_page, name="page-tokens"),
     path("tokens/<str:token_id>/revoke/", people.revoke_token, name="page-token-revoke"),
     path("security/", security.security_page, name="page-security"),

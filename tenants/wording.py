@@ -1,8 +1,8 @@
 """Translation of refusals of services into the reader's language.
 
 Services use English, because programs read them too. A sentence with values is a `tenants.errors.Message` and carries
-its message id. Sentences that arrive as text, from a broker or from the row of a pending job, are listed here and
-recognised by pattern. Others are shown in English.
+its message id, also in the rows of pending jobs (`tenants.message_field`). Only words of brokers and a few texts that
+were kept without their id are listed here and recognised by pattern. Others are shown in English.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ SENTENCES = (
     gettext_noop("Only operators take second factors away."),
     gettext_noop("Operators need a second factor. Set one up in the console under Security."),
     gettext_noop("The tenant asks its members for a second factor. Set one up under Security."),
+    gettext_noop("The tenant is open through its single sign-on only. Sign in there."),
+    gettext_noop("Sign in with your password or passkey for this."),
+    gettext_noop("Enter the client secret that the provider gave you."),
+    gettext_noop("Enter the client secret again: issuer or client id have changed."),
+    gettext_noop("No provider makes owners. Choose another role."),
+    gettext_noop("This value has another role already."),
+    gettext_noop("Name a claim and at least one value with its role, or neither."),
+    gettext_noop("The provider can make admins. This needs a role and a token that may do all that admins may."),
     gettext_noop("There is no such session."),
     gettext_noop("There is none."),
     gettext_noop("The token is unknown, expired or revoked."),
@@ -33,6 +41,8 @@ SENTENCES = (
     gettext_noop("Instances still have ports on this broker. Drain it first."),
     gettext_noop("There is no deleted topic of this name."),
     gettext_noop("There is another topic of this name."),
+    gettext_noop("The topic has a schema for these values. Delete it first."),
+    gettext_noop("As many streams of messages are open as may be. Close one, or try again in a minute."),
     gettext_noop("Say which rules: name at least one part of them."),
     gettext_noop("Partitions are numbers from 0 on."),
     gettext_noop("An offset is a number from 0 on, or -1 for all that is there."),
@@ -45,6 +55,16 @@ SENTENCES = (
     gettext_noop("Another change of this topic is being carried out."),
     gettext_noop("Another change of this user is being carried out."),
     gettext_noop("Another change of the access rules is being carried out."),
+    gettext_noop("Another copy of a topic is being begun or stopped."),
+    gettext_noop(
+        "The topic was deleted and can be restored. When it is restored, the archive goes on where it stopped."
+    ),
+    gettext_noop("The topic that is copied, or its copy, was deleted or made again."),
+    gettext_noop("The brokers of the instance sent no records. They are asked again."),
+    gettext_noop(
+        "Another client wrote to the copy while an answer of the brokers was lost, so it is not known what is missing."
+        " Delete the copy, and clone the topic again."
+    ),
     gettext_noop("A request with this Idempotency-Key is being carried out."),
     gettext_noop("There is no such connection."),
     gettext_noop("An absolute path."),
@@ -65,24 +85,6 @@ SENTENCES = (
     gettext_noop("Only a route with security mtls asks clients for certificates."),
     gettext_noop("Only a route with security tls, sasl_tls or mtls has a certificate."),
     gettext_noop("The route has none."),
-    gettext_noop('A key set is a JSON object with a list "keys" (RFC 7517).'),
-    gettext_noop("It is not a JSON object."),
-    gettext_noop("It is not JSON."),
-    gettext_noop("It is not for signatures."),
-    gettext_noop("It has a secret part. Pin public keys only, and replace this key: it has been sent."),
-    gettext_noop("Only public keys of the types RSA, EC and OKP prove tokens."),
-    gettext_noop("Curves are P-256, P-384, P-521, Ed25519 and Ed448."),
-    gettext_noop("Its algorithm is none that the key can have."),
-    gettext_noop("The set has no key that can prove a token."),
-    gettext_noop("The host has no public address."),
-    gettext_noop("It is not a URL."),
-    gettext_noop("The address must begin with https://."),
-    gettext_noop("The address must have neither a user nor a fragment."),
-    gettext_noop("There was no answer in time."),
-    gettext_noop("There was no answer."),
-    gettext_noop("It does not speak TLS."),
-    gettext_noop("Its certificate is not from an authority that is trusted here."),
-    gettext_noop("Its answer is compressed, which was not asked for."),
     gettext_noop("Give either jwks_url or jwks: the keys must come from one place."),
     gettext_noop("Replicas have moved since this was planned. Plan again."),
     gettext_noop("A rolling restart is under way in this cluster."),
@@ -105,9 +107,8 @@ SENTENCES = (
     gettext_noop("A coordinator does not answer: it may know of the transaction."),
     gettext_noop("A coordinator knows of the transaction and will end it."),
     gettext_noop("A lost broker has nothing to move back to."),
-    gettext_noop("A scope is not part of an address here."),
     gettext_noop("A topic never loses partitions."),
-    gettext_noop("A tenant keeps at least one owner. Make somebody else owner first."),
+    gettext_noop("A tenant keeps at least one owner. Make another member owner first."),
     gettext_noop("Another change of this topic is being carried out."),
     gettext_noop("Another change of this user is being carried out."),
     gettext_noop("Another change of the access rules is being carried out."),
@@ -145,7 +146,6 @@ SENTENCES = (
     ),
     gettext_noop("No broker of the instance answers at the moment. Nothing is lost."),
     gettext_noop("No broker of this instance answers."),
-    gettext_noop("Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again."),
     gettext_noop("No plan on sale is that large."),
     gettext_noop("Offsets have moved since, so the earlier ones are not put back."),
     gettext_noop("The broker is being removed. Abandon that first."),
@@ -191,82 +191,10 @@ SENTENCES = (
     gettext_noop("its coordinator is loading"),
     gettext_noop("its coordinator is moving"),
 )
-SHAPES = (
-    gettext_noop("Small letters, digits and - in between; at most %(n)s characters."),
-    gettext_noop("A port from %(first)s to %(last)s."),
-    gettext_noop("A whole number from 1 to %(most)s."),
-    gettext_noop("At most %(n)s zones."),
-    gettext_noop("At most %(n)s directories."),
-    gettext_noop("At most %(n)s values."),
-    gettext_noop("At most %(n)s partitions."),
-    gettext_noop("Port %(port)s is one of a broker's own on host %(name)s."),
-    gettext_noop(
-        "Host %(name)s has the ports %(first)s to %(last)s on the same address. Choose others, or another address."
-    ),
-    gettext_noop("Host %(name)s has %(n)s brokers. Remove them first: drain each, or retire their cluster."),
-    gettext_noop("A port could not be opened: %(why)s."),
-    gettext_noop("No port is left: %(why)s. Nothing was charged."),
-    gettext_noop("`%(name)s` needs it."),
-    gettext_noop("`%(name)s` does not take it."),
-    gettext_noop("A cluster has at most %(n)s brokers."),
-    gettext_noop("Host %(name)s has no port left for a broker."),
-    gettext_noop("A fleet has at most %(n)s clusters."),
-    gettext_noop("A fleet has at most %(n)s hosts."),
-    gettext_noop("A host has at most %(n)s brokers."),
-    gettext_noop("Broker %(id)s answered %(status)s."),
-    gettext_noop("Broker %(id)s is on host %(host)s, in another zone."),
-    gettext_noop("Host %(name)s has %(left)s %(unit)s left of %(limit)s; the broker would sell %(wanted)s."),
-    gettext_noop("Its brokers may sell %(n)s already."),
-    gettext_noop("Port %(port)s is that of an instance."),
-    gettext_noop("The cluster's brokers are in the zones %(zones)s, the host is in %(zone)s."),
-    gettext_noop("%(n)s instances live on the cluster, deleted ones that can be restored included. Have them purged."),
-    gettext_noop("It has %(n)s replica(s), and too few other brokers take one."),
-    gettext_noop("A plan has at most %(n)s moves."),
-    gettext_noop("Confirm it with the number of the broker, %(id)s."),
-    gettext_noop("A whole number from 1 to %(most)s, or nothing."),
-    gettext_noop("The rebalance is %(state)s."),
-    gettext_noop("Broker %(id)s takes no replicas any more. Plan again."),
-    gettext_noop("The rolling restart is %(state)s."),
-    gettext_noop("Broker %(id)s is not up yet. One at a time."),
-    gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."),
-    gettext_noop("%(address)s does not appear to be an IPv4 or IPv6 network."),
-    gettext_noop("%(network)s has host bits set."),
-    gettext_noop("Not at the moment: %(why)s."),
-    gettext_noop("Broker %(id)s does not answer."),
-    gettext_noop(
-        "Broker %(id)s does not count as lost: %(why)s Empty it, or wait until it has not served for %(limit)s s."
-    ),
-    gettext_noop("Broker %(id)s does not see broker %(other)s yet."),
-    gettext_noop("Broker %(id)s had all of it and does not answer."),
-    gettext_noop("Broker %(id)s is starting."),
-    gettext_noop("Broker %(id)s lacks %(size)s."),
-    gettext_noop("Broker %(id)s is stopping."),
-    gettext_noop("Broker %(id)s restarts."),
+# Texts with values that arrive without their message id. Words of brokers, which are those of Kafka's protocol:
+BROKER_SHAPES = (
     gettext_noop("Invalid value %(value)s for configuration %(name)s: Not a value of type %(type)s"),
     gettext_noop("Invalid value %(value)s for configuration %(name)s"),
-    gettext_noop("It answered less than %(limit)s s ago."),
-    gettext_noop("No port is left: %(why)s."),
-    gettext_noop("The agent of its host answers, and its process is %(state)s."),
-    gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
-    gettext_noop("The brokers answered: %(words)s"),
-    gettext_noop("The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB."),
-    gettext_noop("A key set has at most %(n)s bytes."),
-    gettext_noop("A key set has at most %(n)s keys."),
-    gettext_noop("The set has no key that can prove a token. %(why)s"),
-    gettext_noop('Two keys have the id "%(id)s".'),
-    gettext_noop("Its id is not a text of 1 to %(n)s bytes."),
-    gettext_noop("A key of type %(type)s has the members %(names)s."),
-    gettext_noop("Its members make no key of type %(type)s."),
-    gettext_noop("An RSA key has %(least)s to %(most)s bits."),
-    gettext_noop("The exponent of an RSA key has at most %(most)s bits."),
-    gettext_noop("Key %(n)s: %(why)s"),
-    gettext_noop("The port must be %(port)s or at least %(least)s."),
-    gettext_noop("It answered with status %(status)s; redirects are not followed."),
-    gettext_noop("Its answer has more than %(n)s bytes."),
-    gettext_noop("The instance is %(phase)s."),
-    gettext_noop("The plan %(plan)s reaches %(most)s."),
-    gettext_noop('There is no topic "%(name)s".'),
-    gettext_noop('There is no user "%(name)s".'),
     gettext_noop("The user has %(n)s secrets already; remove one first."),
     gettext_noop("Topic '%(name)s' already exists."),
     gettext_noop(
@@ -281,13 +209,24 @@ SHAPES = (
     gettext_noop("The instance may have %(most)s partitions and has %(n)s; %(added)s more do not fit."),
     gettext_noop("Topic name '%(name)s' is reserved for the service's own records."),
     gettext_noop("Unknown topic config name: %(name)s"),
-    gettext_noop("broker %(id)s does not answer"),
-    gettext_noop("%(n)s messages behind"),
-    gettext_noop("%(n)s partitions are under-replicated."),
-    gettext_noop("%(n)s partitions have no leader."),
-    # Last: an error of one partition of many.
-    gettext_noop("%(partition)s: %(why)s"),
 )
+# Facts of steps and errors of archives, which rows keep as text, and errors of forms.
+TEXT_SHAPES = (
+    gettext_noop("broker %(id)s does not answer"),
+    gettext_noop("At most %(n)s values."),
+    gettext_noop("At most %(n)s partitions."),
+    gettext_noop("It answered with status %(status)s; redirects are not followed."),
+    gettext_noop("Its answer has more than %(n)s bytes."),
+    gettext_noop("The port must be %(port)s or at least %(least)s."),
+    gettext_noop("The instance is %(phase)s."),
+    gettext_noop("A port could not be opened: %(why)s."),
+    gettext_noop("No port is left: %(why)s. Nothing was charged."),
+    gettext_noop("The brokers answered: %(words)s"),
+    gettext_noop("Not at the moment: %(why)s."),
+    gettext_noop('There is no topic "%(name)s".'),
+    gettext_noop("Broker %(id)s does not answer."),
+)
+SHAPES = (*BROKER_SHAPES, *TEXT_SHAPES)
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 
 

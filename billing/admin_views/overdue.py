@@ -52,7 +52,7 @@ def overdue_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "rows": rows,
         "lines": [(invoice, (now - invoice.due_at).days) for invoice in rows],
-        "debts": overdue.debts(sums),
+        "debts": overdue.receivables(sums),
         "ages": AGES,
         "age": age,
         "words": words,

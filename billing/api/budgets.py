@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -9,8 +12,10 @@ from rest_framework.response import Response
 from billing import access
 from billing.api.serializers import Money
 from billing.budgets import services
-from billing.models import Budget, BudgetAlert
+from billing.models import Budget
 from billing.models.budgets import NAME_CHARS_MAX, SMALLEST
+from notifications import access as notifications_access
+from notifications.models import BudgetAlert
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.api.strict import StrictSerializer, Text
 from tenants.choices import Scope
@@ -26,15 +31,23 @@ class BudgetOut(serializers.ModelSerializer[Budget]):
         fields = ("id", "name", "amount", "instance_id", "created_at")
 
 
+@extend_schema_field({"type": "string", "format": "decimal", "pattern": r"^(?=.*[1-9])\d{0,10}(?:\.\d{0,3})?$"})
+class BudgetAmount(serializers.DecimalField):
+    """A decimal above zero, which a schema of texts can only say by a pattern."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(13, 3, min_value=SMALLEST, **kwargs)
+
+
 class BudgetIn(StrictSerializer):
     name = Text(trim_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX)
-    amount = serializers.DecimalField(13, 3, min_value=SMALLEST, help_text="In the tenant's currency.")
+    amount = BudgetAmount(help_text="In the tenant's currency.")
     instance_id = Text(trim_whitespace=True, max_length=16, required=False, default="", allow_blank=True)
 
 
 class BudgetChange(StrictSerializer):
     name = Text(trim_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX, required=False)
-    amount = serializers.DecimalField(13, 3, min_value=SMALLEST, required=False)
+    amount = BudgetAmount(required=False)
 
 
 class AlertOut(serializers.ModelSerializer[BudgetAlert]):
@@ -103,4 +116,4 @@ class AlertCollection(ApiView):
     @endpoint("list_alerts", Scope.BILLING_READ, page=AlertOut)
     def get(self, request: Request) -> Response:
         """List alerts about budgets, oldest first."""
-        return self.page(access.alerts_of(self.tenant), AlertOut, order=("at", "id"))
+        return self.page(notifications_access.budget_alerts_of(self.tenant), AlertOut, order=("at", "id"))

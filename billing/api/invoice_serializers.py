@@ -22,7 +22,7 @@ SHOWN_STATES = [*InvoiceState.choices, (OVERDUE, "Overdue")]
 
 
 class CostQuery(PageQuery):
-    """Period and grouping of costs: `[start, end)` in full hours, by default this month (UTC) until now."""
+    """Period and grouping of costs: hours (UTC) that begin in `[start, end)`, by default this month until now."""
 
     start = serializers.DateTimeField(required=False)
     end = serializers.DateTimeField(required=False)
@@ -38,6 +38,8 @@ class CostQuery(PageQuery):
             raise ValidationError({"start": "Must lie before `end`."}, code="invalid_span")
         if attrs["end"] - attrs["start"] > timedelta(days=COST_DAYS_MAX):
             raise ValidationError({"start": f"At most {COST_DAYS_MAX} days at once."}, code="span_too_long")
+        if attrs["end"] > now + timedelta(days=COST_DAYS_MAX):
+            raise ValidationError({"end": f"At most {COST_DAYS_MAX} days from now."}, code="too_late")
         return attrs
 
 
@@ -219,6 +221,21 @@ class DifferenceOut(serializers.Serializer):
     recomputed = Money()
 
 
+class InvoiceReplayOut(serializers.Serializer):
+    """Replay of an invoice's period from the lake. If it has too many reports for a request, the worker reads them."""
+
+    state = serializers.ChoiceField(
+        choices=("done", "not_covered", "not_started", "queued", "running", "failed"),
+        help_text=(
+            "`not_covered`: the lake has no reports of the period. `not_started`: they are too many for a request; "
+            "`POST` replays them in the background."
+        ),
+    )
+    percent = serializers.FloatField()
+    noted_at = serializers.DateTimeField(allow_null=True, help_text="Time of the state, of a replay in the background.")
+    error = serializers.CharField(allow_blank=True)
+
+
 class RecomputationOut(serializers.Serializer):
     """Result of recomputing an invoice; without differences it is equal to the cent. Differences from usage are
     adjusted on the next invoice.
@@ -227,6 +244,7 @@ class RecomputationOut(serializers.Serializer):
     has_inputs = serializers.BooleanField(help_text="False for a credit note, which has no inputs.")
     is_equal = serializers.BooleanField(allow_null=True, help_text="Null without inputs.")
     is_replayed = serializers.BooleanField(help_text="True if the lake covers the period and was read.")
+    replay = InvoiceReplayOut()
     lines = serializers.IntegerField()
     subtotal = Money()
     differences = DifferenceOut(many=True)

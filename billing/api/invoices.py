@@ -18,20 +18,21 @@ from billing.api.invoice_serializers import (
     DraftOut,
     InvoiceLineOut,
     InvoiceOut,
+    InvoiceReplayOut,
     LineHourOut,
     MinuteQuery,
     PdfQuery,
     RecomputationOut,
     UsageMinuteOut,
 )
-from billing.invoices import expansion
+from billing.invoices import expansion, replays
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
 from billing.rating.hours import NoPrice
 from tenants.api import pages
-from tenants.api.base import ApiView, endpoint
+from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import Conflict
 
@@ -44,7 +45,8 @@ class CostCollection(ApiView):
         """Read the costs of a period before tax.
 
         Grouped by instance or day these are prices; grouped by topic, user or client id an instance's costs are divided
-        in proportion to the bytes moved. Hours are UTC.
+        in proportion to the bytes moved. An hour (UTC) belongs to the period in which it begins, so that adjacent
+        periods sum to the whole; the answer has the full hours as `start` and `end`.
         """
         query = self.query
         call_limits.charge_costs(self.tenant)
@@ -210,7 +212,8 @@ class InvoiceRecomputation(ApiView):
         """Recompute an invoice.
 
         It is recomputed from its stored inputs, from the usage known now, and from the reports in the lake if they
-        cover the period. Returns each difference; without one it is equal to the cent.
+        cover the period. Returns each difference; without one it is equal to the cent. If the lake has too many reports
+        for a request, `replay` says how far the worker is with them, and the differences are those of its last replay.
         """
         found = access.invoice(self.actor, invoice_id)
         call_limits.charge_recomputation(self.tenant)
@@ -220,14 +223,30 @@ class InvoiceRecomputation(ApiView):
             raise Conflict(str(missing), code="no_price") from None
         except LakeBroken as broken:
             raise Conflict(f"The lake cannot be replayed: {broken}.", code="lake_broken") from None
+        result, replay = replays.with_replay(found, result, timezone.now())
         return self.one(
             {
                 "has_inputs": bool(found.inputs),
                 "is_equal": result.is_equal if found.inputs else None,
                 "is_replayed": result.is_replayed,
+                "replay": asdict(replay),
                 "lines": result.lines,
                 "subtotal": result.subtotal,
                 "differences": [asdict(difference) for difference in result.differences],
             },
             RecomputationOut,
         )
+
+    @endpoint("replay_invoice", Scope.BILLING_READ, returns=InvoiceReplayOut, status=202, errors=(409, 429))
+    def post(self, request: Request, invoice_id: str) -> Response:
+        """Replay an invoice's period from the lake in the background.
+
+        For invoices whose reports are too many for a request. A tenant has one such replay at a time; `GET` has its
+        progress and, for a day, its result.
+        """
+        found = access.invoice(self.actor, invoice_id)
+        call_limits.charge_recomputation(self.tenant)
+        started = replays.start(acting=self.actor, invoice=found, now=timezone.now())
+        shown = replays.ShownReplay(state=started.state, noted_at=started.noted_at)
+        location = f"{API_ROOT}/invoices/{found.pk}/recompute"
+        return self.one(asdict(shown), InvoiceReplayOut, status=202, location=location)

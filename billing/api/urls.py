@@ -3,8 +3,6 @@
 from django.urls import path
 
 from billing.api import (
-    alert_rules,
-    archives,
     budgets,
     details,
     discounts,
@@ -13,7 +11,6 @@ from billing.api import (
     operator_ledger,
     pricing,
     views,
-    webhooks,
 )
 
 urlpatterns = [
@@ -33,20 +30,6 @@ urlpatterns = [
     path("budgets", budgets.BudgetCollection.as_view()),
     path("budgets/<str:budget_id>", budgets.BudgetDetail.as_view()),
     path("alerts", budgets.AlertCollection.as_view()),
-    path("alert-rules", alert_rules.AlertRuleCollection.as_view()),
-    path("alert-rules/<str:rule_id>", alert_rules.AlertRuleDetail.as_view()),
-    path("alert-rules/<str:rule_id>/firings", alert_rules.AlertRuleHistory.as_view()),
-    path("alert-firings", alert_rules.AlertFiringCollection.as_view()),
-    path("webhooks", webhooks.WebhookCollection.as_view()),
-    path("webhooks/<str:webhook_id>", webhooks.WebhookDetail.as_view()),
-    path("webhooks/<str:webhook_id>/rotate-secret", webhooks.WebhookRotation.as_view()),
-    path("webhooks/<str:webhook_id>/test", webhooks.WebhookTest.as_view()),
-    path("webhooks/<str:webhook_id>/deliveries", webhooks.DeliveryCollection.as_view()),
-    path("webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend", webhooks.DeliveryAgain.as_view()),
-    path("archives", archives.ArchiveCollection.as_view()),
-    path("archives/<str:archive_id>", archives.ArchiveDetail.as_view()),
-    path("archives/<str:archive_id>/run", archives.ArchiveRun.as_view()),
-    path("archives/<str:archive_id>/files", archives.ArchiveFileCollection.as_view()),
     path("costs", invoices.CostCollection.as_view()),
     path("billing-details", details.BillingDetails.as_view()),
     path("ledger", ledger.LedgerCollection.as_view()),

@@ -44,18 +44,18 @@ class PriceQuote(ApiView):
         Quantities default to the included ones of the plan. Nothing is reserved.
         """
         wanted = self.query
+        currency = _currency_of(self.actor)
         plan = selectors.plan_for(
-            wanted.get("plan"), bandwidth_mb_s=wanted.get("bandwidth_mb_s"), storage_gb=wanted.get("storage_gb")
-        )
+            wanted.get("plan"), bandwidth_mb_s=wanted.get("bandwidth_mb_s"), storage_gb=wanted.get("storage_gb"),
+            currency=None if wanted.get("plan") else currency,
+        )  # fmt: skip
         if plan is None:
             raise NotFound("No plan on sale can hold this.", code="no_such_plan")
         bandwidth_mb_s = wanted.get("bandwidth_mb_s") or plan.bandwidth_mb_s
         storage_gb = wanted.get("storage_gb") or plan.storage_gb
         _within("bandwidth_mb_s", bandwidth_mb_s, plan.bandwidth_mb_s_max, plan)
         _within("storage_gb", storage_gb, plan.storage_gb_max, plan)
-        quoted = selectors.quote_for(
-            plan, currency=_currency_of(self.actor), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb
-        )
+        quoted = selectors.quote_for(plan, currency=currency, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if quoted is None:
             raise NotFound(f"Plan {plan.code} has no price yet.", code="no_price")
         return self.one(

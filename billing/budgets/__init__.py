@@ -1,1 +1,1 @@
-"""Budgets: notifications when the costs of a month reach an amount."""
+"""Budgets: amounts of a month, whose alerts `notifications` sends."""

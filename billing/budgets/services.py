@@ -1,28 +1,26 @@
-"""Writes: budgets of tenants and their alerts."""
+"""Writes: budgets of tenants, and their evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import structlog
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from billing import outbox
-from billing.budgets.decide import FORECAST, marks_passed
 from billing.invoices.charging import Draft, draft
 from billing.invoices.periods import month_of
-from billing.models import Budget, BudgetAlert, MailNotice, NoticeKind, WebhookEvent
+from billing.models import Budget
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Bill
-from billing.webhooks.services import publish
 from instances.models import Instance
-from tenants import access, audit, mails
+from notifications.budgets.alerts import BudgetCosts, report
+from tenants import access, audit
 from tenants.actors import Actor
-from tenants.choices import Role, Scope
+from tenants.choices import Scope
 from tenants.containment import contained
 from tenants.currencies import fits, minor_digits
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
@@ -31,8 +29,6 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 BUDGETS_PER_TENANT_MAX = 50
-# Roles that may see costs.
-MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 CHANGEABLE = ("name", "amount")
 
 
@@ -106,47 +102,12 @@ def spent(bill: Bill, instance_id: str) -> Decimal:
 
 
 def _evaluate(budget: Budget, bills: Draft, now: datetime) -> int:
-    month = month_of(now).start
-    said = set(
-        BudgetAlert.objects.filter(budget_id=budget.pk, amount=budget.amount, month=month).values_list(
-            "mark", flat=True
-        )
-    )
     so_far, forecast = (spent(bill, budget.instance_id) for bill in (bills.so_far, bills.forecast))
-    marks = marks_passed(budget.amount, so_far, forecast, said)
-    # Of several thresholds passed at once only the highest causes a mail.
-    loudest = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
-    made = 0
-    for mark in marks:
-        try:
-            with transaction.atomic():
-                alert = BudgetAlert.objects.create(
-                    tenant=budget.tenant, budget_id=budget.pk, budget_name=budget.name,
-                    instance_id=budget.instance_id, month=month, mark=mark, amount=budget.amount, spent=so_far,
-                    forecast=forecast, at=now,
-                )  # fmt: skip
-                publish(budget.tenant, WebhookEvent.BUDGET_ALERT, _payload(alert), now)
-                if mark == loudest:
-                    MailNotice.objects.create(
-                        tenant=budget.tenant, kind=NoticeKind.BUDGET, budget_alert=alert, created_at=now, next_at=now
-                    )
-                made += 1
-        except IntegrityError:
-            continue  # another run reported it
-    return made
-
-
-def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
-    """Sends the mail of one alert to members with verified addresses who may see costs."""
-    alert = notices[0].budget_alert
-    assert alert is not None
-    sent = outbox.to_each(
-        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
-        is_forecast=alert.mark == FORECAST, currency=alert.tenant.currency,
-        tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
+    costs = BudgetCosts(
+        budget_id=budget.pk, budget_name=budget.name, instance_id=budget.instance_id, amount=budget.amount,
+        month=month_of(now).start, spent=so_far, forecast=forecast,
     )  # fmt: skip
-    BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
-    return sent
+    return report(budget.tenant, costs, now)
 
 
 def _require_fits(amount: Decimal, tenant: Tenant) -> None:
@@ -161,15 +122,6 @@ def _require_fits(amount: Decimal, tenant: Tenant) -> None:
 def _require_free(tenant: Tenant, name: str) -> None:
     if Budget.objects.filter(tenant=tenant, name=name).exists():
         raise Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
-
-
-def _payload(alert: BudgetAlert) -> dict[str, Any]:
-    return {
-        "id": alert.pk, "budget_id": alert.budget_id, "budget_name": alert.budget_name,
-        "instance_id": alert.instance_id, "month": f"{alert.month:%Y-%m}", "mark": alert.mark,
-        "amount": str(alert.amount), "spent": str(alert.spent), "forecast": str(alert.forecast),
-        "currency": alert.tenant.currency,
-    }  # fmt: skip
 
 
 def _shown(budget: Budget) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from billing.models import (
     InvoiceState,
     Seller,
     UnpaidSuspension,
-    WebhookEvent,
 )
 from billing.models.agreements import ONLY_SELLER
-from billing.webhooks.services import publish
+from notifications.models import WebhookEvent
+from notifications.webhooks.services import publish
 from tenants import services as tenant_services
 from tenants.actors import system_actor
 from tenants.choices import SuspensionReason

@@ -11,7 +11,7 @@ NEVER: Final = 0
 WARNED_FOR: Final = timedelta(days=1)
 
 
-class Step(enum.Enum):
+class IdleStep(enum.Enum):
     NOTHING = enum.auto()
     WARN = enum.auto()
     STOP = enum.auto()
@@ -22,15 +22,15 @@ def idle_since(since: datetime, last_used: datetime | None) -> datetime:
     return since if last_used is None else max(since, last_used)
 
 
-def step(idle: datetime, known_until: datetime, stop_days: int, warned_at: datetime | None) -> Step:
+def step(idle: datetime, known_until: datetime, stop_days: int, warned_at: datetime | None) -> IdleStep:
     """Returns the step that is due for an instance unused since `idle`.
 
     Usage after `known_until` is not known yet. `warned_at` is the time of the warning about this idle period.
     """
     if stop_days == NEVER:
-        return Step.NOTHING
+        return IdleStep.NOTHING
     stop = timedelta(days=stop_days)
     if warned_at is None:
-        return Step.WARN if known_until - idle >= stop - WARNED_FOR else Step.NOTHING
+        return IdleStep.WARN if known_until - idle >= stop - WARNED_FOR else IdleStep.NOTHING
     is_due = known_until - idle >= stop and known_until - warned_at >= WARNED_FOR
-    return Step.STOP if is_due else Step.NOTHING
+    return IdleStep.STOP if is_due else IdleStep.NOTHING

@@ -66,9 +66,9 @@ def _take_step(instance: Instance, used: datetime | None, known_until: datetime,
     idle = decide.idle_since(instance.phase_since, used)
     warning = IdleWarning.objects.filter(pk=instance.pk, idle_since=idle).first()
     due = decide.step(idle, known_until, stop_days, warning.warned_at if warning else None)
-    if due is decide.Step.WARN:
+    if due is decide.IdleStep.WARN:
         _warn(instance, idle, known_until, stop_days)
-    elif due is decide.Step.STOP:
+    elif due is decide.IdleStep.STOP:
         _stop(instance, idle)
 
 

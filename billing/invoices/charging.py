@@ -11,8 +11,9 @@ from billing import consumption, prices
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs
 from billing.invoices.unpriced import without_unpriced
+from billing.rating.forecast import extended
 from billing.rating.hours import HOUR, ceil_hour
-from billing.rating.terms import Bill, HourUsage, InstanceUsage, Period
+from billing.rating.terms import Bill, Period
 from tenants.models import Tenant
 
 
@@ -20,8 +21,8 @@ from tenants.models import Tenant
 class Draft:
     """Bill of the current month.
 
-    `so_far` extends to the end of the current hour. `forecast` assumes unchanged sizes and, for each remaining hour,
-    the average bytes of the past hours. `unpriced` are instances in neither bill because their plans have no price.
+    `so_far` extends to the end of the current hour. `forecast` assumes unchanged sizes and the average usage of past
+    hours (`billing.rating.forecast`). `unpriced` are instances in neither bill because their plans have no price.
     """
 
     so_far: Bill
@@ -33,7 +34,7 @@ def inputs_of(tenant: Tenant, period: Period) -> Inputs:
     """Returns all inputs of the bill of a period, as known now."""
     usage = consumption.of_tenant(tenant, period)
     lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
-    inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant))
+    inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant, period))
     if inputs.has_percentiles:
         return replace(inputs, usage=consumption.of_tenant(tenant, period, with_rates=True))
     return inputs
@@ -44,7 +45,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
     month = month_of(now)
     inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = known_until(month, now)
-    expected = [_going_on(each, until, month) for each in inputs.usage]
+    expected = [extended(usage, until, month) for usage in inputs.usage]
     return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated(), unpriced=unpriced)
 
 
@@ -60,23 +61,3 @@ def rated_so_far(inputs: Inputs, now: datetime) -> Bill:
     # A minimum is due at the end of the month; before that it is unknown whether the amounts reach it.
     running = replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
     return running.rated(known_until(inputs.period, now))
-
-
-def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
-    """Returns the usage extended by the instance's average hour in each remaining hour of the month."""
-    last = usage.spans[-1] if usage.spans else None
-    if last is None or last.end is not None or last.only_storage or not usage.hours:
-        return usage
-    since = max(month.start, usage.spans[0].start)
-    hours = max(1, -(-(until - since) // HOUR))
-    average = HourUsage(
-        hour=until,
-        bytes_in=sum(each.bytes_in for each in usage.hours) // hours,
-        bytes_out=sum(each.bytes_out for each in usage.hours) // hours,
-        stored_byte_hours=sum((each.stored_byte_hours for each in usage.hours), Decimal(0)) // hours,
-        partition_hours=sum((each.partition_hours for each in usage.hours), Decimal(0)) / hours,
-        connections_peak=sum(each.connections_peak for each in usage.hours) // hours,
-    )
-    left = (month.end - until) // HOUR
-    to_come = [replace(average, hour=until + n * HOUR) for n in range(left)]
-    return replace(usage, hours=[*usage.hours, *to_come])

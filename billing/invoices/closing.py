@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import structlog
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from billing import action_items
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
-from billing.models import ActionKind, BillingProfile, Invoice, InvoiceKind
+from billing.models import ActionKind, BillingProfile, Invoice, InvoiceKind, UsageRevision
 from billing.rating.terms import Period
 from instances.models import Instance
 from tenants.actors import Actor, system_actor
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 FAILED = "It failed; the log says why."
 # Codes of conflicts that resolve themselves later.
 PASSES = ("usage_incomplete", "period_not_over")
+# The shortest two months: from its start, a month is invoiced for at least so long.
+LOOKED_AT_FOR: Final = timedelta(days=59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,33 +40,66 @@ class Closing:
 
 
 # Callback with the number of processed tenants and the total.
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
     """Returns the tenants without an invoice of the period that may have charges.
 
-    These had an instance in the period or in the month before (usage may arrive late), or agreed on a minimum.
+    These had an instance in the period or in the month before, usage of an earlier month that arrived since then, or
+    agreed on a minimum.
     """
     since = month_before(period).start
     had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
+    late = UsageRevision.objects.filter(noted_at__gte=since, month__lt=period.start)
+    used_late = Instance.objects.filter(pk__in=late.values("instance_id"))
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
     agreed = BillingProfile.objects.filter(
         Q(minimum_from=None) | Q(minimum_from__lt=period.end.date()), minimum__gt=0, tenant__created_at__lt=period.end
     )
-    is_charged = Q(pk__in=had.values("tenant_id")) | Q(pk__in=agreed.values("tenant_id"))
-    return Tenant.objects.filter(is_charged).exclude(pk__in=invoiced).order_by("pk")
+    may_have_charges = (
+        Q(pk__in=had.values("tenant_id"))
+        | Q(pk__in=used_late.values("tenant_id"))
+        | Q(pk__in=agreed.values("tenant_id"))
+    )
+    return Tenant.objects.filter(may_have_charges).exclude(pk__in=invoiced).order_by("pk")
 
 
-def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
-    """Iterates over the tenants without an invoice of the period, in chunks."""
-    return tenants_without_invoice(period).iterator(chunk_size=500)
+def months_used_late(closed: Period) -> list[tuple[str, datetime]]:
+    """Returns months before `closed` that had no charges, and of which usage arrived after they were last looked at.
+
+    A month is looked at until the following one ends. Late usage of a month that has an invoice is a line of the next
+    invoice (`billing.invoices.adjustments`); one without an invoice gets its own. The pairs are a tenant's id and the
+    start of a month.
+    """
+    noted = UsageRevision.objects.filter(noted_at__gte=month_before(closed).start, month__lt=closed.start)
+    months = list(noted.filter(noted_at__gte=F("month") + LOOKED_AT_FOR).values_list("instance_id", "month"))
+    tenant_ids = dict(Instance.objects.filter(pk__in={pk for pk, _ in months}).values_list("pk", "tenant_id"))
+    pairs = {(tenant_ids[pk], month) for pk, month in months if pk in tenant_ids}
+    invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, tenant_id__in={tenant_id for tenant_id, _ in pairs})
+    invoiced = set(invoices.values_list("tenant_id", "period_start"))
+    return sorted(pairs - invoiced, key=lambda pair: (pair[1], pair[0]))
+
+
+def invoices_to_issue(closed: Period, *, with_earlier: bool) -> Iterator[tuple[Tenant, Period]]:
+    """Iterates over tenants and months without an invoice, in chunks: earlier months used late, then `closed`."""
+    if with_earlier:
+        pairs = months_used_late(closed)
+        tenants = Tenant.objects.in_bulk({tenant_id for tenant_id, _ in pairs})
+        yield from ((tenants[tenant_id], month_of(month.astimezone(UTC))) for tenant_id, month in pairs)
+    yield from ((tenant, closed) for tenant in tenants_without_invoice(closed).iterator(chunk_size=500))
 
 
 def close_month(
-    now: datetime, *, acting: Actor | None = None, period: Period | None = None, progress: Progress | None = None
+    now: datetime,
+    *,
+    acting: Actor | None = None,
+    period: Period | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Closing:
-    """Issues the invoices of `period`, by default the month before `now`. Idempotent, and safe to run concurrently.
+    """Issues the invoices of `period`. Idempotent, and safe to run concurrently.
+
+    The default is the month before `now`, together with earlier months that had no charges until usage arrived.
 
     A tenant whose invoice fails becomes an action item for operators and does not stop the others.
     """
@@ -72,12 +108,12 @@ def close_month(
     waiting: dict[str, str] = {}
     failed: set[str] = set()
     count = tenants_without_invoice(closed).count() if progress is not None else 0
-    for position, tenant in enumerate(tenants_to_invoice(closed)):
+    for position, (tenant, month) in enumerate(invoices_to_issue(closed, with_earlier=period is None)):
         if progress is not None:
             progress(position, count)
         actor = (acting or system_actor("invoices")).within(tenant)
         try:
-            invoice = issuing.issue(acting=actor, tenant=tenant, period=closed, now=now)
+            invoice = issuing.issue(acting=actor, tenant=tenant, period=month, now=now)
         except Conflict as refused:
             waiting[tenant.slug] = str(refused.detail)
             log.info("invoice_waits", tenant=tenant.pk, reason=refused.code)

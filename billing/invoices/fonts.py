@@ -1,46 +1,31 @@
-"""Fonts of invoices and the choice of a font for each word.
+"""Choice of a font for each word of an invoice, and the order of words.
 
 Words are ordered by Unicode's bidirectional algorithm, for names: right-to-left words are reordered, with numbers and
-Latin words between them. Noto and Heebo come from PyPI under the SIL Open Font License; the glyphs used are embedded in
-the file and shaped by HarfBuzz. Chinese and Hangul use Adobe's fonts, which PDF viewers provide.
+Latin words between them. The glyphs used are embedded in the file and shaped by HarfBuzz.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from importlib.resources import files
 from itertools import groupby
 from typing import Final, NamedTuple
-from unicodedata import bidirectional, category, name
+from unicodedata import bidirectional, category, normalize
 
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
-from reportlab.pdfbase.ttfonts import TTFont
+from billing.invoices import faces
+from billing.invoices.faces import Face
 
-CHINESE: Final = "STSong-Light"
-HANGUL: Final = "HYSMyeongJo-Medium"
-LATIN: Final = "Noto Sans"
-# Replaces characters that no font has, such as emoji.
+# Replaces characters that no font has.
 REPLACEMENT: Final = "\ufffd"
 RIGHT_TO_LEFT: Final = ("R", "AL")
 # Joiners control how Arabic and Indic letters connect; all other formatting characters are removed.
 JOINERS: Final = "\u200c\u200d"
+# They choose between pictures of a symbol, of which the fonts have one.
+VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 
+# Vowels of Thai and Lao that belong to the letter before them, though Unicode calls them letters.
+ATTACHED: Final = "\u0e33\u0eb3"
 
-def _embedded(font: str, package: str, file: str) -> TTFont:
-    made = TTFont(font, str(files(package) / "files" / file), shapable=True)
-    pdfmetrics.registerFont(made)
-    return made
-
-
-EMBEDDED: Final = (
-    _embedded(LATIN, "fontpkg_noto_sans", "NotoSans[wdth,wght].ttf"),
-    _embedded("Noto Sans Arabic", "fontpkg_noto_sans_arabic", "NotoSansArabic[wdth,wght].ttf"),
-    _embedded("Heebo", "fontpkg_heebo", "Heebo[wght].ttf"),
-    _embedded("Noto Sans Thai", "fontpkg_noto_sans_thai", "NotoSansThai[wdth,wght].ttf"),
-)
-for _name in (CHINESE, HANGUL):
-    pdfmetrics.registerFont(UnicodeCIDFont(_name))
+Measure = Callable[["Run"], float]
 
 
 class Run(NamedTuple):
@@ -50,38 +35,121 @@ class Run(NamedTuple):
     text: str
 
 
+def cleaned(text: str) -> str:
+    """Returns the text composed (NFC), without characters that only control how others are written."""
+    return "".join(letter for letter in normalize("NFC", text) if not _is_control(letter))
+
+
+def _is_control(letter: str) -> bool:
+    if letter.isspace() or letter in JOINERS:
+        return False
+    return ord(letter) in VARIATION_SELECTORS or category(letter) in ("Cc", "Cf")
+
+
 def is_plain(text: str) -> bool:
-    """True for letters of Windows-1252 and Chinese, which need neither shaping nor an embedded font."""
-    return all(_is_in(letter, "cp1252") or _is_chinese(letter) for letter in text)
+    """True for letters of Windows-1252 and of East Asia, which are set one after the other and break anywhere."""
+    return all(is_western(letter) or faces.is_east_asian(letter) for letter in text)
 
 
-def lines_of(text: str, width: float, measured: Callable[[Run], float]) -> Iterator[list[Run]]:
-    """Yields lines of runs in visual order from left to right, each filled with words up to the width."""
-    seen = "".join(letter for letter in text if letter in JOINERS or category(letter) not in ("Cc", "Cf"))
-    words = [list(_runs(word)) for word in seen.split()]
+def is_western(letter: str) -> bool:
+    """True for letters of Windows-1252, which the standard fonts of PDFs have."""
+    try:
+        letter.encode("cp1252")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def plain_runs(text: str) -> Iterator[Run]:
+    """Yields the runs of an `is_plain` text in order; the font of letters of Windows-1252 is empty."""
+    preferred = faces.preferred_for(text)
+    for font, letters in groupby(text, key=lambda letter: "" if is_western(letter) else _font_of(letter, preferred)):
+        yield _shown(font, "".join(letters))
+
+
+def lacks_letters(text: str) -> bool:
+    """True if a character of the text is shown as `REPLACEMENT`."""
+    return any(
+        not (is_western(letter) or letter.isspace() or letter in JOINERS) and faces.face_of(letter) is None
+        for letter in cleaned(text)
+    )
+
+
+def lines_of(text: str, width: float, measured: Measure) -> Iterator[list[list[Run]]]:
+    """Yields lines of words in visual order from left to right, each filled up to the width; a word is a list of runs.
+
+    A word that is wider than a line is broken.
+    """
+    seen = cleaned(text)
+    preferred = faces.preferred_for(seen)
+    words = [part for word in seen.split() for part in _fitting(list(_runs(word, preferred)), width, measured)]
     line: list[list[Run]] = []
     room = width
     for word in words:
-        needed = sum(measured(run) for run in word) + measured(Run(LATIN, " "))
+        needed = sum(measured(run) for run in word) + measured(Run(faces.LATIN.name, " "))
         if line and needed > room:
-            yield [run for each in _as_seen(line, words) for run in each]
+            yield list(_as_seen(line, words))
             line, room = [], width
         line.append(word)
         room -= needed
     if line:
-        yield [run for each in _as_seen(line, words) for run in each]
+        yield list(_as_seen(line, words))
 
 
-def _runs(word: str) -> Iterator[Run]:
+def _fitting(word: list[Run], width: float, measured: Measure) -> Iterator[list[Run]]:
+    """Yields parts of the word that are not wider than a line, broken between letters and not before their marks."""
+    if sum(measured(run) for run in word) <= width:
+        yield word
+        return
+    part: list[Run] = []
+    room = width
+    for run in word:
+        for cluster in _clusters(run.text):
+            needed = measured(Run(run.font, cluster))
+            if part and needed > room:
+                yield part
+                part, room = [], width
+            if part and part[-1].font == run.font:
+                part[-1] = Run(run.font, part[-1].text + cluster)
+            else:
+                part.append(Run(run.font, cluster))
+            room -= needed
+    yield part
+
+
+def _clusters(text: str) -> Iterator[str]:
+    """Yields letters with the marks and joined letters that follow them."""
+    cluster = ""
+    for letter in text:
+        if cluster and not (category(letter)[0] == "M" or letter in JOINERS + ATTACHED or cluster[-1] in JOINERS):
+            yield cluster
+            cluster = ""
+        cluster += letter
+    yield cluster
+
+
+def _runs(word: str, preferred: Face) -> Iterator[Run]:
     """Yields parts of one direction, each in a single font if one font covers it. A part is shaped as a whole."""
     for part in _parts_by_direction(word):
-        whole = next((font for font in EMBEDDED if all(_has(font, letter) for letter in part)), None)
+        shown = [letter for letter in part if letter not in JOINERS]
+        found = [face for face in (faces.face_of(letter, preferred) for letter in shown) if face is not None]
+        whole = next((face for face in dict.fromkeys(found) if all(faces.has(face, letter) for letter in shown)), None)
         if whole is not None:
-            yield Run(whole.fontName, part)
+            yield Run(whole.name, part)
             continue
-        for font_name, letters in groupby(part, key=_font_of):
-            of_font = "".join(letters)
-            yield Run(font_name, of_font) if font_name else Run(LATIN, REPLACEMENT * len(of_font))
+        for font, letters in groupby(part, key=lambda letter: _font_of(letter, preferred)):
+            yield _shown(font, "".join(letters))
+
+
+def _font_of(letter: str, preferred: Face) -> str | None:
+    """Returns the name of a font that has the letter, or None."""
+    face = faces.face_of(letter, preferred)
+    return face.name if face else None
+
+
+def _shown(font: str | None, text: str) -> Run:
+    """Returns the letters in their font, or as many replacements if no font has them."""
+    return Run(faces.LATIN.name, REPLACEMENT * len(text)) if font is None else Run(font, text)
 
 
 def _parts_by_direction(word: str) -> Iterator[str]:
@@ -126,29 +194,3 @@ def _is_rtl(word: Iterable[Run]) -> bool | None:
             if bidirectional(letter) == "L":
                 return False
     return None
-
-
-def _font_of(letter: str) -> str:
-    """Returns the name of a font that has the letter; empty if none has it."""
-    for font in EMBEDDED:
-        if _has(font, letter):
-            return str(font.fontName)
-    if name(letter, "").startswith("HANGUL"):
-        return HANGUL
-    return CHINESE if _is_chinese(letter) else ""
-
-
-def _has(font: TTFont, letter: str) -> bool:
-    return ord(letter) in font.face.charToGlyph
-
-
-def _is_chinese(letter: str) -> bool:
-    return _is_in(letter, "gbk")
-
-
-def _is_in(letter: str, charset: str) -> bool:
-    try:
-        letter.encode(charset)
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,10 +17,10 @@ from billing.invoices import mailing
 from billing.invoices.adjustments import Adjustment, late_usage, remember_compared, usage_states
 from billing.invoices.charging import inputs_of
 from billing.invoices.notes import REVERSE_CHARGE_NOTE
-from billing.invoices.snapshot import Inputs, to_json
+from billing.invoices.snapshot import to_json
 from billing.ledger import posting
 from billing.ledger import services as ledger
-from billing.ledger.services import Ending, audited
+from billing.ledger.services import FinalState, audited
 from billing.models import (
     NEVER,
     ActionKind,
@@ -33,16 +33,16 @@ from billing.models import (
     LedgerKind,
     Seller,
     UsageOffset,
-    WebhookEvent,
 )
 from billing.models.agreements import ONLY_SELLER
 from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from billing.rating.hours import NoPrice
 from billing.rating.taxes import credited, tax_sums
 from billing.rating.terms import Period, RatedLine, TaxSum
-from billing.webhooks.services import publish
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Placement
+from notifications.models import WebhookEvent
+from notifications.webhooks.services import publish
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -75,7 +75,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     # Read before the usage, so that usage arriving meanwhile counts as late.
     state = usage_states(tenant, [period])[period.start]
     try:
-        inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
+        inputs = inputs_of(tenant, period)
         bill = inputs.rated()
     except NoPrice as missing:
         raise Conflict(str(missing), code="no_price") from None
@@ -104,13 +104,6 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     invoice.refresh_from_db(fields=["state", "closed_at", "reference"])
     mailing.after_commit(mailing.send_issued, invoice)
     return invoice
-
-
-def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
-    """Removes a minimum that is agreed for later months only."""
-    if profile.minimum_from is None or profile.minimum_from < inputs.period.end.date():
-        return inputs
-    return replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
 
 
 @transaction.atomic
@@ -205,7 +198,7 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
     if (open_amount := posting.open_amount(locked)) > 0:
         kind = LedgerKind.PAYMENT if state == InvoiceState.PAID else LedgerKind.WRITE_OFF
         posting.post(locked.tenant, locked.currency, kind, -open_amount, now=now, invoice=locked, reference=reference)
-    ledger.mark_closed(acting, locked, Ending(state, reference), now)
+    ledger.mark_closed(acting, locked, FinalState(state, reference), now)
     ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
     return locked
 
@@ -248,6 +241,7 @@ def _create(
     subtotal = sum((line.amount for line in lines), Decimal(0))
     tax = sum((each.tax for each in taxes), Decimal(0))
     total = subtotal + tax
+    owes_tax = profile.reverse_charge and any(not each.percent for each in taxes)
     covered = Decimal(0) if corrects else max(Decimal(0), min(posting.credit(tenant, currency), total))
     invoice = Invoice.objects.create(
         tenant=tenant,
@@ -265,7 +259,7 @@ def _create(
         from_balance=covered,
         seller=_seller(seller),
         buyer=_buyer(tenant, profile),
-        note=note or (REVERSE_CHARGE_NOTE if profile.reverse_charge else ""),
+        note=note or (REVERSE_CHARGE_NOTE if owes_tax else ""),
         inputs=inputs or {},
         issued_at=now,
         due_at=now + timedelta(days=seller.payment_days),

@@ -1,16 +1,15 @@
 """PDF of an invoice or a credit note, in English or Chinese. Pure except for the translations from the catalogue.
 
-Letters that Helvetica lacks are set in Noto or Heebo, of which the used glyphs are embedded, or in fonts for Chinese
-and Hangul, which PDF viewers provide (`billing.invoices.fonts`). The same invoice always gives the same text and look.
+Letters that Helvetica lacks are set in Noto Sans, of which the used glyphs are embedded (`billing.invoices.faces`). The
+same invoice always gives the same text and look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
 from io import BytesIO
-from itertools import groupby
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
@@ -25,9 +24,9 @@ from reportlab.lib.units import mm
 from reportlab.pdfbase import pdfmetrics
 from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
-from billing.invoices import fonts
+from billing.invoices import faces, fonts
 from billing.invoices.notes import notes_of
-from billing.invoices.printing import Printed
+from billing.invoices.printing import InvoiceDocument
 from billing.models import Invoice, InvoiceLine
 from billing.models.agreements import ADDRESS_LINES_MAX
 from tenants.formatting import money, quantity, unit_price
@@ -46,56 +45,66 @@ SMALL: Final = ParagraphStyle("small", parent=BODY, fontSize=7.5, leading=10, te
 SMALL_RIGHT: Final = ParagraphStyle("small right", parent=SMALL, alignment=TA_RIGHT)
 RIGHT: Final = ParagraphStyle("right", parent=BODY, alignment=TA_RIGHT)
 # Style for scripts that need shaping; line breaks are computed before.
-SHAPED: Final = ParagraphStyle("shaped", fontName=fonts.LATIN, shaping=1)
+SHAPED: Final = ParagraphStyle("shaped", fontName=faces.LATIN.name, shaping=1)
 TITLE: Final = ParagraphStyle("title", parent=BODY, fontName="Helvetica-Bold", fontSize=16, leading=22)
 
 _shaping: ContextVar[int] = ContextVar("shaping", default=1)
 log = structlog.get_logger(__name__)
 
 
-def render(printed: Printed, language: str) -> bytes:
+def render(document: InvoiceDocument, language: str) -> bytes:
     """Returns the PDF in `language`, one of the console's languages."""
     try:
-        return _rendered(printed, language)
+        return _rendered(document, language)
     except IndexError:
         # reportlab raises it for a line that begins with a combining mark without a letter. An unshaped invoice is
         # better than none.
-        log.warning("invoice_not_shaped", invoice=printed.invoice.pk)
+        log.warning("invoice_not_shaped", invoice=document.invoice.pk)
         token = _shaping.set(0)
         try:
-            return _rendered(printed, language)
+            return _rendered(document, language)
         finally:
             _shaping.reset(token)
 
 
-def _rendered(printed: Printed, language: str) -> bytes:
-    invoice, buffer = printed.invoice, BytesIO()
+def _rendered(document: InvoiceDocument, language: str) -> bytes:
+    invoice, buffer = document.invoice, BytesIO()
     with translation.override(language):
         title = f"{invoice.get_kind_display()} {invoice.number}"
-        document = SimpleDocTemplate(
+        template = SimpleDocTemplate(
             buffer, pagesize=A4, topMargin=MARGIN, bottomMargin=MARGIN, leftMargin=MARGIN - FRAME_PADDING,
             rightMargin=MARGIN - FRAME_PADDING,
             title=title, author=invoice.seller["name"], invariant=1,
         )  # fmt: skip
         footer = partial(_footer, title=title)
-        document.build(_story(printed, title), onFirstPage=footer, onLaterPages=footer)
+        template.build(_story(document, title), onFirstPage=footer, onLaterPages=footer)
     return buffer.getvalue()
 
 
-def _story(printed: Printed, title: str) -> list[Flowable]:
-    invoice = printed.invoice
+def _story(document: InvoiceDocument, title: str) -> list[Flowable]:
+    invoice = document.invoice
     story: list[Flowable] = [
         _text(title, TITLE), Spacer(0, 4 * mm), _parties(invoice), Spacer(0, 5 * mm), _facts(invoice),
-        Spacer(0, 5 * mm), _lines(printed), Spacer(0, 4 * mm), _sums(invoice),
+        Spacer(0, 5 * mm), _lines(document), Spacer(0, 4 * mm), _sums(invoice),
     ]  # fmt: skip
-    more = printed.lines_count - len(printed.lines)
+    more = document.lines_count - len(document.lines)
     if more > 0:
         story.insert(-2, _text(_("%(n)d more lines are in the CSV file of this invoice.") % {"n": more}, SMALL))
     if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
         story += [Spacer(0, 5 * mm), _payment(invoice)]
     for note in notes_of(invoice):
         story += [Spacer(0, 4 * mm), _text(note)]
+    if any(fonts.lacks_letters(text) for text in _entered(document)):
+        said = _("%(sign)s stands for a character without a font. The page of this invoice in the console shows it.")
+        story += [Spacer(0, 4 * mm), _text(said % {"sign": fonts.REPLACEMENT}, SMALL)]
     return story
+
+
+def _entered(document: InvoiceDocument) -> Iterator[str]:
+    """Yields the texts of the document that people entered."""
+    invoice = document.invoice
+    yield from (*invoice.seller.values(), *invoice.buyer.values(), *document.names.values(), *notes_of(invoice))
+    yield from (line.meter for line in document.lines if line.kind == "discount")
 
 
 def _parties(invoice: Invoice) -> Table:
@@ -138,12 +147,12 @@ def _facts(invoice: Invoice) -> Table:
     return _table([cells], (174 * mm / len(facts),) * len(facts))
 
 
-def _lines(printed: Printed) -> Table:
+def _lines(document: InvoiceDocument) -> Table:
     head = [
         _text(_("Line"), SMALL), _text(_("Description"), SMALL), _text(_("Period, UTC"), SMALL),
         _text(_("Quantity and price"), SMALL), _text(_("Amount"), SMALL_RIGHT),
     ]  # fmt: skip
-    rows = [head, *(_row(line, printed) for line in printed.lines)]
+    rows = [head, *(_row(line, document) for line in document.lines)]
     table = Table(rows, colWidths=WIDTHS, repeatRows=1)
     table.setStyle(
         TableStyle(
@@ -158,13 +167,13 @@ def _lines(printed: Printed) -> Table:
     return table
 
 
-def _row(line: InvoiceLine, printed: Printed) -> list[Any]:
-    currency = printed.invoice.currency
-    what = [_text(_name_of(line, printed.names))]
+def _row(line: InvoiceLine, document: InvoiceDocument) -> list[Any]:
+    currency = document.invoice.currency
+    what = [_text(_name_of(line, document.names))]
     if line.kind == "usage":
         what.append(_text(f"{line.plan} · {line.meter}", SMALL))
         if line.hours is not None:
-            words = {"hours": line.hours, "of": printed.period_hours}
+            words = {"hours": line.hours, "of": document.period_hours}
             what.append(_text(_("%(hours)s of %(of)s hours") % words, SMALL))
     priced: list[Flowable] = []
     if line.unit:
@@ -172,7 +181,7 @@ def _row(line: InvoiceLine, printed: Printed) -> list[Any]:
             _text(f"{quantity(line.quantity)} {line.unit}"),
             _text(f"× {unit_price(line.unit_price, currency)}", SMALL),
         ]
-    if printed.invoice.tax_percent is None and line.tax_percent is not None:
+    if document.invoice.tax_percent is None and line.tax_percent is not None:
         what.append(_text(_("Tax, %(percent)s %%") % {"percent": line.tax_percent}, SMALL))
     return [
         _text(str(line.position)),
@@ -235,21 +244,16 @@ def _text(text: str, style: ParagraphStyle = BODY, width: float = NAME_WIDTH) ->
 
     `width` is the line width for scripts that need shaping.
     """
-    text = text.replace("−", "-")
+    text = fonts.cleaned(text.replace("−", "-"))
     if fonts.is_plain(text):
-        parts = []
-        for is_chinese, letters in groupby(text, key=_needs_chinese):
-            run = escape("".join(letters))
-            parts.append(f'<font name="{fonts.CHINESE}">{run}</font>' if is_chinese else run)
-        return Paragraph("".join(parts), style)
+        return Paragraph("".join(_marked(run) for run in fonts.plain_runs(text)), style)
 
     def measured(run: fonts.Run) -> float:
         return float(pdfmetrics.stringWidth(run.text, run.font, style.fontSize))
 
-    lines = (
-        " ".join(f'<font name="{run.font}">{escape(run.text)}</font>' for run in line)
-        for line in fonts.lines_of(text, width, measured)
-    )
+    faces.loaded(faces.LATIN)
+    # A space parts runs of one word, too: reportlab shapes what stands together in the font of its beginning.
+    lines = (" ".join(_marked(run) for word in line for run in word) for line in fonts.lines_of(text, width, measured))
     return Paragraph("<br/>".join(lines), SHAPED.clone("shaped as another", shaping=_shaping.get(), **_look_of(style)))
 
 
@@ -257,18 +261,15 @@ def _look_of(style: ParagraphStyle) -> dict[str, Any]:
     return {name: getattr(style, name) for name in ("fontSize", "leading", "textColor", "alignment")}
 
 
-def _needs_chinese(letter: str) -> bool:
-    try:
-        letter.encode("cp1252")
-    except UnicodeEncodeError:
-        return True
-    return False
+def _marked(run: fonts.Run) -> str:
+    """Returns the run as markup; a run without a font has that of the paragraph."""
+    text = escape(run.text)
+    return f'<font name="{run.font}">{text}</font>' if run.font else text
 
 
 def _footer(canvas: Any, document: Any, *, title: str) -> None:
-    canvas.saveState()
-    canvas.setFont(fonts.CHINESE, 7.5)
-    canvas.setFillColor(MUTED)
-    canvas.drawString(MARGIN, 10 * mm, title)
-    canvas.drawRightString(A4[0] - MARGIN, 10 * mm, str(document.page))
-    canvas.restoreState()
+    width = A4[0] - 2 * MARGIN
+    for text, style in ((title, SMALL), (str(document.page), SMALL_RIGHT)):
+        paragraph = _text(text, style)
+        _, height = paragraph.wrap(width, MARGIN)
+        paragraph.drawOn(canvas, MARGIN, 13 * mm - height)

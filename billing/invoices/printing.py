@@ -15,7 +15,7 @@ LINES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class InvoiceDocument:
     """Invoice with its first `LINES_MAX` lines, the number of all lines and the names of instances by id."""
 
     invoice: Invoice
@@ -38,7 +38,7 @@ def as_pdf(invoice: Invoice, language: str) -> bytes:
     # Imported here because it is large and few processes need it.
     from billing.invoices import pdf
 
-    return pdf.render(_printed(invoice), language)
+    return pdf.render(_document(invoice), language)
 
 
 def as_xml(invoice: Invoice) -> bytes:
@@ -61,10 +61,10 @@ def _names_of(invoice: Invoice, lines: Sequence[InvoiceLine]) -> dict[str, str]:
     return dict(Instance.objects.filter(tenant=invoice.tenant, pk__in=ids).values_list("pk", "name"))
 
 
-def _printed(invoice: Invoice) -> Printed:
+def _document(invoice: Invoice) -> InvoiceDocument:
     rows = InvoiceLine.objects.filter(invoice=invoice).order_by("position")
     lines = list(rows.select_related("corrects").defer("corrects__inputs")[:LINES_MAX])
-    return Printed(
+    return InvoiceDocument(
         invoice=invoice,
         lines=lines,
         lines_count=rows.count(),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 
 from django.conf import settings
 
@@ -13,7 +15,7 @@ from billing.invoices.adjustments import Adjustment, as_known_now, missing
 from billing.invoices.snapshot import Inputs, from_json
 from billing.lake import replay
 from billing.lake.address import open_lake
-from billing.metering.levels import hour_usage
+from billing.metering.hourly import hour_usage
 from billing.models import Direction, Invoice, InvoiceLine, LakeFile
 from billing.rating.hours import HOUR, floor_hour
 from billing.rating.percentile import POINT
@@ -42,29 +44,42 @@ class Difference:
     recomputed: Decimal
 
 
+class Replay(StrEnum):
+    """Use of the lake by a recomputation."""
+
+    DONE = "done"
+    NOT_COVERED = "not_covered"
+    TOO_LARGE = "too_large"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
     """Result of recomputing an invoice; without differences the amounts are equal to the cent.
 
-    Differences from usage are adjusted on the next invoice. `is_replayed` is true if the lake covers the period and was
+    Differences from usage are adjusted on the next invoice. `replay` says whether the lake covers the period and was
     read.
     """
 
     lines: int
     subtotal: Decimal
-    is_replayed: bool
+    replay: Replay
     differences: list[Difference]
 
     @property
     def is_equal(self) -> bool:
         return not self.differences
 
+    @property
+    def is_replayed(self) -> bool:
+        return self.replay is Replay.DONE
+
 
 def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
     """Recomputes an invoice from all sources.
 
     The lake is skipped if more than `lake_rows_max` of its rows had to be read, including rows of other tenants in days
-    that are not merged yet. A credit note is a decision and not computed, so its lines are not compared.
+    that are not merged yet (`replays` reads them in the worker). A credit note is a decision and not computed, so its
+    lines are not compared.
 
     Raises:
         NoPrice: late usage belongs to a plan of which the invoice has no price.
@@ -72,17 +87,48 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
     """
     own = list(InvoiceLine.objects.filter(invoice=invoice).order_by("position"))
     differences: list[Difference] = []
-    replayed = None
+    replay_ = Replay.NOT_COVERED
     if invoice.inputs:
         inputs = from_json(invoice.inputs)
         differences += _of_inputs(inputs, own)
         differences += _of_taxes(invoice, own)
         differences += [_difference("usage", late) for late in missing(invoice, as_known_now(invoice, inputs))]
-        replayed = _from_lake(inputs, lake_rows_max)
-        if replayed is not None:
-            differences += [_difference("lake", adjustment) for adjustment in missing(invoice, replayed)]
+        if is_covered(inputs):
+            replay_ = Replay.DONE
+            if lake_rows_max is not None and rows_to_read(inputs) > lake_rows_max:
+                replay_ = Replay.TOO_LARGE
+            else:
+                differences += of_lake(invoice, inputs)
     subtotal = sum((line.amount for line in own), NOTHING)
-    return Recomputation(lines=len(own), subtotal=subtotal, is_replayed=replayed is not None, differences=differences)
+    return Recomputation(lines=len(own), subtotal=subtotal, replay=replay_, differences=differences)
+
+
+def is_covered(inputs: Inputs) -> bool:
+    """True if the lake began before the period."""
+    began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
+    return began is not None and began < inputs.period.start.date()
+
+
+def rows_to_read(inputs: Inputs) -> int:
+    """Returns the number of rows of the lake that a replay of the period reads."""
+    return replay.rows_to_read(open_lake(settings.LAKE_URL), _ids(inputs), inputs.period.start, inputs.period.end)
+
+
+def of_lake(
+    invoice: Invoice, inputs: Inputs, progress: Callable[[int], object] = lambda _rows: None
+) -> list[Difference]:
+    """Compares the invoice with the lake. `progress` is called with the number of rows read so far.
+
+    Memory is bounded by the hours and counters of the tenant's instances.
+
+    Raises:
+        NoPrice, LakeBroken: like `recompute`.
+    """
+    return [_difference("lake", adjustment) for adjustment in missing(invoice, _from_lake(inputs, progress))]
+
+
+def _ids(inputs: Inputs) -> list[str]:
+    return [usage.instance_id for usage in inputs.usage]
 
 
 def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
@@ -131,23 +177,13 @@ def _difference(source: str, adjustment: Adjustment) -> Difference:
     )  # fmt: skip
 
 
-def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
-    """Returns the inputs with hours and five-minute sums of the lake.
-
-    None if the lake does not cover the period, or has more rows of it than `rows_max`.
-    """
-    period = inputs.period
-    began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
-    if began is None or began >= period.start.date():
-        return None
-    place = open_lake(settings.LAKE_URL)
-    ids = [usage.instance_id for usage in inputs.usage]
-    if rows_max is not None and replay.rows_to_read(place, ids, period.start, period.end) > rows_max:
-        return None
+def _from_lake(inputs: Inputs, progress: Callable[[int], object]) -> Inputs:
+    """Returns the inputs with hours and five-minute sums of the lake."""
+    period, place = inputs.period, open_lake(settings.LAKE_URL)
     step = POINT if inputs.has_percentiles else HOUR
     by_hour: Moved = defaultdict(lambda: defaultdict(int))
     by_step: Moved = defaultdict(lambda: defaultdict(int))
-    rows = replay.steps(place, ids, period.start, period.end, step // MILLISECOND)
+    rows = replay.steps(place, _ids(inputs), period.start, period.end, step // MILLISECOND, progress)
     for instance_id, instant, direction, count in rows:
         by_hour[instance_id, floor_hour(instant)][direction] += count
         by_step[instance_id, instant][direction] += count

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Columns of a report that are needed to verify the next increment.
 KEPT = (*COUNTER_KEY, "sequence", "bytes")
 BEFORE_ALL = -(2**63)
+NUMBER_MAX = 2**62
 
 
 class CounterBroken(Exception):
@@ -87,17 +88,29 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
 def numbered(known: pa.Table) -> pa.Array:
     """Returns a number from 0 for each counter, in order of appearance.
 
-    Numbers are made dense after each column, so that none exceeds 64 bits.
+    Numbers are made dense before one could exceed 64 bits.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers = pa.repeat(pa.scalar(0, pa.int64()), known.num_rows)
+    numbers, size = pa.repeat(pa.scalar(0, pa.int64()), known.num_rows), 1
     for name in COUNTER_KEY:
         column = array_of(known, name).dictionary_encode()
-        wider = pc.add(pc.multiply(numbers, len(column.dictionary)), column.indices.cast(pa.int64()))
-        numbers = wider.dictionary_encode().indices.cast(pa.int64())
-    return numbers
+        values = len(column.dictionary)
+        if size * values > NUMBER_MAX:
+            numbers, size = _dense(numbers)
+        if values > 1:
+            numbers = pc.add(pc.multiply(numbers, values), column.indices.cast(pa.int64()))
+            size *= values
+    return _dense(numbers)[0]
+
+
+def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
+    """Returns numbers from 0, in order of appearance, and how many they are."""
+    import pyarrow as pa
+
+    encoded = numbers.dictionary_encode()
+    return encoded.indices.cast(pa.int64()), len(encoded.dictionary)
 
 
 def _is_looked_at(rows: pa.Table) -> pa.Array:

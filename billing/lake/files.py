@@ -27,7 +27,7 @@ MERGED = "merged-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenFile:
     """Completed file, as input of the row that makes it part of the lake."""
 
     path: str
@@ -39,7 +39,7 @@ class Written:
 
 def write(
     place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
-) -> list[Written]:
+) -> list[WrittenFile]:
     """Writes reports of these ranges, one file per UTC day: all of them, or the named `part`.
 
     The same offset ranges give the same names, so files of a killed run are overwritten or have no row.
@@ -77,7 +77,7 @@ def delete(place: LakePlace, path: str) -> None:
         return
 
 
-def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Table) -> Written:
+def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Table) -> WrittenFile:
     from pyarrow import parquet
 
     full = place.path(path)
@@ -85,9 +85,10 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
     # A task that Spark runs twice must not write to the same file.
     new = f"{full}.{secrets.token_hex(4)}.new"
     with place.files.open_output_stream(new) as stream:
-        parquet.write_table(table, stream, compression="zstd")
+        # Without pyarrow's own schema every reader has names as strings, also where they were dictionaries.
+        parquet.write_table(table, stream, compression="zstd", store_schema=False)
     place.files.move(new, full)
-    return Written(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
+    return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
 
 
 def added_bytes(table: pa.Table) -> int:
@@ -102,10 +103,10 @@ def _by_day(reports: pa.Table) -> list[tuple[date, pa.Table]]:
     import pyarrow.compute as pc
 
     numbers = pc.divide(pc.subtract(reports.column("at_ms"), 1), MS_PER_DAY)
-    return [
-        (EPOCH + timedelta(days=number), reports.filter(pc.equal(numbers, number)))
-        for number in sorted(pc.unique(numbers).to_pylist())
-    ]
+    days = pc.unique(numbers).to_pylist()
+    if len(days) == 1:
+        return [(EPOCH + timedelta(days=days[0]), reports)]
+    return [(EPOCH + timedelta(days=number), reports.filter(pc.equal(numbers, number))) for number in sorted(days)]
 
 
 def _name(what: Any) -> str:

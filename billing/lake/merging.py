@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from billing.lake.address import LakePlace
-from billing.lake.files import COLUMNS, Written, added_bytes, merged_path
+from billing.lake.files import COLUMNS, WrittenFile, added_bytes, merged_path
 from brokers.contract.usage import COUNTER_KEY
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ BUCKET_ROWS: Final = 500_000
 BUCKETS_MAX: Final = 512
 BATCH_ROWS: Final = 65_536
 ROW_GROUP_ROWS: Final = 131_072
-# Columns that choose among the buckets of an instance with several.
+# Columns whose hashes select one of an instance's buckets, if it has several.
 NAMES: Final = tuple(name for name in COUNTER_KEY if name != "instance_id")
 ORDER: Final = tuple((name, "ascending") for name in ("instance_id", *NAMES, "sequence"))
 
@@ -46,7 +46,7 @@ class Differs(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BucketPlan:
     """First bucket and number of buckets of each instance. Buckets are in the order of instances."""
 
     first: Mapping[str, int]
@@ -54,7 +54,7 @@ class Plan:
     buckets: int
 
 
-def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Plan:
+def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> BucketPlan:
     """Assigns instances in order to buckets up to their size; an instance with more rows has buckets of its
     own. Pure.
     """
@@ -70,12 +70,12 @@ def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Plan:
             bucket, filled = bucket + of, 0
         else:
             filled += rows
-    return Plan(first, parts, bucket + bool(filled))
+    return BucketPlan(first, parts, bucket + bool(filled))
 
 
 def merge(
     place: LakePlace, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
-) -> Written:
+) -> WrittenFile:
     """Merges several files of a cluster and day. The old files stay until no row names them.
 
     Raises:
@@ -106,7 +106,7 @@ def merge(
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
                 rows, added = rows + table.num_rows, added + added_bytes(table)
     place.files.move(new, full)
-    return Written(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
+    return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
 
 
 def batches_of(
@@ -189,7 +189,7 @@ def _tables(place: LakePlace, old: Sequence[LakeFile], schema: pa.Schema) -> Ite
             raise Differs(file.path, found)
 
 
-def _fill(buckets: Sequence[Path], plan: Plan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+def _fill(buckets: Sequence[Path], plan: BucketPlan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Writes rows to their buckets in pieces of about the size of a bucket, so that pieces are not tiny."""
     import pyarrow as pa
 
@@ -210,7 +210,7 @@ def _fill(buckets: Sequence[Path], plan: Plan, schema: pa.Schema, tables: Iterab
             _write_apart(writers, plan, waiting)
 
 
-def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: Plan, waiting: list[pa.Table]) -> None:
+def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: BucketPlan, waiting: list[pa.Table]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -228,7 +228,7 @@ def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: Plan, waiting: l
         at += count["counts"]
 
 
-def _buckets_of(table: pa.Table, plan: Plan) -> pa.Array:
+def _buckets_of(table: pa.Table, plan: BucketPlan) -> pa.Array:
     """Returns the bucket number of each row."""
     import pyarrow as pa
     import pyarrow.compute as pc

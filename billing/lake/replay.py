@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -49,9 +49,16 @@ def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime,
 
 
 def steps(
-    place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime, step_ms: int
+    place: LakePlace,
+    instance_ids: Iterable[str] | None,
+    start: datetime,
+    end: datetime,
+    step_ms: int,
+    progress: Callable[[int], object] = lambda _rows: None,
 ) -> Iterator[tuple[str, datetime, str, int]]:
     """Yields (instance id, start of the step, direction, bytes) like `hours`, in steps of `step_ms`.
+
+    `progress` is called with the number of rows read so far.
 
     Raises:
         LakeBroken: a file is damaged.
@@ -59,13 +66,13 @@ def steps(
     wanted = None if instance_ids is None else sorted(set(instance_ids))
     files = list(files_of(start, end))
     try:
-        sums = _sums(place, files, wanted, step_ms)
+        sums = sums_of(place, files, wanted, step_ms, progress)
     except LakeBroken:
         merged = list(files_of(start, end))
         if merged == files:
             raise
         # The files were merged in the meantime.
-        sums = _sums(place, merged, wanted, step_ms)
+        sums = sums_of(place, merged, wanted, step_ms, progress)
     for (instance_id, number, direction), count in sums.items():
         instant = datetime.fromtimestamp(number * step_ms / 1000, UTC)
         if count and start <= instant < end:
@@ -78,16 +85,22 @@ def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
     return files.order_by("day", "cluster_id", "id")
 
 
-def _sums(
-    place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None, step_ms: int
+def sums_of(
+    place: LakePlace,
+    files: Sequence[LakeFile],
+    wanted: list[str] | None,
+    step_ms: int,
+    progress: Callable[[int], object],
 ) -> dict[tuple[str, int, str], int]:
     """Returns the bytes by instance, number of the step and direction."""
     import pyarrow.compute as pc
 
-    counters = Counters()
+    counters, rows = Counters(), 0
     sums: dict[tuple[str, int, str], int] = defaultdict(int)
     for file in files:
         for table in tables_of(place, file, wanted):
+            rows += table.num_rows
+            progress(rows)
             if wanted is not None:
                 table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(wanted)))
             try:

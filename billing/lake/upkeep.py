@@ -1,4 +1,4 @@
-"""Writes: merges files of past days, deletes files without a row, and reconciles days with the tables."""
+"""Writes: merges files of past days, and reconciles days with the tables."""
 
 from __future__ import annotations
 

@@ -15,9 +15,10 @@ from billing.dunning import services as dunning
 from billing.invoices.open_amounts import with_open_amount
 from billing.ledger import posting
 from billing.ledger.decide import ZERO, InvoiceBalance, transfers
-from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerEntry, LedgerKind, WebhookEvent
+from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerEntry, LedgerKind
 from billing.models.invoices import REFERENCE_CHARS_MAX
-from billing.webhooks.services import publish
+from notifications.models import WebhookEvent
+from notifications.webhooks.services import publish
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -37,14 +38,14 @@ CLOSED = {
 }
 
 
-class Ending(NamedTuple):
+class FinalState(NamedTuple):
     """Final state of an invoice with its reference."""
 
     state: InvoiceState
     reference: str
 
 
-SETTLED = Ending(InvoiceState.SETTLED, "")
+SETTLED = FinalState(InvoiceState.SETTLED, "")
 
 
 def apply_credit(
@@ -53,11 +54,11 @@ def apply_credit(
     tenant: Tenant,
     currency: str,
     now: datetime,
-    endings: Mapping[str, Ending] | None = None,
+    final_states: Mapping[str, FinalState] | None = None,
 ) -> None:
     """Makes the transfers that are due, closes invoices that are paid and resumes a tenant suspended because of them.
 
-    The caller holds the ledger's lock. `endings` has, by invoice id, the final state of invoices that are not just
+    The caller holds the ledger's lock. `final_states` has, by invoice id, the final state of invoices that are not just
     settled.
     """
     rows = list(_balances(tenant, currency))
@@ -72,7 +73,7 @@ def apply_credit(
         left[transfer.invoice_id] -= transfer.amount
     for row in rows:
         if row.state == InvoiceState.ISSUED and left[row.pk] == ZERO:
-            mark_closed(acting, row, (endings or {}).get(row.pk, SETTLED), now)
+            mark_closed(acting, row, (final_states or {}).get(row.pk, SETTLED), now)
     dunning.resume_if_paid(tenant, now)
 
 
@@ -91,13 +92,13 @@ def _transfer(tenant: Tenant, invoice: Invoice, amount: Decimal, now: datetime) 
     )
 
 
-def mark_closed(acting: Actor, invoice: Invoice, ending: Ending, now: datetime) -> None:
+def mark_closed(acting: Actor, invoice: Invoice, final: FinalState, now: datetime) -> None:
     """Sets the final state of an invoice, with its audit row and its webhook."""
-    invoice.state, invoice.closed_at, invoice.reference = ending.state, now, ending.reference
+    invoice.state, invoice.closed_at, invoice.reference = final.state, now, final.reference
     invoice.save(update_fields=["state", "closed_at", "reference"])
-    after = {"state": ending.state, "reference": ending.reference}
-    audit.record(acting, CLOSED[ending.state], invoice, {"state": InvoiceState.ISSUED}, after, tenant=invoice.tenant)
-    publish(invoice.tenant, CLOSED_EVENTS[ending.state], audited(invoice) | {"id": invoice.pk}, now)
+    after = {"state": final.state, "reference": final.reference}
+    audit.record(acting, CLOSED[final.state], invoice, {"state": InvoiceState.ISSUED}, after, tenant=invoice.tenant)
+    publish(invoice.tenant, CLOSED_EVENTS[final.state], audited(invoice) | {"id": invoice.pk}, now)
 
 
 def audited(invoice: Invoice) -> dict[str, Any]:

@@ -2,18 +2,7 @@
 
 from billing.models.action_items import ActionItem, ActionKind, UsageCheck
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller, TaxChange
-from billing.models.alerts import (
-    OF_CLUSTERS,
-    OF_TENANTS,
-    AlertFiring,
-    AlertKind,
-    AlertRule,
-    FiringEnd,
-    MailNotice,
-    NoticeKind,
-)
-from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble, ValueFormat
-from billing.models.budgets import Budget, BudgetAlert
+from billing.models.budgets import Budget
 from billing.models.coupons import Coupon
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
@@ -22,7 +11,6 @@ from billing.models.lake import LakeFile
 from billing.models.ledger import LedgerEntry, LedgerKind
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
-from billing.models.queues import Queue, QueueTurn
 from billing.models.usage import (
     NEVER,
     NO_BROKER,
@@ -38,31 +26,18 @@ from billing.models.usage import (
     UsageProblem,
     UsageRevision,
 )
-from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
     "NEVER",
     "NO_BROKER",
-    "OF_CLUSTERS",
-    "OF_TENANTS",
     "OVERDUE",
     "ActionItem",
     "ActionKind",
-    "AlertFiring",
-    "AlertKind",
-    "AlertRule",
-    "Archive",
-    "ArchiveFile",
-    "ArchivePartition",
-    "ArchiveState",
     "BillingProfile",
     "Budget",
-    "BudgetAlert",
     "Coupon",
-    "DeliveryState",
     "Direction",
     "Discount",
-    "FiringEnd",
     "IdleWarning",
     "Invoice",
     "InvoiceKind",
@@ -73,17 +48,12 @@ __all__ = [
     "LakeFile",
     "LedgerEntry",
     "LedgerKind",
-    "MailNotice",
-    "NoticeKind",
-    "OnTrouble",
     "Payment",
     "PaymentProblem",
     "Plan",
     "Price",
     "PriceComponent",
     "ProblemKind",
-    "Queue",
-    "QueueTurn",
     "Seller",
     "TaxChange",
     "UnpaidSuspension",
@@ -98,8 +68,4 @@ __all__ = [
     "UsagePoint",
     "UsageProblem",
     "UsageRevision",
-    "ValueFormat",
-    "WebhookDelivery",
-    "WebhookEndpoint",
-    "WebhookEvent",
 ]

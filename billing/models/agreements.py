@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import datetime
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
@@ -235,6 +236,16 @@ class BillingProfile(models.Model):
         validate_fits("minimum", self.minimum, self.tenant.currency if self.tenant_id else "")
         if self.minimum and self.minimum_from is None:
             self.minimum_from = timezone.now().date().replace(day=1)
+        if self.reverse_charge and self.tenant_id and self._is_taxed_from(timezone.now()):
+            text = _("The tenant is taxed by a change of tax. Add a change to zero that is in force, then set this.")
+            raise ValidationError({"reverse_charge": text})
+
+    def _is_taxed_from(self, now: datetime) -> bool:
+        """True if changes tax an hour from `now` on."""
+        changes = TaxChange.objects.filter(tenant=self.tenant_id)
+        in_force = changes.filter(effective_from__lte=now).order_by("effective_from").last()
+        is_taxed_now = in_force is not None and in_force.percent > 0
+        return is_taxed_now or changes.filter(effective_from__gt=now, percent__gt=0).exists()
 
 
 class TaxChange(models.Model):

@@ -76,6 +76,6 @@ class Coupon(models.Model):
             raise ValidationError(_("A coupon takes a percentage off, an amount, or both."))
         if self.amount and not self.currency:
             raise ValidationError({"currency": _("An amount is of a currency.")})
-        if self.currency and not re.match(CURRENCY_PATTERN, self.currency):
+        if self.currency and not re.fullmatch(CURRENCY_PATTERN, self.currency):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
         validate_fits("amount", self.amount, self.currency)

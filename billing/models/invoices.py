@@ -68,7 +68,7 @@ class Invoice(models.Model):
     seller = models.JSONField(_("seller"))
     buyer = models.JSONField(_("buyer"))
     note = models.CharField(_("note"), max_length=NOTE_CHARS_MAX, blank=True, default="")
-    inputs = models.JSONField(_("what was rated"), default=dict)
+    inputs = models.JSONField(_("inputs of rating"), default=dict)
     issued_at = models.DateTimeField(_("issued"))
     due_at = models.DateTimeField(_("due"))
     state = models.CharField(

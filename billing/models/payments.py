@@ -35,7 +35,7 @@ class Payment(models.Model):
     problem = models.CharField(
         _("problem"), max_length=16, choices=PaymentProblem.choices, blank=True, default="", db_index=True
     )
-    handled_at = models.DateTimeField(_("looked after"), null=True, blank=True)
+    handled_at = models.DateTimeField(_("handled"), null=True, blank=True)
     received_at = models.DateTimeField(_("received"))
 
     class Meta:

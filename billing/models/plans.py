@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.rating.accounts import UNIT_PRICE_STEP
-from billing.rating.levels import BOUGHT
+from billing.rating.booked import BOOKED
 from billing.rating.terms import Component, Meter, PriceList, Scheme, Tier
 from billing.rating.tiers import tiers_from
 from tenants.currencies import DIGITS_STORED_MAX, minor_digits
@@ -57,6 +57,12 @@ class Plan(models.Model):
         return self.name
 
 
+def validate_price(name: str, price: Decimal | None) -> None:
+    """Raises `ValidationError` for a negative price. None is a price that is not set, or could not be parsed."""
+    if price is not None and price < 0:
+        raise ValidationError({name: _("A price is not negative.")})
+
+
 class Price(models.Model):
     """Price of a plan from an instant on. A price in force is never edited, only superseded."""
 
@@ -85,12 +91,14 @@ class Price(models.Model):
         """
         super().clean()
         self.currency = (self.currency or "").strip().upper()
-        if not re.match(CURRENCY_PATTERN, self.currency):
+        if not re.fullmatch(CURRENCY_PATTERN, self.currency):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
         if minor_digits(self.currency) > DIGITS_STORED_MAX:
             words = {"currency": self.currency}
             text = _("Amounts in %(currency)s have more than three decimals, which is not offered.") % words
             raise ValidationError({"currency": text})
+        for name in ("base_per_hour", "per_mb_s_hour", "per_gb_hour"):
+            validate_price(name, getattr(self, name))
         now = timezone.now()
         begun = Price.objects.filter(plan_id=self.plan_id, currency=self.currency, effective_from__lte=now)
         if self.effective_from and self.effective_from <= now and begun.exclude(pk=self.pk).exists():
@@ -127,7 +135,7 @@ class Price(models.Model):
 class PriceComponent(models.Model):
     """Price of a measured meter; without it the meter is free. Never edited once the price is in force."""
 
-    MEASURED = tuple((str(meter), str(meter)) for meter in Meter if meter not in BOUGHT)
+    MEASURED = tuple((str(meter), str(meter)) for meter in Meter if meter not in BOOKED)
 
     price = models.ForeignKey(Price, on_delete=models.PROTECT, related_name="components", verbose_name=_("price"))
     meter = models.CharField(_("meter"), max_length=16, choices=MEASURED)
@@ -165,6 +173,7 @@ class PriceComponent(models.Model):
             raise ValidationError({"tiers": str(wrong)}) from None
         if any(price != price.quantize(UNIT_PRICE_STEP) for tier in tiers for price in (tier.unit_price, tier.flat)):
             raise ValidationError({"tiers": _("A price has at most 8 decimals.")})
+        validate_price("overage_price", self.overage_price)
         if self.price_id and self.price.effective_from <= timezone.now():
             raise ValidationError(_("Hours that have passed are charged at the price they had. Enter a later time."))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from django.db import models
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from brokers.contract.usage import COUNTER_KEY
@@ -22,15 +23,15 @@ class Direction(models.TextChoices):
     CONSUME = "consume", _("Consume")
 
 
-class Level(models.TextChoices):
-    """Levels, counted in byte-hours, partition-seconds and concurrent connections (the maximum of the hour)."""
+class Gauge(models.TextChoices):
+    """Gauges, counted in byte-hours, partition-seconds and concurrent connections (the maximum of the hour)."""
 
     STORED = "stored", _("Stored")
     PARTITIONS = "partitions", _("Partitions")
     CONNECTIONS = "connections", _("Connections")
 
 
-COUNTED_CHOICES = [*Direction.choices, *Level.choices]
+COUNTED_CHOICES = [*Direction.choices, *Gauge.choices]
 
 
 class UsageMinute(models.Model):
@@ -64,9 +65,9 @@ class UsageMinute(models.Model):
 
 
 class UsageHour(models.Model):
-    """Bytes and requests of an instance in one UTC hour and direction, and its levels, as input of bills.
+    """Bytes and requests of an instance in one UTC hour and direction, and its gauges, as input of bills.
 
-    Hours are written together with the minutes they sum up; levels have no minutes, and store their unit (`Level`) in
+    Hours are written together with the minutes they sum up; gauges have no minutes, and store their unit (`Gauge`) in
     `bytes`.
     """
 
@@ -87,17 +88,19 @@ class UsageHour(models.Model):
 
 
 class UsageRevision(models.Model):
-    """Number of times that hours of an instance in a past month (UTC) were written.
+    """Number of times that hours of an instance in a past month (UTC) were written, and the last time.
 
-    A database trigger on the hours counts, regardless of the writer (migration `0026_usage_revisions`).
+    A database trigger on the hours counts, regardless of the writer (migration `0030_late_usage_is_dated`).
     """
 
     instance_id = models.CharField(max_length=16)
     month = models.DateTimeField()
     revision = models.BigIntegerField()
+    noted_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         ordering = ("instance_id", "month")
+        indexes = (models.Index(fields=("noted_at",), name="usage_revision_by_time"),)
         constraints = (models.UniqueConstraint(fields=("instance_id", "month"), name="usage_revision_once"),)
 
     def __str__(self) -> str:
@@ -250,7 +253,7 @@ class UsageProblem(models.Model):
     detail = models.TextField(_("as written"), blank=True)
     first_at = models.DateTimeField(_("first seen"))
     last_at = models.DateTimeField(_("last seen"))
-    handled_at = models.DateTimeField(_("looked after"), null=True, blank=True)
+    handled_at = models.DateTimeField(_("handled"), null=True, blank=True)
 
     class Meta:
         ordering = ("-last_at", "-id")

@@ -9,7 +9,7 @@ from billing.models.payments import PaymentProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class PayableInvoice:
     """State of an invoice: `amount` is what remains after credit notes and earlier payments."""
 
     amount: Decimal
@@ -17,15 +17,15 @@ class Owed:
     is_closed: bool
 
 
-def problem_of(owed: Owed | None, amount: Decimal, currency: str) -> str:
+def problem_of(invoice: PayableInvoice | None, amount: Decimal, currency: str) -> str:
     """Returns the problem that an operator must look at; empty if the payment fits.
 
     A payment closes its invoice as soon as nothing remains open; any excess becomes credit.
     """
-    if owed is None:
+    if invoice is None:
         return PaymentProblem.UNKNOWN_INVOICE
-    if owed.currency != currency:
+    if invoice.currency != currency:
         return PaymentProblem.OTHER_CURRENCY
-    if owed.is_closed:
+    if invoice.is_closed:
         return PaymentProblem.CLOSED
-    return PaymentProblem.OVERPAID if amount > owed.amount else ""
+    return PaymentProblem.OVERPAID if amount > invoice.amount else ""

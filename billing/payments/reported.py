@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from billing.webhooks.signing import signature
+from notifications.webhooks.signing import signature
 from tenants.currencies import fits
 
 TOLERANCE_S = 300
 SIGNATURES_MAX = 8
 ID_CHARS_MAX = 100
+CURRENCY_CHARS = 3
 AMOUNT_MAX = Decimal(10) ** 11
 SUCCEEDED = "payment.succeeded"
 
@@ -58,7 +59,7 @@ def payment_in(body: bytes) -> Reported | None:
     data = document.get("data")
     if not isinstance(data, dict):
         raise ValueError("`data` is an object.")
-    currency = _text(data, "currency", 3)
+    currency = _currency(data)
     return Reported(
         payment_id=_text(data, "payment_id", ID_CHARS_MAX),
         invoice_number=_text(data, "invoice", 32),
@@ -72,6 +73,14 @@ def _text(data: Mapping[str, Any], name: str, chars_max: int) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= chars_max or not value.isprintable():
         raise ValueError(f"`{name}` is a text of 1 to {chars_max} characters.")
     return value
+
+
+def _currency(data: Mapping[str, Any]) -> str:
+    """Returns the code in capitals; some providers write `eur`."""
+    currency = _text(data, "currency", CURRENCY_CHARS)
+    if len(currency) != CURRENCY_CHARS or not (currency.isascii() and currency.isalpha()):
+        raise ValueError("`currency` is a code of three letters, such as EUR.")
+    return currency.upper()
 
 
 def _amount(value: Any, currency: str) -> Decimal:

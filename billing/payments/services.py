@@ -10,10 +10,10 @@ from django.utils.translation import gettext_noop
 
 from billing.ledger import posting
 from billing.ledger import services as ledger
-from billing.ledger.services import Ending
+from billing.ledger.services import FinalState
 from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerKind, Payment
 from billing.models.invoices import REFERENCE_CHARS_MAX
-from billing.payments.decide import Owed, problem_of
+from billing.payments.decide import PayableInvoice, problem_of
 from billing.payments.reported import Reported
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
@@ -39,7 +39,7 @@ def receive(reported: Reported, now: datetime) -> Payment:
     known = Payment.objects.filter(provider_id=reported.payment_id).first()
     if known is not None:
         return known
-    problem = problem_of(_owed(invoice), reported.amount, reported.currency)
+    problem = problem_of(_payable(invoice), reported.amount, reported.currency)
     payment, is_new = Payment.objects.get_or_create(
         provider_id=reported.payment_id,
         defaults={
@@ -67,7 +67,7 @@ def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
     )  # fmt: skip
     ledger.apply_credit(
         acting=system_actor("payments"), tenant=tenant, currency=currency, now=now,
-        endings={invoice.pk: Ending(InvoiceState.PAID, reference)},
+        final_states={invoice.pk: FinalState(InvoiceState.PAID, reference)},
     )  # fmt: skip
 
 
@@ -90,8 +90,8 @@ def handle(*, acting: Actor, payment: Payment, now: datetime) -> Payment:
     return locked
 
 
-def _owed(invoice: Invoice | None) -> Owed | None:
+def _payable(invoice: Invoice | None) -> PayableInvoice | None:
     if invoice is None:
         return None
     is_closed = invoice.state != InvoiceState.ISSUED
-    return Owed(amount=posting.open_amount(invoice), currency=invoice.currency, is_closed=is_closed)
+    return PayableInvoice(amount=posting.open_amount(invoice), currency=invoice.currency, is_closed=is_closed)

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.lake.counters import array_of
+from billing.lake.counters import array_of, is_first_of
 from billing.pipeline.differences import REPORTS, well_formed
 from billing.pipeline.doubts import NO_BROKER, ClockBounds, Incarnation, Incarnations, Problem, with_bounded_clock
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
@@ -22,11 +22,13 @@ _DOUBTFUL: Final = ("problem", "partition", *OF_INCARNATION)
 class Checked:
     """Result of validating a range.
 
-    `records` is the number of records, `stop` the offset after them, `left_out` the number of records that are not
-    counted. `reports` are the counted ones, with the columns of `REPORTS`.
+    `records` is the number of records, `values` the number of values of counters in them, and `stop` the offset after
+    them. `left_out` is the number of values that are not counted; a record that cannot be read is one. `reports` are
+    the counted ones, with the columns of `REPORTS`.
     """
 
     records: int
+    values: int
     stop: int
     left_out: int
     problems: list[Problem]
@@ -37,19 +39,24 @@ class Checked:
 def check(batches: Iterable[pa.RecordBatch], start: int, known: Iterable[Incarnation], bounds: ClockBounds) -> Checked:
     """Validates rows of `schema.EVENT` in append order from offset `start` on."""
     incarnations = Incarnations(known)
-    records, stop = 0, start
+    records, values, stop = 0, 0, start
     good, doubtful = [REPORTS.empty_table()], []
     for batch in batches:
         judged = pa.Table.from_batches([incarnations.refuse_reused(with_bounded_clock(batch, bounds))])
-        records += judged.num_rows
+        # A batch has all rows of a record, in the order of records.
+        records += is_first_of(array_of(judged, "offset")).true_count
+        values += judged.num_rows
         stop = max(stop, pc.max(judged.column("offset")).as_py() + 1)
+        if judged.column("problem").null_count == judged.num_rows:
+            good.append(judged.select(REPORTS.names))
+            continue
         good.append(well_formed(judged).select(REPORTS.names))
-        if judged.column("problem").null_count < judged.num_rows:
-            doubtful.append(judged.filter(pc.is_valid(judged.column("problem"))))
-    reports = pa.concat_tables(good).combine_chunks()
+        doubtful.append(judged.filter(pc.is_valid(judged.column("problem"))))
+    reports = pa.concat_tables(good)
     problems, refused = _problems(pa.concat_tables(doubtful).combine_chunks()) if doubtful else ([], set())
     return Checked(
         records=records,
+        values=values,
         stop=stop,
         left_out=sum(problem.records for problem in problems if problem.kind != CLOCK),
         problems=problems,
@@ -69,17 +76,18 @@ def _latest(reports: pa.Table) -> list[Incarnation]:
 
 def _problems(doubtful: pa.Table) -> tuple[list[Problem], set[tuple[int, int]]]:
     """Returns the problems of a range's records, and the (broker id, broker epoch) pairs that are refused."""
-    groups = doubtful.group_by(list(_DOUBTFUL), use_threads=False).aggregate([("offset", "max"), ("offset", "count")])
-    last = pc.index_in(array_of(groups, "offset_max"), value_set=array_of(doubtful, "offset"))
-    details = array_of(doubtful, "detail").take(last).to_pylist()
+    doubtful = doubtful.append_column("row", pa.array(range(doubtful.num_rows), pa.int64()))
+    groups = doubtful.group_by(list(_DOUBTFUL), use_threads=False).aggregate([("row", "max"), ("row", "count")])
+    last = doubtful.take(array_of(groups, "row_max"))
+    offsets, details = last.column("offset").to_pylist(), last.column("detail").to_pylist()
     rows = groups.to_pylist()
     problems = [
         Problem(
-            kind=row["problem"], partition=row["partition"], records=row["offset_count"],
-            broker_id=NO_BROKER if row["broker_id"] is None else row["broker_id"], last_offset=row["offset_max"],
+            kind=row["problem"], partition=row["partition"], records=row["row_count"],
+            broker_id=NO_BROKER if row["broker_id"] is None else row["broker_id"], last_offset=offset,
             detail=detail or "",
         )
-        for row, detail in zip(rows, details, strict=True)
+        for row, offset, detail in zip(rows, offsets, details, strict=True)
     ]  # fmt: skip
     refused = {(row["broker_id"], row["broker_epoch"]) for row in rows if row["problem"] == EPOCH_REUSED}
     return problems, refused

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Message
 
-ROWS_PER_BATCH: Final = 20_000
+# Records are decoded together up to these limits. Records of version 2 have up to a thousand counters.
+RECORDS_PER_BATCH: Final = 20_000
+BYTES_PER_BATCH: Final = 2 * 1024 * 1024
+# Records that the client returns at once: few, as long as their size is not known.
+RECORDS_AT_ONCE_MIN: Final = 16
+RECORDS_AT_ONCE_MAX: Final = 2_000
 READ_TIMEOUT_S: Final = 60.0
 METADATA_TIMEOUT_S: Final = 10.0
 # Maximum time for which the client collects messages before it returns them.
@@ -33,6 +38,8 @@ class UsageConsumer:
         from confluent_kafka import Consumer
 
         self._consumer = Consumer(consumer_conf(bootstrap, login))
+        # Set by another thread, to end a `read` early whose records nobody needs any more.
+        self.is_ending = False
 
     def __enter__(self) -> Self:
         return self
@@ -60,9 +67,10 @@ class UsageConsumer:
         }
 
     def read(self, partition: int, start: int, stop: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-        """Yields the records `[start, stop)` as rows of `schema.EVENT`.
+        """Yields the records `[start, stop)` as rows of `schema.EVENT`, all rows of a record in one batch.
 
-        They end after the record that reaches `bytes_max`, or at `stop`; the highest offset tells where.
+        They end with the batch, or the record in it, that reaches `bytes_max`, counted as read or as decoded, whichever
+        is more; or at `stop`. The highest offset tells where.
 
         Raises:
             UsageReadStalled: no progress for `READ_TIMEOUT_S`.
@@ -71,20 +79,36 @@ class UsageConsumer:
 
         self._consumer.assign([TopicPartition(USAGE_TOPIC, partition, start)])
         position, deadline = start, time.monotonic() + READ_TIMEOUT_S
-        while position < stop and bytes_max > 0:
+        offsets: list[int] = []
+        raws: list[bytes | None] = []
+        size, at_once = 0, RECORDS_AT_ONCE_MIN
+        while position < stop and bytes_max > 0 and not self.is_ending:
             # Never more than the remaining records: the client would wait for the rest.
-            messages = self._consumer.consume(min(ROWS_PER_BATCH, stop - position), CONSUME_TIMEOUT_S)
+            messages = self._consumer.consume(min(at_once, stop - position), CONSUME_TIMEOUT_S)
             if messages:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
                 raise UsageReadStalled(f"{USAGE_TOPIC}-{partition} stalled at offset {position}")
-            offsets, raws = _contents(messages, partition, stop)
-            if not raws:
+            new_offsets, new_raws = _contents(messages, partition, stop)
+            if not new_raws:
                 continue
-            raws, size = _cut(raws, bytes_max)
-            bytes_max -= size
-            position = offsets[len(raws) - 1] + 1
-            yield batch_of(partition, offsets[: len(raws)], raws)
+            new_raws, new_size = _cut(new_raws, bytes_max - size)
+            raws += new_raws
+            offsets += new_offsets[: len(new_raws)]
+            size += new_size
+            position = offsets[-1] + 1
+            at_once = _at_once(len(new_raws), new_size)
+            if position < stop and size < min(bytes_max, BYTES_PER_BATCH) and len(raws) < RECORDS_PER_BATCH:
+                continue
+            batch = batch_of(partition, offsets, raws)
+            bytes_max -= max(size, batch.nbytes)
+            offsets, raws, size = [], [], 0
+            yield batch
+
+
+def _at_once(records: int, size: int) -> int:
+    """Returns how many records like these the client may return at once."""
+    return max(RECORDS_AT_ONCE_MIN, min(RECORDS_AT_ONCE_MAX, BYTES_PER_BATCH * records // max(1, size)))
 
 
 def _contents(messages: list[Message], partition: int, stop: int) -> tuple[list[int], list[bytes | None]]:

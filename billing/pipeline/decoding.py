@@ -1,38 +1,30 @@
 """Usage records as Arrow rows, validated field by field, so that every row fits its tables. Pure.
 
-An invalid record keeps its row, with a `problem` and the beginning of its value as `detail`.
+A record of version 1 is one row, one of version 2 a row for each of its counters (`column_decoding`). An invalid record
+keeps its row, with a `problem` and the beginning of its value as `detail`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
-from billing.pipeline import schema
+from billing.pipeline import column_decoding
+from billing.pipeline.fields import (
+    ARROW_SCHEMA,
+    INSTANCE_ID_CHARACTERS_MAX,
+    as_batch,
+    checked,
+    row_with_problem,
+)
 from billing.pipeline.schema import MALFORMED, NEWER_VERSION
+from brokers.contract import usage_columns
 from brokers.contract.usage import COUNTED_THINGS, FIELD_NAMES, NAME_CHARACTERS_MAX, VERSION, counted_name
-
-# Maximum length of instance ids in all tables.
-INSTANCE_ID_CHARACTERS_MAX: Final = 16
-# End of the year 9999: no table has a later time.
-CALENDAR_END_MS: Final = 253_402_300_800_000
-# Larger than any real counter: an exabyte, or the reports of 300,000 years.
-COUNT_MAX: Final = 10**18
-SEQUENCE_MAX: Final = 10**12
-# Minimum and maximum of each number.
-_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
-    "broker_id": (0, 2**31 - 1), "broker_epoch": (0, 2**63 - 1), "sequence": (0, SEQUENCE_MAX),
-    "at_ms": (1, CALENDAR_END_MS - 1), "bytes": (0, COUNT_MAX), "requests": (0, COUNT_MAX),
-}  # fmt: skip
-DETAIL_CHARACTERS_MAX: Final = 200
-_COUNTED = frozenset(COUNTED_THINGS)
-
-ARROW_SCHEMA = schema.arrow(schema.EVENT)
 
 
 def _number(digits_max: int) -> str:
@@ -63,38 +55,43 @@ def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
     problem = MALFORMED
     try:
         version, *values = json.loads(raw or b"")
-        if type(version) is int and version > VERSION:
+        if type(version) is int and version > usage_columns.VERSION:
             problem = NEWER_VERSION
         elif type(version) is int and version == VERSION and len(values) == len(FIELD_NAMES):
-            return (partition, offset, *map(_checked, FIELD_NAMES, values), None, None)
+            return (partition, offset, *map(checked, FIELD_NAMES, values), None, None)
     except (ValueError, TypeError, RecursionError):
         pass
-    return (partition, offset, *[None] * len(FIELD_NAMES), problem, _beginning(raw))
+    return row_with_problem(partition, offset, raw, problem)
 
 
-def _checked(name: str, value: Any) -> Any:
-    """Returns the value as its column stores it. Raises `ValueError`."""
-    if name in _NUMBERS:
-        first, last = _NUMBERS[name]
-        if type(value) is not int or not first <= value <= last:
-            raise ValueError(f"{name} is out of range")
-        return value
-    if type(value) is not str or (name == "direction" and value not in _COUNTED):
-        raise ValueError(f"{name} is not what is counted")
-    value = counted_name(value)
-    if name == "instance_id" and not 1 <= len(value) <= INSTANCE_ID_CHARACTERS_MAX:
-        raise ValueError("no instance has such an id")
-    return value
-
-
-def _beginning(raw: bytes | None) -> str:
-    return counted_name((raw or b"")[:DETAIL_CHARACTERS_MAX].decode(errors="replace"))
+def rows_of(partition: int, offset: int, raw: bytes | None) -> list[tuple[Any, ...]]:
+    """Returns the rows of one record of any version."""
+    if raw is not None and raw.startswith(usage_columns.BEGINNING):
+        return column_decoding.rows_of(partition, offset, raw)
+    return [row_of(partition, offset, raw)]
 
 
 def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Returns rows of `schema.EVENT` equal to those of `row_of`. Records as brokers write them are parsed
+    """Returns rows of `schema.EVENT` equal to those of `rows_of`. Records as brokers write them are parsed
     column-wise.
     """
+    places: tuple[list[int], list[int]] = [], []
+    for place, raw in enumerate(raws):
+        places[raw is not None and raw.startswith(usage_columns.BEGINNING)].append(place)
+    events, columns = places
+    if not columns:
+        return _of_events(partition, offsets, raws)
+    of_columns = column_decoding.batch_of(
+        partition, [offsets[place] for place in columns], [raws[place] or b"" for place in columns]
+    )
+    if not events:
+        return of_columns
+    of_events = _of_events(partition, [offsets[place] for place in events], [raws[place] for place in events])
+    return _in_order(of_events, of_columns)
+
+
+def _of_events(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Returns the rows of records of version 1, and of invalid ones."""
     short = [raw if raw is not None and len(raw) <= _PARSED_BYTES_MAX else None for raw in raws]
     is_as_written = pc.match_substring_regex(pa.array(short, pa.binary()), _AS_WRITTEN).fill_null(False)
     count = is_as_written.true_count
@@ -106,9 +103,13 @@ def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None
         return odd
     written = [(offset, raw) for offset, raw, is_written in by_place if is_written]
     parsed = _parsed(partition, pa.array([offset for offset, _ in written], pa.int64()), [raw for _, raw in written])
-    both = pa.Table.from_batches([parsed, odd]).combine_chunks()
-    in_order = both.take(pc.sort_indices(both, sort_keys=[("offset", "ascending")])).combine_chunks()
-    return in_order.to_batches()[0]
+    return _in_order(parsed, odd)
+
+
+def _in_order(*parts: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the rows of all parts by offset; rows of one record keep their order."""
+    rows = pa.Table.from_batches(parts).combine_chunks()
+    return rows.take(pc.sort_indices(rows, sort_keys=[("offset", "ascending")])).combine_chunks().to_batches()[0]
 
 
 def _parsed(partition: int, offsets: pa.Array, raws: Sequence[Any]) -> pa.RecordBatch:
@@ -142,10 +143,3 @@ def _names(column: pa.ChunkedArray, *, has_escapes: bool) -> pa.Array:
     encoded = array.dictionary_encode()
     names = [counted_name(json.loads(f'"{name}"')) for name in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
-
-
-def as_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = [
-        pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), ARROW_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)

@@ -5,6 +5,7 @@ Every step is idempotent, and repeated or missing reports do not change the resu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ MS_PER_MINUTE: Final = 60_000
 MINUTE_MAX: Final = 2**62
 # Between `MINUTE_MAX` and the maximum of 64 bits: integer sums are exact below, float sums detect values above.
 _SURELY_MORE: Final = 6e18
+_NUMBER_MAX: Final = 2**62
 
 REPORTS: Final = schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))
 LAST: Final = pa.schema([pa.field(name, pa.int64()) for name in ("sequence", *COUNTED)])
@@ -36,17 +38,20 @@ def distinct(events: pa.Table) -> pa.Table:
     """Returns one row for each counter and sequence, in that order; of repeated reports the largest, which are the
     latest.
 
-    The columns are those of `REPORTS`, and `counter`: a number from 0 for each counter.
+    The columns are those of `REPORTS`, and `counter`: a number from 0 for each counter. Names are dictionaries, so that
+    rows are moved without them.
     """
-    reports = events.select(REPORTS.names).combine_chunks()
-    reports = reports.append_column("counter", numbered(reports))
-    in_order = [("counter", "ascending"), ("sequence", "ascending")]
-    reports = reports.take(pc.sort_indices(reports, sort_keys=in_order)).combine_chunks()
+    reports = pa.table({name: _encoded(events.column(name)) for name in REPORTS.names})
+    counter = numbered(reports)
+    reports = reports.append_column("counter", counter)
+    reports = reports.take(_order(counter, array_of(reports, "sequence"))).combine_chunks()
     is_first = pc.or_(is_first_of(array_of(reports, "counter")), is_first_of(array_of(reports, "sequence")))
     if is_first.true_count == reports.num_rows:
         return reports
     largest = [(name, "max") for name in ("at_ms", *COUNTED)]
-    sums = reports.group_by(["counter", "sequence"], use_threads=False).aggregate(largest).sort_by(in_order)
+    values = reports.select(["counter", "sequence", "at_ms", *COUNTED])
+    sums = values.group_by(["counter", "sequence"], use_threads=False).aggregate(largest)
+    sums = sums.sort_by([("counter", "ascending"), ("sequence", "ascending")])
     reports = reports.filter(is_first)
     for name, _ in largest:
         place = reports.schema.get_field_index(name)
@@ -54,10 +59,34 @@ def distinct(events: pa.Table) -> pa.Table:
     return reports.combine_chunks()
 
 
+def _encoded(column: pa.ChunkedArray) -> pa.Array:
+    return (column.dictionary_encode() if pa.types.is_string(column.type) else column).combine_chunks()
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Returns the table with names as strings."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+    return table
+
+
+def _order(counter: pa.Array, sequence: pa.Array) -> pa.Array:
+    """Returns the order of rows by counter and sequence, sorted as one number where that fits into 64 bits."""
+    if not len(counter):
+        return pa.array([], pa.int64())
+    first, last = pc.min_max(sequence).as_py().values()
+    span = last - first + 1
+    if (pc.max(counter).as_py() + 1) * span <= _NUMBER_MAX:
+        return pc.array_sort_indices(pc.add(pc.multiply(counter, span), pc.subtract(sequence, first)))
+    both = pa.table({"counter": counter, "sequence": sequence})
+    return pc.sort_indices(both, sort_keys=[("counter", "ascending"), ("sequence", "ascending")])
+
+
 def keys(reports: pa.Table) -> pa.Table:
     """Returns the counters of `distinct` reports: row n has the key of counter n."""
     is_first = is_first_of(array_of(reports, "counter"))
-    return reports.filter(is_first).select(list(COUNTER_KEY)).combine_chunks()
+    return plain(reports.select(list(COUNTER_KEY)).filter(is_first)).combine_chunks()
 
 
 def none_stored(counters: int) -> pa.Table:
@@ -79,7 +108,7 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
     is_larger = pc.or_(*(pc.greater(array_of(reports, name), before[name]) for name in COUNTED))
     is_said_again = pc.and_(pc.equal(sequence, before["sequence"]), is_larger)
     is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, before["sequence"]), is_said_again), True)
-    rows = reports.filter(is_unseen).combine_chunks()
+    rows = reports if is_unseen.true_count == reports.num_rows else reports.filter(is_unseen).combine_chunks()
     is_first = is_first_of(array_of(rows, "counter"))
     for name, added in zip(COUNTED, ADDED, strict=True):
         first_before = pc.fill_null(before[name].filter(is_unseen), 0)
@@ -92,28 +121,47 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
 def minutes(rows: pa.Table) -> pa.Table:
     """Returns the increments summed per UTC minute, with the columns of `MINUTE_NAMES`.
 
-    A report made exactly at the start of a minute belongs to the minute that just ended.
+    A report made exactly at the start of a minute belongs to the minute that just ended. Rows are summed by counter
+    before names are compared.
     """
     minute = pc.multiply(pc.divide(pc.subtract(rows.column("at_ms"), 1), MS_PER_MINUTE), MS_PER_MINUTE)
-    of_minute = rows.select([name for name in MINUTE_KEY if name != "minute_ms"]).append_column("minute_ms", minute)
-    for name, added in zip(COUNTED, ADDED, strict=True):
-        of_minute = of_minute.append_column(name, rows.column(added))
+    increments_ = {name: rows.column(added) for name, added in zip(COUNTED, ADDED, strict=True)}
+    of_counters = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
+    sums = _summed(of_counters, ("counter", "minute_ms"))
+    first = rows.filter(is_first_of(array_of(rows, "counter")))
+    place = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
+    names = [name for name in MINUTE_KEY if name != "minute_ms"]
+    of_minute = plain(first.select(names)).take(place)
+    for name in ("minute_ms", *COUNTED):
+        of_minute = of_minute.append_column(name, sums.column(name))
     return summed(of_minute)
 
 
 def summed(of_minutes: pa.Table) -> pa.Table:
     """Sums rows of the same minute and names, and omits those without any count."""
-    floats = of_minutes
-    for name in COUNTED:
-        floats = floats.append_column(f"{name}_about", of_minutes.column(name).cast(pa.float64(), safe=False))
-    wanted = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
-    sums = floats.group_by(list(MINUTE_KEY), use_threads=False).aggregate(wanted)
-    for name in COUNTED:
-        is_more = pc.greater(sums.column(f"{name}_about_sum"), _SURELY_MORE)
-        total = pc.min_element_wise(pc.if_else(is_more, MINUTE_MAX, sums.column(f"{name}_sum")), MINUTE_MAX)
-        sums = sums.append_column(name, total)
+    sums = _summed(of_minutes, MINUTE_KEY)
     counted = pc.or_(*(pc.greater(sums.column(name), 0) for name in COUNTED))
     return sums.filter(counted).select(list(MINUTE_NAMES)).cast(pa.schema(schema.arrow(schema.columns(MINUTE_NAMES))))
+
+
+def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Sums the counts of rows with the same key, up to `MINUTE_MAX`."""
+    floats = {name: rows.column(name).cast(pa.float64(), safe=False) for name in COUNTED}
+    if all((pc.sum(column).as_py() or 0.0) <= _SURELY_MORE for column in floats.values()):
+        sums = rows.group_by(list(key), use_threads=False).aggregate([(name, "sum") for name in COUNTED])
+        sums = sums.rename_columns([name.removesuffix("_sum") for name in sums.column_names])
+    else:
+        for name, column in floats.items():
+            rows = rows.append_column(f"{name}_about", column)
+        wanted = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
+        sums = rows.group_by(list(key), use_threads=False).aggregate(wanted)
+        for name in COUNTED:
+            is_more = pc.greater(sums.column(f"{name}_about_sum"), _SURELY_MORE)
+            sums = sums.append_column(name, pc.if_else(is_more, MINUTE_MAX, sums.column(f"{name}_sum")))
+    for name in COUNTED:
+        capped = pc.min_element_wise(sums.column(name), MINUTE_MAX)
+        sums = sums.set_column(sums.schema.get_field_index(name), name, capped)
+    return sums
 
 
 def last_counters(rows: pa.Table) -> pa.Table:
@@ -122,4 +170,4 @@ def last_counters(rows: pa.Table) -> pa.Table:
     """
     is_first = is_first_of(array_of(rows, "counter"))
     is_last = pa.concat_arrays([is_first.slice(1), pa.array([True])]).slice(0, rows.num_rows)
-    return rows.filter(is_last).select(list(schema.COUNTER_NAMES)).combine_chunks()
+    return plain(rows.select(list(schema.COUNTER_NAMES)).filter(is_last)).combine_chunks()

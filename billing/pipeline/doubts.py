@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.lake.counters import array_of
+from billing.lake.counters import array_of, is_first_of
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
-from brokers.contract.usage import OF_INCARNATION
+from brokers.contract.usage import OF_INCARNATION, ReportHead
 
+# Columns that all rows of a report share.
+_HEAD: Final = ReportHead._fields
 # Stands for the broker of a record that cannot be parsed.
 NO_BROKER: Final = -1
 # Clocks of brokers and of this machine differ by less; a counter that a killed broker left behind is reported with the
@@ -109,9 +112,12 @@ class Incarnations:
         A process that repeats a report repeats its original time. Lower sequences at later times belong to another
         process with new counters: a restored registry may assign an epoch a second time.
         """
-        reports = pa.table({name: batch.column(name) for name in (*OF_INCARNATION, "sequence", "at_ms")})
+        rows = pa.table({name: batch.column(name) for name in _HEAD})
+        # Consecutive rows of one report are judged once.
+        is_first = reduce(pc.or_, (is_first_of(array_of(rows, name)) for name in _HEAD))
+        reports = rows.filter(is_first).combine_chunks()
         processes = reports.select(list(OF_INCARNATION)).group_by(list(OF_INCARNATION), use_threads=False).aggregate([])
-        refused = pa.repeat(False, batch.num_rows)
+        refused = pa.repeat(False, reports.num_rows)
         for process in processes.to_pylist():
             key = process["broker_id"], process["broker_epoch"]
             if None not in key:
@@ -121,6 +127,7 @@ class Incarnations:
                 refused = pc.replace_with_mask(refused, is_of_it, mask)
         if not refused.true_count:
             return batch
+        refused = refused.take(pc.subtract(pc.cumulative_sum(is_first.cast(pa.int64())), 1))
         return _replaced(batch, problem=pc.if_else(refused, EPOCH_REUSED, batch.column("problem")))
 
     def _refused_of(self, key: tuple[int, int], reports: pa.Table) -> pa.Array:

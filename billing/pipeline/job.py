@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
@@ -16,6 +18,7 @@ from billing.pipeline import rounds, sink
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import ClockBounds, Problem
+from billing.pipeline.read_ahead import ReadAhead, ReadRange
 from billing.pipeline.rounds import PlannedRange, Round, UsageLost
 from brokers.contract.usage import USAGE_TOPIC
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
-__all__ = ["RunReport", "UsageLost", "available_offsets", "lost", "plan", "run", "skip_lost"]
+__all__ = ["RunReport", "Runs", "UsageLost", "available_offsets", "lost", "plan", "run", "skip_lost"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,10 +45,11 @@ POINTS = ("planned", "aggregated", "kept", "written", "committed")
 class RunReport:
     """Result of one run. `caught_up` is False if a range was cut at the limits of a run.
 
-    The `left_out` records are not billed.
+    `values` is the number of values of counters in the `records`; those `left_out` are not billed.
     """
 
     records: int
+    values: int
     minute_rows: int
     left_out: int
     caught_up: bool
@@ -114,56 +118,132 @@ def run(
     spark_from_records: int = SPARK_FROM_RECORDS,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
-    """Applies all new records of the cluster's usage topic once.
+    """Applies the new records of the cluster's usage topic in one run, see `Runs`."""
+    with Runs(make_session, cluster, dsn, lake=lake, at_point=at_point) as runs:
+        return runs.run(spark_from_records)
 
-    Reports are stored in the `lake` before the transaction that counts them. `make_session` is called only if there are
-    at least `spark_from_records` to read. `at_point` is called with each of `POINTS`.
+
+class Runs:
+    """Runs of the pipeline for one cluster, one after the other. A context manager that holds the cluster's lock.
+
+    Reports are stored in the `lake` before the transaction that counts them; while both are written, the records of the
+    next run are read. `make_session` is called only by a run with at least `spark_from_records` to read. `at_point` is
+    called with each of `POINTS`.
 
     Raises:
-        PipelineBusy: another run for this cluster is in progress.
-        UsageLost, UsageReadStalled, OffsetsMoved: nothing was written.
+        PipelineBusy: another process holds the lock.
     """
-    reached = at_point or (lambda _point: None)
-    with (
-        sink.exclusive(dsn, cluster.cluster_id) as connection,
-        UsageConsumer(cluster.bootstrap, cluster.login) as consumer,
-    ):
-        looked_at, offsets = datetime.now(UTC), consumer.available()
+
+    def __init__(
+        self,
+        make_session: Callable[[], SparkSession],
+        cluster: Cluster,
+        dsn: str,
+        *,
+        lake: LakePlace | None = None,
+        at_point: Callable[[str], None] | None = None,
+    ) -> None:
+        self._make_session, self._cluster, self._dsn, self._lake = make_session, cluster, dsn, lake
+        self._reached = at_point or (lambda _point: None)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._connection = stack.enter_context(sink.exclusive(self._dsn, self._cluster.cluster_id))
+            self._consumer = stack.enter_context(UsageConsumer(self._cluster.bootstrap, self._cluster.login))
+            self._ahead = stack.enter_context(ReadAhead(self._consumer))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, failure, trace)
+
+    def run(self, spark_from_records: int = SPARK_FROM_RECORDS) -> RunReport:
+        """Applies the records that are new now, up to the limits of a run.
+
+        Raises:
+            UsageLost, UsageReadStalled, OffsetsMoved: nothing was written.
+        """
+        connection, cluster = self._connection, self._cluster
+        self._ahead.finish()
+        looked_at, offsets = datetime.now(UTC), self._consumer.available()
         ends = {partition: high for partition, (_, high) in offsets.items()}
         planned = _planned(connection, cluster, offsets, looked_at)
         if not planned:
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
-            return RunReport(records=0, minute_rows=0, left_out=0, caught_up=True)
-        reached("planned")
+            return RunReport(records=0, values=0, minute_rows=0, left_out=0, caught_up=True)
+        self._reached("planned")
         backlog = sum(ends[range_.partition] - range_.start for range_ in planned)
-        session = make_session() if backlog >= spark_from_records else None
-        result = _read(session, connection, consumer, cluster, planned, lake)
-        reached("aggregated")
-        kept = [] if lake is None else files.write(lake, cluster.cluster_id, result.ranges, result.reports)
-        reached("kept")
+        session = self._make_session() if backlog >= spark_from_records else None
+        result = self._read(session, planned)
+        self._reached("aggregated")
+        stops = {partition: stop for partition, (_, stop) in result.ranges.items()}
+        if session is None:
+            self._ahead.begin(_read_ranges(plan(stops, {partition: offsets[partition] for partition in stops})))
+        self._write(result, stops)
+        applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
+        sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
+        _tell(cluster, result.problems)
+        return RunReport(
+            records=result.records,
+            values=result.values,
+            minute_rows=result.minutes.num_rows,
+            left_out=result.left_out,
+            caught_up=applied == ends,
+        )
+
+    def _read(self, session: SparkSession | None, planned: Sequence[PlannedRange]) -> Round:
+        """Reads and aggregates the ranges, up to `BYTES_PER_RUN_MAX`; by Spark if there is a session.
+
+        Raises:
+            UsageLost: records within the read range are missing.
+        """
+        connection, cluster = self._connection, self._cluster
+        known = sink.stored_incarnations(connection, cluster.cluster_id)
+        stored = partial(sink.stored_counters, connection, cluster.cluster_id)
+        result: Round | None = None
+        if session is not None:
+            from billing.pipeline import spark_tasks
+
+            bytes_max = BYTES_PER_RUN_MAX // len(planned)
+            result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
+        if result is not None:
+            return result
+        wanted = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
+        by_partition = {range_.partition: range_ for range_ in wanted}
+        return rounds.in_this_process(
+            lambda range_: self._ahead.read(by_partition[range_.partition]), planned, known, stored
+        )
+
+    def _write(self, result: Round, stops: Mapping[int, int]) -> None:
+        """Writes the reports to the lake, and commits the rows with the offsets."""
+        cluster = self._cluster
+        kept = [] if self._lake is None else files.write(self._lake, cluster.cluster_id, result.ranges, result.reports)
+        self._reached("kept")
         sink.commit(
-            connection,
+            self._connection,
             cluster_id=cluster.cluster_id,
             start={partition: start for partition, (start, _) in result.ranges.items()},
-            stop=(stops := {partition: stop for partition, (_, stop) in result.ranges.items()}),
+            stop=stops,
             minutes=result.minutes,
             counters=result.counters,
             # The order matters: first reports of a counter must precede the others when the lake is replayed.
             lake_files=[*kept, *result.kept],
             problems=result.problems,
             incarnations=result.incarnations,
-            before_commit=lambda: reached("written"),
+            before_commit=lambda: self._reached("written"),
         )
-        reached("committed")
-        applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
-        sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
-    _tell(cluster, result.problems)
-    return RunReport(
-        records=result.records,
-        minute_rows=result.minutes.num_rows,
-        left_out=result.left_out,
-        caught_up=applied == ends,
-    )
+        self._reached("committed")
+
+
+def _read_ranges(ranges: Mapping[int, tuple[int, int]]) -> list[ReadRange]:
+    """Returns the ranges `[start, stop)` of partitions, which share `BYTES_PER_RUN_MAX`."""
+    bytes_max = BYTES_PER_RUN_MAX // max(1, len(ranges))
+    return [
+        ReadRange(partition=partition, start=start, stop=stop, bytes_max=bytes_max)
+        for partition, (start, stop) in ranges.items()
+    ]
 
 
 def _planned(
@@ -179,30 +259,6 @@ def _planned(
         PlannedRange(partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at))
         for partition, (start, stop) in ranges.items()
     ]
-
-
-def _read(
-    session: SparkSession | None,
-    connection: psycopg.Connection[Any],
-    consumer: UsageConsumer,
-    cluster: Cluster,
-    planned: Sequence[PlannedRange],
-    lake: LakePlace | None,
-) -> Round:
-    """Reads and aggregates the ranges, up to `BYTES_PER_RUN_MAX`; by Spark if there is a session.
-
-    Raises:
-        UsageLost: records within the read range are missing.
-    """
-    known = sink.stored_incarnations(connection, cluster.cluster_id)
-    stored = partial(sink.stored_counters, connection, cluster.cluster_id)
-    bytes_max = BYTES_PER_RUN_MAX // len(planned)
-    result: Round | None = None
-    if session is not None:
-        from billing.pipeline import spark_tasks
-
-        result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, lake)
-    return result or rounds.in_this_process(consumer, planned, known, stored, bytes_max)
 
 
 def _tell(cluster: Cluster, problems: Sequence[Problem]) -> None:

@@ -4,7 +4,7 @@ Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from billing.pipeline import differences, naming
 from billing.pipeline.checking import Checked, check
-from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import ClockBounds, Incarnation, Problem
 
 if TYPE_CHECKING:
-    from billing.lake.files import Written
+    from billing.lake.files import WrittenFile
 
 # Looks up counters by key, like `sink.stored_counters`.
 StoredCounters = Callable[[pa.Table], pa.Table]
@@ -36,42 +35,42 @@ class PlannedRange:
     bounds: ClockBounds
 
 
+# Returns the records of a range as rows of `schema.EVENT`, from its start on, like `UsageConsumer.read`.
+ReadRecords = Callable[[PlannedRange], Iterable[pa.RecordBatch]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """Aggregated ranges as input of `sink.commit`.
 
-    `reports` are to be written to the lake; `kept` are files that are already written.
+    `values` is the number of values of counters in the `records`. `reports` are to be written to the lake; `kept` are
+    files that are already written.
     """
 
     ranges: dict[int, tuple[int, int]]
     records: int
+    values: int
     left_out: int
     problems: list[Problem]
     incarnations: list[Incarnation]
     minutes: pa.Table
     counters: pa.Table
     reports: pa.Table
-    kept: list[Written] = field(default_factory=list)
+    kept: list[WrittenFile] = field(default_factory=list)
 
 
 def in_this_process(
-    consumer: UsageConsumer,
+    read: ReadRecords,
     planned: Sequence[PlannedRange],
     known: Sequence[Incarnation],
     stored: StoredCounters,
-    bytes_max: int,
 ) -> Round:
-    """Reads and aggregates the ranges, each up to `bytes_max`; nothing is written.
+    """Reads and aggregates the ranges; nothing is written.
 
     Raises:
         UsageLost: records within the read range are missing.
     """
-    checked = {
-        range_.partition: check(
-            consumer.read(range_.partition, range_.start, range_.stop, bytes_max), range_.start, known, range_.bounds
-        )
-        for range_ in planned
-    }
+    checked = {range_.partition: check(read(range_), range_.start, known, range_.bounds) for range_ in planned}
     require_all_read(planned, checked)
     reports = differences.distinct(pa.concat_tables([result.reports for result in checked.values()]))
     rows = differences.increments(reports, stored(differences.keys(reports)))
@@ -101,6 +100,7 @@ def made_of(
     return Round(
         ranges={range_.partition: (range_.start, checked[range_.partition].stop) for range_ in planned},
         records=sum(result.records for result in checked.values()),
+        values=sum(result.values for result in checked.values()),
         left_out=sum(result.left_out for result in checked.values()),
         problems=[problem for result in checked.values() for problem in result.problems],
         incarnations=[incarnation for result in checked.values() for incarnation in result.incarnations],

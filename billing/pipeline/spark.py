@@ -10,15 +10,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from brokers.infra.child_environment import as_spark_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOOPBACK = "127.0.0.1"
 CODE_ROOT = Path(__file__).resolve().parents[2]
 # For a heap of 512 MB. Java's default collector uses threads that compete with Spark for cores.
 LOCAL_JAVA_OPTIONS = "-XX:+UseSerialGC"
 JAVA_STOP_S = 20.0
+
+log = structlog.get_logger(__name__)
 
 
 class _Use:
@@ -32,21 +37,23 @@ def session(*, master: str, local_dir: str) -> SparkSession:
     """Returns the process's session on `master` (`local[*]`, or any Spark cluster); scratch files go to `local_dir`.
 
     Tasks use this interpreter instead of the one in PATH, and this code, which the hosts of a cluster have at the same
-    paths. A local session listens on loopback only.
+    paths. A local session listens on loopback only. On a cluster, hosts connect to the driver: it listens on
+    SPARK_LOCAL_IP, without it on the address that Spark finds. `spark-defaults.conf` in SPARK_CONF_DIR has the secret
+    by which they know each other.
     """
     _Use.is_new = True
+    is_local = master.startswith("local")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every closed connection, even at interpreter exit
     from pyspark.sql import SparkSession
 
-    is_local = master.startswith("local")
     builder = (
         SparkSession.builder.appName("penstock-usage")
         .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.bindAddress", "127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
         .config("spark.local.dir", local_dir)
         .config("spark.sql.warehouse.dir", f"{local_dir}/warehouse")
         .config("spark.sql.shuffle.partitions", "2")
@@ -54,12 +61,16 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         .config("spark.log.level", "ERROR")
     )
     if is_local:
+        builder = builder.config("spark.driver.bindAddress", LOOPBACK)
         builder = builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS)
     else:
         builder = builder.config("spark.executorEnv.PYTHONPATH", str(CODE_ROOT))
         builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():
-        return builder.getOrCreate()
+        made = builder.getOrCreate()
+    if not is_local and made.sparkContext.getConf().get("spark.authenticate", "false") != "true":
+        log.warning("spark.unauthenticated", master=master)
+    return made
 
 
 def give_back_after(quiet_s: float) -> bool:

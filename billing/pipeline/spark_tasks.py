@@ -58,7 +58,7 @@ class RangeResult:
     first: pa.Table
     minutes: pa.Table
     counters: pa.Table
-    kept: list[files.Written] = field(default_factory=list)
+    kept: list[files.WrittenFile] = field(default_factory=list)
 
 
 def run(task: RangeTask) -> RangeResult:
@@ -81,14 +81,14 @@ def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
     reports = differences.distinct(checked.reports)
     rows = differences.increments(reports, differences.none_stored(differences.keys(reports).num_rows))
     is_first = is_first_of(array_of(rows, "counter"))
-    later = rows.filter(pc.invert(is_first)).drop_columns(["counter"])
+    later = rows.filter(pc.invert(is_first))
     result = RangeResult(
         checked=replace(checked, reports=checked.reports.slice(0, 0)),
-        first=reports.filter(is_first).select(differences.REPORTS.names),
+        first=differences.plain(reports.filter(is_first).select(differences.REPORTS.names)),
         minutes=differences.minutes(later),
         counters=differences.last_counters(rows),
     )
-    return result, later
+    return result, later.drop_columns(["counter"])
 
 
 def on_executors(

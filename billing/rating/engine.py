@@ -15,8 +15,8 @@ from typing import Final
 
 from billing.rating.accounts import TIER_UNIT, VOLUMES, Account, Piece
 from billing.rating.allocation import shared_out
+from billing.rating.booked import BOOKED, booked_per_hour
 from billing.rating.hours import HOUR, Segment, segments
-from billing.rating.levels import BOUGHT, bought_per_hour
 from billing.rating.percentile import POINTS_PER_HOUR, billed_rate
 from billing.rating.taxes import cuts_of, hours_by_rate, tax_sums
 from billing.rating.terms import (
@@ -49,7 +49,7 @@ UNITS: Final = {
     Meter.BANDWIDTH_P95: "MB/s",
 }
 # Meters measured per hour, and charged only in hours in which the instance existed.
-LEVELS: Final = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
+GAUGES: Final = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
 # Meters charged while an instance is suspended.
 KEPT: Final = (Meter.STORED, Meter.STORAGE)
 Accounts = dict[tuple[str, Meter], Account]
@@ -106,8 +106,8 @@ class _Rating:
             return
         accounts: Accounts = {}
         # In the order of lines: booked, measured, percentiles.
-        self._open(accounts, charged, [meter for meter in Meter if meter in BOUGHT])
-        measured = [meter for meter in Meter if meter not in BOUGHT and meter is not Meter.BANDWIDTH_P95]
+        self._open(accounts, charged, [meter for meter in Meter if meter in BOOKED])
+        measured = [meter for meter in Meter if meter not in BOOKED and meter is not Meter.BANDWIDTH_P95]
         pieces = self._open(accounts, charged, measured)
         self._add_measured(usage, charged, pieces, accounts)
         self._open(accounts, charged, [Meter.BANDWIDTH_P95])
@@ -133,8 +133,8 @@ class _Rating:
                 piece.hours += hours
                 piece.entitled_hours += segment.hours
                 piece.end = max(piece.end, end)
-                if meter in BOUGHT:
-                    piece.quantity += bought_per_hour(component, segment.span) * hours
+                if meter in BOOKED:
+                    piece.quantity += booked_per_hour(component, segment.span) * hours
         return pieces
 
     def _add_measured(
@@ -154,7 +154,7 @@ class _Rating:
             is_inside = segment.start <= hour.hour < segment.end
             for component in segment.prices.components:
                 piece = pieces.get((number, component.meter))
-                if piece is None or (not is_inside and component.meter in LEVELS):
+                if piece is None or (not is_inside and component.meter in GAUGES):
                     continue  # levels that brokers still report for a deleted instance are not charged
                 if not is_inside:
                     tax_percent = self._agreement.tax_percent_at(hour.hour)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from billing.rating.levels import hourly_cost
+from billing.rating.booked import hourly_cost
 from billing.rating.terms import Period, PriceList, SizeSpan
 
 HOUR = timedelta(hours=1)
@@ -83,7 +83,8 @@ def segments(
     cuts = {period.start, period.end, *cut_at}
     cuts.update(floor_hour(span.start) for span in spans)
     cuts.update(ceil_hour(span.end) for span in spans if span.end is not None)
-    cuts.update(ceil_hour(price_list.effective_from) for price_list in lists)
+    begun = (price_list.effective_from for price_list in lists if price_list.effective_from < period.end)
+    cuts.update(ceil_hour(effective_from) for effective_from in begun)
     inside = sorted(cut for cut in cuts if period.start <= cut <= period.end)
     for start, end in pairwise(inside):
         had = [span for span in spans if span.start < start + HOUR and (span.end is None or span.end > start)]

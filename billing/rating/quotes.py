@@ -1,4 +1,4 @@
-"""Hourly cost of a size before it is booked, by the same components as invoices (`levels`, `tiers`).
+"""Hourly cost of a size before it is booked, by the same components as invoices (`booked`, `tiers`).
 
 1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Prices are exact; the sum of a month is rounded once.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from billing.rating.levels import bought_per_hour
+from billing.rating.booked import booked_per_hour
 from billing.rating.terms import Meter, PriceList, SizeSpan
 from billing.rating.tiers import charges
 from tenants.currencies import rounded
@@ -53,7 +53,7 @@ def quote(prices: PriceList, *, bandwidth_mb_s: int, storage_gb: int) -> Quote:
     for component in prices.components:
         if component.meter not in NAMES:
             continue
-        quantity = bought_per_hour(component, span)
+        quantity = booked_per_hour(component, span)
         if quantity or component.meter is Meter.INSTANCE:
             name, unit = NAMES[component.meter]
             unit_price = component.tiers[0].unit_price

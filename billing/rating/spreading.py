@@ -14,9 +14,9 @@ from decimal import Decimal
 from itertools import accumulate
 
 from billing.rating.accounts import TIER_UNIT
+from billing.rating.booked import BOOKED, booked_per_hour
 from billing.rating.engine import KEPT, ZERO, measured_units
 from billing.rating.hours import HOUR, Segment, segments
-from billing.rating.levels import BOUGHT, bought_per_hour
 from billing.rating.terms import Bill, Component, HourUsage, InstanceUsage, Meter, Period, PriceList, RatedLine
 from tenants.currencies import rounded
 
@@ -129,7 +129,7 @@ class _Instance:
             for component in segment.prices.components
             if component.meter == line.meter
         ]
-        if line.meter in BOUGHT or line.meter == Meter.BANDWIDTH_P95 or line.unit == TIER_UNIT:
+        if line.meter in BOOKED or line.meter == Meter.BANDWIDTH_P95 or line.unit == TIER_UNIT:
             spread = Spread(runs)
             return spread if spread.total > 0 else None
         used = list(self._used(line))
@@ -154,8 +154,8 @@ def _units(segment: Segment, meter: str, hour: HourUsage) -> Iterable[tuple[date
 
 
 def _per_hour(component: Component, segment: Segment) -> Decimal:
-    if component.meter in BOUGHT:
-        return bought_per_hour(component, segment.span)
+    if component.meter in BOOKED:
+        return booked_per_hour(component, segment.span)
     return Decimal(not segment.span.only_storage or component.meter in KEPT)
 
 

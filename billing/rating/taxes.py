@@ -41,7 +41,8 @@ def tax_sums(lines: Iterable[Taxed], currency: str) -> list[TaxSum]:
 
 def cuts_of(agreement: Agreement, period: Period) -> list[datetime]:
     """Returns the hours of the period at which the tax rate changes."""
-    starts = {ceil_hour(change.effective_from) for change in agreement.tax_changes}
+    begun = [change for change in agreement.tax_changes if change.effective_from < period.end]
+    starts = {ceil_hour(change.effective_from) for change in begun}
     return sorted(start for start in starts if period.start < start < period.end)
 
 

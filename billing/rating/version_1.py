@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 
+from billing.rating.booked import BOOKED, booked_per_hour
 from billing.rating.hours import HOUR, Segment, segments
-from billing.rating.levels import BOUGHT, bought_per_hour
 from billing.rating.percentile import percentile_95
 from billing.rating.terms import (
     Agreement,
@@ -109,8 +109,8 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
     sums = _Sums()
     for segment in charged:
         for component in segment.prices.components:
-            if component.meter in BOUGHT:
-                quantity = bought_per_hour(component, segment.span) * segment.hours
+            if component.meter in BOOKED:
+                quantity = booked_per_hour(component, segment.span) * segment.hours
                 sums.add(segment, component, segment.start, segment.end, quantity)
     starts = [segment.start for segment in charged]
     for hour in usage.hours:
@@ -124,7 +124,7 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
                 continue
             if not is_inside and component.meter in LEVELS:
                 continue  # levels that brokers still report for a deleted instance
-            if component.meter not in BOUGHT and component.meter is not Meter.BANDWIDTH_P95:
+            if component.meter not in BOOKED and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)
     yield from _priced(usage.instance_id, sums)

@@ -20,12 +20,12 @@ from django.db.models import CharField, Sum
 from django.db.models.functions import Cast
 
 from billing.models import Invoice, InvoiceLine, UsageHour
-from billing.models.usage import Direction, Level
+from billing.models.usage import Direction, Gauge
 from billing.rating.hours import floor_hour
 from brokers import selectors
-from brokers.limits import OVERVIEW_CLUSTERS_MAX
+from brokers.limits import CLUSTERS_MAX
 from brokers.models import Cluster, Placement
-from brokers.selectors import Room
+from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from tenants.cached_values import cacheable
 
@@ -35,7 +35,7 @@ SECONDS_PER_HOUR = 3_600
 # The next run of the task fills a lost cache.
 KEPT_S = 2 * 24 * SECONDS_PER_HOUR
 KEY = "money:margins"
-COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Level.STORED.value)
+COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Gauge.STORED.value)
 
 
 @cacheable
@@ -68,7 +68,7 @@ class KeptUse:
     use: Mapping[str, ClusterUse]
 
 
-class Side(NamedTuple):
+class CapacityUse(NamedTuple):
     """Capacity, the sold part of it and its use, in one unit."""
 
     capacity: int
@@ -86,7 +86,7 @@ class Side(NamedTuple):
         return self.sold / self.used.p95 if self.used is not None and self.used.p95 > 0 else None
 
 
-class Earned(NamedTuple):
+class Revenue(NamedTuple):
     """Revenue before tax in one currency, and revenue per sold MB/s."""
 
     currency: str
@@ -100,9 +100,9 @@ class Margin:
 
     cluster: Cluster | None
     instances: int
-    bandwidth: Side
-    storage: Side
-    earned: tuple[Earned, ...]
+    bandwidth: CapacityUse
+    storage: CapacityUse
+    earned: tuple[Revenue, ...]
 
 
 def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -> float:
@@ -131,7 +131,7 @@ def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> Cluste
     larger = [max(produced.get(hour, 0), consumed.get(hour, 0)) for hour in {*produced, *consumed}]
     return ClusterUse(
         bandwidth_mb_s=used([bytes_ / SECONDS_PER_HOUR / BYTES_PER_MB for bytes_ in larger], count),
-        storage_gb=used([bytes_ / BYTES_PER_GB for bytes_ in sums[Level.STORED.value].values()], count),
+        storage_gb=used([bytes_ / BYTES_PER_GB for bytes_ in sums[Gauge.STORED.value].values()], count),
     )
 
 
@@ -141,8 +141,7 @@ def keep(now: datetime) -> KeptUse:
     since = until - timedelta(days=DAYS_LOOKED_AT)
     count = DAYS_LOOKED_AT * 24
     use = {
-        cluster.pk: cluster_use(_hours(cluster, since, until), count)
-        for cluster in selectors.clusters()[:OVERVIEW_CLUSTERS_MAX]
+        cluster.pk: cluster_use(_hours(cluster, since, until), count) for cluster in selectors.clusters()[:CLUSTERS_MAX]
     }
     kept = KeptUse(now, use)
     shared_cache.set(KEY, kept, KEPT_S)
@@ -190,7 +189,7 @@ def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
 
 def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
     """Returns a row for each cluster by name, and one for all of them if there are several."""
-    clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
+    clusters = list(selectors.clusters()[:CLUSTERS_MAX])
     rooms = selectors.rooms_of(clusters)
     revenue = revenue_by_cluster(month) if month is not None else {}
     lines = [
@@ -205,21 +204,23 @@ def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
     return [*lines, all_together(lines)] if len(lines) > 1 else lines
 
 
-def margin_of(cluster: Cluster | None, room: Room, use: ClusterUse | None, revenue: Mapping[str, Decimal]) -> Margin:
+def margin_of(
+    cluster: Cluster | None, room: ClusterCapacity, use: ClusterUse | None, revenue: Mapping[str, Decimal]
+) -> Margin:
     """Computes the row of a cluster. Pure."""
     return Margin(
         cluster=cluster,
         instances=room.instances,
-        bandwidth=Side(room.bandwidth_mb_s, room.sold_bandwidth_mb_s, use.bandwidth_mb_s if use else None),
-        storage=Side(room.storage_gb, room.sold_storage_gb, use.storage_gb if use else None),
+        bandwidth=CapacityUse(room.bandwidth_mb_s, room.sold_bandwidth_mb_s, use.bandwidth_mb_s if use else None),
+        storage=CapacityUse(room.storage_gb, room.sold_storage_gb, use.storage_gb if use else None),
         earned=earned(revenue, room.sold_bandwidth_mb_s),
     )
 
 
-def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Earned, ...]:
+def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Revenue, ...]:
     """Returns the revenue by currency. Pure."""
     return tuple(
-        Earned(currency, amount, amount / sold_mb_s if sold_mb_s else None)
+        Revenue(currency, amount, amount / sold_mb_s if sold_mb_s else None)
         for currency, amount in sorted(revenue.items())
     )
 
@@ -231,10 +232,11 @@ def all_together(lines: Sequence[Margin]) -> Margin:
         for revenue_ in line.earned:
             revenue[revenue_.currency] += revenue_.revenue
     sold = sum(line.bandwidth.sold for line in lines)
+    sold_gb = sum(line.storage.sold for line in lines)
     return Margin(
         cluster=None,
         instances=sum(line.instances for line in lines),
-        bandwidth=Side(sum(line.bandwidth.capacity for line in lines), sold, None),
-        storage=Side(sum(line.storage.capacity for line in lines), sum(line.storage.sold for line in lines), None),
+        bandwidth=CapacityUse(sum(line.bandwidth.capacity for line in lines), sold, None),
+        storage=CapacityUse(sum(line.storage.capacity for line in lines), sold_gb, None),
         earned=earned(revenue, sold),
     )

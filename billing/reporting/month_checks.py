@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from billing.invoices.month_runs import RunState
-from billing.reporting.month_state import MonthState, Named
+from billing.reporting.month_state import MonthState, NameSample
 from tenants.formatting import money
 
 
@@ -56,7 +56,7 @@ def may_issue(state: MonthState) -> bool:
     return state.is_over and state.to_invoice > 0
 
 
-def _names(named: Named) -> str:
+def _names(named: NameSample) -> str:
     more = named.count - len(named.names)
     names = ", ".join(named.names)
     return _("%(names)s and %(n)s more") % {"names": names, "n": f"{more:,}"} if more > 0 else names

@@ -20,7 +20,6 @@ from billing.lake import outcomes
 from billing.models import (
     NEVER,
     BillingProfile,
-    DeliveryState,
     Invoice,
     InvoiceKind,
     InvoiceLine,
@@ -28,8 +27,6 @@ from billing.models import (
     LakeFile,
     Price,
     UsageOffset,
-    WebhookDelivery,
-    WebhookEvent,
 )
 from billing.rating.terms import Period
 from billing.retention import partitions
@@ -37,6 +34,7 @@ from billing.retention.weeks import TableState
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Cluster, Placement
 from instances.models import Operation
+from notifications.models import DeliveryState, WebhookDelivery, WebhookEvent
 from tenants.choices import Role
 from tenants.models import Member, Tenant
 
@@ -47,7 +45,7 @@ DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameSample:
     """Number of items and the first of them by name."""
 
     count: int
@@ -83,13 +81,13 @@ class MonthState:
     period: Period
     now: datetime
     clusters: int
-    clusters_behind: Named
+    clusters_behind: NameSample
     minutes: TableState
     lake: LakeDays
     has_seller: bool
-    without_profile: Named
-    without_tax_details: Named
-    unpriced: Named
+    without_profile: NameSample
+    without_tax_details: NameSample
+    unpriced: NameSample
     unpriced_tenants: int
     to_invoice: int
     issued: int
@@ -99,8 +97,8 @@ class MonthState:
     late: MonthRun | None
     adjustments: tuple[Adjustments, ...]
     webhooks_failed: int
-    mails_not_taken: Named
-    nobody_reached: Named
+    mails_not_taken: NameSample
+    nobody_reached: NameSample
 
     @property
     def is_over(self) -> bool:
@@ -138,7 +136,7 @@ def month_state(period: Period, now: datetime) -> MonthState:
         late=month_runs.last_run(RunKind.LATE, month),
         adjustments=_adjustments(period),
         webhooks_failed=_webhooks_failed(period),
-        mails_not_taken=Named(len(mails), tuple(mails[:NAMED_MAX])),
+        mails_not_taken=NameSample(len(mails), tuple(mails[:NAMED_MAX])),
         nobody_reached=_nobody_reached(period),
     )
 
@@ -147,12 +145,12 @@ def _invoices(period: Period) -> QuerySet[Invoice]:
     return Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start)
 
 
-def _named(tenants: QuerySet[Tenant]) -> Named:
+def _named(tenants: QuerySet[Tenant]) -> NameSample:
     names = tenants.order_by("name", "pk").values_list("name", flat=True)
-    return Named(tenants.count(), tuple(names[:NAMED_MAX]))
+    return NameSample(tenants.count(), tuple(names[:NAMED_MAX]))
 
 
-def _clusters(period: Period) -> tuple[int, Named]:
+def _clusters(period: Period) -> tuple[int, NameSample]:
     """Returns the number of clusters with instances, and those not read past the end of the month."""
     used = Placement.objects.order_by().values_list("cluster_id", flat=True).distinct()
     names = dict(Cluster.objects.filter(pk__in=used).values_list("pk", "name"))
@@ -165,7 +163,7 @@ def _clusters(period: Period) -> tuple[int, Named]:
     )
     late = timedelta(milliseconds=USAGE_INTERVAL_MS)
     behind = sorted(name for pk, name in names.items() if read.get(pk, NEVER) - late < period.end)
-    return len(names), Named(len(behind), tuple(behind[:NAMED_MAX]))
+    return len(names), NameSample(len(behind), tuple(behind[:NAMED_MAX]))
 
 
 def _lake(period: Period, now: datetime) -> LakeDays:
@@ -198,7 +196,7 @@ def _lacking_tax_details() -> QuerySet[Tenant]:
     return Tenant.objects.filter(pk__in=BillingProfile.objects.filter(taxed & lacks).values("tenant_id"))
 
 
-def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[Named, int]:
+def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[NameSample, int]:
     """Returns plans without a price that would fail invoices not issued yet, and the number of affected tenants."""
     currencies = dict(waiting.values_list("pk", "currency")[:TENANTS_LOOKED_AT_MAX])
     operations = Operation.objects.filter(tenant_id__in=list(currencies))
@@ -216,7 +214,7 @@ def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[Named, int]:
         for plan in plans_without_price(of_instance, period, currencies[tenant_id], first_prices):
             lacking.setdefault(f"{plan} ({currencies[tenant_id]})", set()).add(tenant_id)
     names = sorted(lacking)
-    return Named(len(names), tuple(names[:NAMED_MAX])), len(set().union(*lacking.values()))
+    return NameSample(len(names), tuple(names[:NAMED_MAX])), len(set().union(*lacking.values()))
 
 
 def _adjustments(period: Period) -> tuple[Adjustments, ...]:
@@ -237,7 +235,7 @@ def _webhooks_failed(period: Period) -> int:
     return rows.count()
 
 
-def _nobody_reached(period: Period) -> Named:
+def _nobody_reached(period: Period) -> NameSample:
     """Returns tenants of invoices without any address or verified owner or finance member: no mail was sent."""
     reached = Member.objects.filter(
         role__in=(Role.OWNER, Role.FINANCE), user__is_active=True, user__email_verified_at__isnull=False

@@ -74,7 +74,7 @@ def _of_payments() -> Iterator[Need]:
 
 
 def _of_debts(now: datetime) -> Iterator[Need]:
-    debts = overdue.debts(overdue.sums(now))
+    debts = overdue.receivables(overdue.sums(now))
     if not debts:
         return
     oldest = overdue.overdue(now).values_list("due_at", flat=True)[0]

@@ -49,7 +49,7 @@ class AgeSum(NamedTuple):
     open_amount: Decimal
 
 
-class Debt(NamedTuple):
+class Receivables(NamedTuple):
     """Open amounts in one currency by age, in the order of `Age`, and in total."""
 
     currency: str
@@ -124,11 +124,11 @@ def sums(now: datetime, words: str = "") -> list[AgeSum]:
     return [AgeSum(currency, Age(age), count, amount) for currency, age, count, amount in rows]
 
 
-def debts(found: Iterable[AgeSum]) -> list[Debt]:
+def receivables(found: Iterable[AgeSum]) -> list[Receivables]:
     """Groups the sums by currency in alphabetical order, with an entry for each age. Pure."""
     by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in found}
     currencies = sorted({currency for currency, _ in by_key})
     return [
-        Debt(currency, tuple(by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))
+        Receivables(currency, tuple(by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))
         for currency in currencies
     ]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from billing import access as billing_access
-from billing.alerts.limits import BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
 from billing.budgets import services
-from billing.forms import BudgetForm
+from billing.forms import BudgetChangeForm, BudgetForm
 from billing.invoices.charging import draft
 from billing.models import Budget
 from billing.rating.hours import NoPrice
+from notifications import access as notifications_access
+from notifications.limits import BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
 from tenants import access
 from tenants.choices import Scope
+from tenants.currencies import minor_digits
 from tenants.errors import DomainError
 from tenants.models import Tenant
 from tenants.views.asking import Question, ask_first
@@ -43,13 +46,36 @@ def budgets_page(request: HttpRequest) -> HttpResponse:
             add_errors(form, error)
     context = {
         "rows": _with_spent(tenant, list(billing_access.budgets_of(tenant)), names),
-        "alerts": billing_access.alerts_of(tenant).order_by("-at", "id")[:ALERTS_SHOWN],
+        "alerts": notifications_access.budget_alerts_of(tenant).order_by("-at", "id")[:ALERTS_SHOWN],
         "form": form, "currency": tenant.currency, "mails_per_hour": BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX,
     }  # fmt: skip
     status = 422 if form.is_bound else 200
     return render_page(
         request, "billing/budgets.html", context, section="budgets", crumbs=[(_("Budgets"), None)], status=status
     )
+
+
+@console_page(Scope.BILLING_WRITE)
+@require_http_methods(["GET", "POST"])
+def budget_page(request: HttpRequest, budget_id: str) -> HttpResponse:
+    """Changes the name and the amount of a budget."""
+    acting = request.actor  # type: ignore[attr-defined]
+    budget = billing_access.budget(acting, budget_id)
+    shown = round(budget.amount, minor_digits(budget.tenant.currency))
+    form = BudgetChangeForm(request.POST or None, initial={"name": budget.name, "amount": shown})
+    if form.is_bound and form.is_valid():
+        try:
+            with transaction.atomic():
+                locked = billing_access.budget(acting, budget_id, lock=True)
+                services.change_budget(acting=acting, budget=locked, changes=form.cleaned_data)
+            messages.success(request, _("Saved."))
+            return redirect("page-budgets")
+        except DomainError as error:
+            add_errors(form, error)
+    crumbs = [(_("Budgets"), reverse("page-budgets")), (budget.name, None)]
+    context = {"budget": budget, "form": form, "currency": budget.tenant.currency}
+    status = 422 if form.is_bound else 200
+    return render_page(request, "billing/budget.html", context, section="budgets", crumbs=crumbs, status=status)
 
 
 @console_page(Scope.BILLING_WRITE)

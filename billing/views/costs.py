@@ -69,11 +69,15 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def costs_csv(request: HttpRequest) -> HttpResponse:
-    """Exports the whole table of the page as CSV."""
+    """Exports the whole table of the page as CSV, or answers with the reason why there is none."""
     tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
     month, by, _form = _asked(request, now)
-    found, _running, _trouble = _money(tenant, month, by, now)
-    rows = _shown(found, tenant) if found else []
+    try:
+        found = _costs(tenant, month, by, now)
+    except RateLimited as limited:
+        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
+    except NoPrice as missing:
+        return HttpResponse(str(missing), status=409, content_type="text/plain; charset=utf-8")
     lines = (
         (
             csv_files.inert(label),
@@ -84,7 +88,7 @@ def costs_csv(request: HttpRequest) -> HttpResponse:
             int(row.is_allocated),
             "" if row.hours is None else row.hours,
         )
-        for row, label, _percent in rows
+        for row, label, _percent in _shown(found, tenant)
     )
     name = f"costs-{month.start:%Y-%m}-{by}.csv"
     head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated", "hours")
@@ -113,13 +117,18 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
     """Returns the costs of the month, its draft if it is running, and the reason if neither is available."""
     is_running = month.end > now
     try:
-        call_limits.charge_costs(tenant)
-        month_costs = costs.costs(tenant, month.start, min(now, month.end), by, now)
+        month_costs = _costs(tenant, month, by, now)
         return month_costs, draft(tenant, now) if is_running else None, ""
     except NoPrice as missing:
         return None, None, str(missing)
     except RateLimited as limited:
         return None, None, localized(limited.detail)
+
+
+def _costs(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> Costs:
+    """Returns the costs of a month until now. Raises `NoPrice` and `RateLimited`."""
+    call_limits.charge_costs(tenant)
+    return costs.costs(tenant, month.start, min(now, month.end), by, now)
 
 
 def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:

@@ -6,16 +6,17 @@ from datetime import UTC
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_http_methods
 
 from billing import access as billing_access
 from billing import call_limits, downloads
 from billing.forms import CouponForm
-from billing.invoices import expansion
+from billing.invoices import expansion, replays
 from billing.invoices.charging import draft
 from billing.invoices.notes import notes_of
 from billing.invoices.periods import month_of
@@ -29,9 +30,9 @@ from billing.rating.hours import NoPrice
 from tenants import access, csv_files
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
-from tenants.errors import Conflict, RateLimited
+from tenants.errors import Conflict, DomainError, RateLimited
 from tenants.limits import PAGE_SIZE_DEFAULT
-from tenants.views.base import console_page, render_page
+from tenants.views.base import console_page, render_page, wording
 from tenants.wording import localized
 
 LINES_SHOWN_MAX = 500
@@ -76,17 +77,19 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     lines = list(billing_access.lines_of(invoice)[:LINES_SHOWN_MAX])
     names = billing_access.names_of(invoice.tenant)
-    result, trouble = None, ""
+    result, replay, trouble = None, None, ""
     if "recompute" in request.GET:
         try:
             call_limits.charge_recomputation(invoice.tenant)
             result = recompute(invoice, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
+            result, replay = replays.with_replay(invoice, result, timezone.now())
         except RateLimited as limited:
             trouble = localized(limited.detail)
         except (NoPrice, LakeBroken) as wrong:
             trouble = str(wrong)
     context = {
         "invoice": invoice, "state": invoice.shown_state(), "recomputed": result, "trouble": trouble,
+        "replay": replay,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(invoice).count() - len(lines), "period_hours": period_hours(invoice),
         "has_inputs": bool(invoice.inputs) if result else True, "pay_url": pay_url(invoice),
@@ -94,6 +97,24 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (invoice.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
+
+
+@console_page(Scope.BILLING_READ)
+@require_http_methods(["GET", "POST"])
+def replay_part(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """Starts the replay of an invoice in the worker; GET returns its progress as a part of the invoice's page."""
+    acting = request.actor  # type: ignore[attr-defined]
+    invoice, now = billing_access.invoice(acting, invoice_id), timezone.now()
+    if request.method == "POST":
+        try:
+            call_limits.charge_recomputation(invoice.tenant)
+            replays.start(acting=acting, invoice=invoice, now=now)
+        except DomainError as error:
+            messages.error(request, wording(error))
+            return redirect("page-invoice", invoice.pk)
+        return redirect(f"{reverse('page-invoice', args=[invoice.pk])}?recompute")
+    context = {"invoice": invoice, "replay": replays.shown(invoice, now), "is_part": True}
+    return render(request, "billing/invoice_replay.html", context)
 
 
 @console_page(Scope.BILLING_READ)

@@ -66,4 +66,4 @@ def ledger_csv(request: HttpRequest) -> HttpResponse:
 def _currency(request: HttpRequest, tenant: Tenant) -> str:
     """Returns the requested currency, or the tenant's if it is invalid."""
     asked = request.GET.get("currency", "")
-    return asked if re.match(CURRENCY_PATTERN, asked) else tenant.currency
+    return asked if re.fullmatch(CURRENCY_PATTERN, asked) else tenant.currency

@@ -19,6 +19,7 @@ from brokers.choices import ClusterKind
 from brokers.limits import (
     BROKERS_PER_CLUSTER_MAX,
     BROKERS_PER_INSTANCE_MIN,
+    CLUSTER_CAPACITY_MAX,
     CLUSTER_NAME_CHARS_MAX,
     CLUSTER_PARTITIONS_MAX,
     ZONE_CHARS_MAX,
@@ -50,6 +51,14 @@ class ClusterEditForm(forms.Form):
         label=gettext_lazy("Partitions, at most"), min_value=1, max_value=CLUSTER_PARTITIONS_MAX, required=False,
         help_text=gettext_lazy("What all its instances together may have. Empty: no limit."),
     )  # fmt: skip
+    max_bandwidth_mb_s = forms.IntegerField(
+        label=gettext_lazy("Bandwidth sold, MB/s, at most"), min_value=1, max_value=CLUSTER_CAPACITY_MAX,
+        required=False, help_text=gettext_lazy("Empty: what its brokers may sell."),
+    )  # fmt: skip
+    max_storage_gb = forms.IntegerField(
+        label=gettext_lazy("Storage sold, GB, at most"), min_value=1, max_value=CLUSTER_CAPACITY_MAX, required=False,
+        help_text=gettext_lazy("Empty: what its brokers may sell."),
+    )  # fmt: skip
 
     def clean_zones(self) -> list[str]:
         return str(self.cleaned_data["zones"]).replace(",", " ").split()
@@ -69,7 +78,7 @@ class ClusterForm(ClusterEditForm):
     )
     field_order = (
         "name", "kind", "hosts", "brokers_per_host", "accepts_instances", "zones", "brokers_per_instance_min",
-        "max_partitions",
+        "max_partitions", "max_bandwidth_mb_s", "max_storage_gb",
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -16,9 +16,16 @@ from django.views.decorators.http import require_GET, require_http_methods
 from brokers import selectors
 from brokers.admin_views.panel import attempt, page, refuse_fields, show
 from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
-from brokers.limits import ADDRESS_CHARS_MAX, BROKER_CAPACITY_MAX, HOST_NAME_CHARS_MAX, PORTS_PER_HOST, ZONE_CHARS_MAX
+from brokers.limits import (
+    ADDRESS_CHARS_MAX,
+    BROKER_CAPACITY_MAX,
+    HOST_NAME_CHARS_MAX,
+    JOIN_TOKEN_MINUTES,
+    PORTS_PER_HOST,
+    ZONE_CHARS_MAX,
+)
 from brokers.models import Host
-from brokers.operations import hosts
+from brokers.operations import hosts, joining
 from brokers.operations.check_texts import shown_checks
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
@@ -110,14 +117,46 @@ def host_add(request: HttpRequest) -> HttpResponse:
             refuse_fields(form, refusal)
         else:
             messages.success(request, _("Host %(name)s is added. Start its agent there.") % {"name": made.name})
-            return redirect("admin:brokers_host_change", made.pk)
+            return _show_token(request, made)
     context = {
         "form": form,
-        "intro": _("A machine that runs brokers. Install Penstock there first, with the same services and secrets."),
+        "intro": _(
+            "A machine that runs brokers. Install Penstock there first; the next page has the line that joins it."
+        ),
         "submit": _("Add host"),
         "back": reverse("admin:brokers_host_changelist"),
     }
     return show(request, "fleet_form", _("Add host"), context)
+
+
+def _show_token(request: HttpRequest, row: Host) -> HttpResponse:
+    """Makes a join token and shows its line, once: pages of the panel are not kept by browsers."""
+    made = attempt(request, lambda: joining.new_join_token(acting=acting_operator(request), host=row), "")
+    if made is None:
+        return redirect("admin:brokers_host_change", row.pk)
+    context = {"host": row, "token": made, "minutes": JOIN_TOKEN_MINUTES, "with_database": hosts.agent_command(row)}
+    return show(request, "host_token", _("Host %(name)s") % {"name": row.name}, context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def host_token(request: HttpRequest, host_id: str) -> HttpResponse:
+    """Shows the confirmation page of a new join token, and makes it."""
+    row: Host = host_or_404(host_id)
+    if request.method == "POST":
+        return _show_token(request, row)
+    sentences = [_("The line that joins the machine is shown once. Its token is for one use within an hour.")]
+    if row.agent_joined_at is not None:
+        sentences.append(
+            _("The certificate of its agent is revoked: its brokers go on, and nobody starts one that ends until the "
+              "agent has joined again.")
+        )  # fmt: skip
+    context = {
+        "sentences": sentences,
+        "submit": _("Make a join token"),
+        "back": reverse("admin:brokers_host_change", args=[row.pk]),
+    }
+    return show(request, "fleet_confirm", _("Join token of host %(name)s") % {"name": row.name}, context)
 
 
 @page
@@ -179,5 +218,6 @@ def urls() -> list[URLPattern]:
         path("add/", host_add, name="brokers_host_add"),
         path("<str:host_id>/change/", host, name="brokers_host_change"),
         path("<str:host_id>/edit/", host_edit, name="brokers_host_edit"),
+        path("<str:host_id>/join-token/", host_token, name="brokers_host_token"),
         path("<str:host_id>/remove/", host_remove, name="brokers_host_remove"),
     ]

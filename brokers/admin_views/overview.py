@@ -19,6 +19,7 @@ from brokers import selectors
 from brokers.choices import WantedState
 from brokers.limits import (
     BROKER_LATE_S,
+    CLUSTERS_MAX,
     NEEDS_MAX,
     NEEDS_OF_A_KIND_MAX,
     OPERATION_LATE_S,
@@ -30,7 +31,7 @@ from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.operations.fleet_operations import OPEN_STATES
 from brokers.operations.waiting import waiting_instances
-from brokers.selectors import Room
+from brokers.selectors import ClusterCapacity
 from instances import selectors as instance_selectors
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase
@@ -44,7 +45,7 @@ class ClusterSummary:
 
     cluster: Cluster
     map: ClusterMap | None
-    room: Room
+    room: ClusterCapacity
     running: int
     as_of: datetime | None
 
@@ -62,18 +63,22 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     now = timezone.now()
     needs = list(interfaces.money_needs.it(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
     summaries: list[ClusterSummary] | None = None
+    more_clusters = 0
     if request.user.has_perm("brokers.view_cluster"):
         summaries, of_fleet = overview(
             now,
             with_instances=request.user.has_perm("instances.view_instance"),
             with_usage=request.user.has_perm("billing.view_usageproblem"),
         )
+        if len(summaries) == OVERVIEW_CLUSTERS_MAX:
+            more_clusters = selectors.active_clusters().count() - len(summaries)
         needs = sorted([*of_fleet, *needs], key=lambda need: not need.is_now)
     elif not needs:
         return context
     return context | {
         "title": _("Overview"),
         "looks": summaries,
+        "more_clusters": more_clusters,
         "needs": needs[:NEEDS_MAX],
         "more_needs": max(0, len(needs) - NEEDS_MAX),
     }
@@ -82,8 +87,10 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def overview(
     now: datetime, *, with_instances: bool = True, with_usage: bool = True
 ) -> tuple[list[ClusterSummary], list[Need]]:
-    """Returns every cluster, and needs in order of urgency. The number of queries does not depend on the clusters."""
-    clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
+    """Returns clusters, and needs of all of them in order of urgency. Of very many clusters those that need somebody
+    come first, and the others are left out. The number of queries does not depend on the clusters.
+    """
+    clusters = list(selectors.clusters()[:CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
     for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
@@ -91,19 +98,24 @@ def overview(
     silent = [row for own in brokers.values() for row in own if attention.is_silent(row, now)]
     known = incidents.affected_by(clusters, silent) if with_instances else {}
     needs: list[Need] = []
+    in_need = set()
     for summary in summaries:
-        own = brokers[summary.cluster.pk]
+        own, before = brokers[summary.cluster.pk], len(needs)
         hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
         needs += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging, known)
         for row in own:
             needs += attention.of_broker(row, now, known)
+        if len(needs) > before:
+            in_need.add(summary.cluster.pk)
+    if len(summaries) > OVERVIEW_CLUSTERS_MAX:
+        summaries.sort(key=lambda summary: summary.cluster.pk not in in_need)
     needs += _of_hosts(now)
     needs += _of_work()
     if with_usage:
         needs += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
     if with_instances:
         needs += _of_instances(now)
-    return summaries, sorted(needs, key=lambda need: not need.is_now)
+    return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(needs, key=lambda need: not need.is_now)
 
 
 def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
@@ -129,7 +141,7 @@ def _is_fresh(broker: Broker, now: datetime) -> bool:
 
 
 def _of_hosts(now: datetime) -> Iterable[Need]:
-    for host in selectors.hosts_with_running_brokers()[:OVERVIEW_CLUSTERS_MAX]:
+    for host in selectors.hosts_in_need(now)[:NEEDS_OF_A_KIND_MAX]:
         yield from attention.of_host(host, now)
 
 

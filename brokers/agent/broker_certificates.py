@@ -31,15 +31,16 @@ def file_of(broker: Broker) -> Path:
 
 def internal_file_of(broker: Broker) -> Path:
     """Returns the file of the certificate for other processes of the installation."""
-    return settings.INTERNAL_TLS_DIR / _identity(broker).file_name
+    return settings.INTERNAL_TLS_DIR / internal_identity(broker).file_name
 
 
-def _identity(broker: Broker) -> process_identity.ProcessIdentity:
+def internal_identity(broker: Broker) -> process_identity.ProcessIdentity:
+    """Returns the identity in that certificate."""
     return process_identity.broker(broker.cluster_id, broker.number)
 
 
 def _ensure_internal(broker: Broker) -> Path | None:
-    return ensure_process_certificate(settings.INTERNAL_TLS_DIR, _identity(broker), [broker.host.internal_host])
+    return ensure_process_certificate(settings.INTERNAL_TLS_DIR, internal_identity(broker), [broker.host.internal_host])
 
 
 def _name(broker: Broker) -> str:
@@ -62,18 +63,23 @@ class Renewal:
         self._looked_at_s, self._known = now_s, set(wanted)
         try:
             for broker in wanted.values():
-                if ensure_certificate(settings.TLS_DIR, _name(broker), _hosts(broker)) is None:
+                if ensure_certificate(settings.TLS_DIR, _name(broker), route_hosts(broker)) is None:
                     log.warning("agent.no_certificate", broker_id=broker.number, directory=settings.TLS_DIR.name)
                 if _ensure_internal(broker) is None:
                     directory = settings.INTERNAL_TLS_DIR.name
                     log.warning("agent.no_certificate", broker_id=broker.number, directory=directory)
-            for process in CONTROL_PROCESSES:
-                ensure_process_certificate(settings.INTERNAL_TLS_DIR, process_identity.control(process))
+            renew_control()
         except (OSError, ValueError, DatabaseError) as error:
             log.warning("agent.certificates_not_renewed", reason=f"{type(error).__name__}: {error}")
 
 
-def _hosts(broker: Broker) -> list[str]:
+def renew_control() -> None:
+    """Renews certificates of the control plane's programs that are due. Raises `OSError` and `ValueError`."""
+    for process in CONTROL_PROCESSES:
+        ensure_process_certificate(settings.INTERNAL_TLS_DIR, process_identity.control(process))
+
+
+def route_hosts(broker: Broker) -> list[str]:
     """Returns the host names for clients; the first is that of its host."""
     rows = Route.objects.filter(port_leases__broker=broker).exclude(advertised_host="")
     return [broker.host.advertised_host, *sorted(set(rows.values_list("advertised_host", flat=True)))]

@@ -45,20 +45,20 @@ def prospect() -> Note:
     return _now(Build.PENDING)
 
 
-class Step(StrEnum):
+class CompileStep(StrEnum):
     WAIT = "wait"
     BEGIN = "begin"
     LOOK = "look"
     NOTHING = "nothing"
 
 
-def decide(build: Build, *, are_started: bool, waited_s: float) -> Step:
+def decide(build: Build, *, are_started: bool, waited_s: float) -> CompileStep:
     """Returns the step that is due. A build begins some time after all brokers of the host have started. Pure."""
     if build in FINAL_STATES:
-        return Step.NOTHING
+        return CompileStep.NOTHING
     if build is Build.RUNNING:
-        return Step.LOOK
-    return Step.BEGIN if are_started and waited_s >= AGENT_COMPILE_AFTER_S else Step.WAIT
+        return CompileStep.LOOK
+    return CompileStep.BEGIN if are_started and waited_s >= AGENT_COMPILE_AFTER_S else CompileStep.WAIT
 
 
 class Compiling:
@@ -82,9 +82,9 @@ class Compiling:
 
     def reconcile_once(self, *, are_started: bool) -> None:
         step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._began_s)
-        if step is Step.BEGIN:
+        if step is CompileStep.BEGIN:
             self._begin()
-        elif step is Step.LOOK and self._child is not None and self._child.poll() is not None:
+        elif step is CompileStep.LOOK and self._child is not None and self._child.poll() is not None:
             self._end(self._child.returncode)
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Compiling:
         try:
             notes.write(self._file, note)
         except OSError as error:
-            log.warning("native.no_note", reason=str(error))
+            log.warning("native.note_not_written", reason=str(error))
 
 
 def _now(build: Build, reason: str = "") -> Note:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from brokers.contract import usage_columns
+from brokers.contract.usage import RECORD_VERSION_SETTING
+
 # Kafka's replication factor of coordinators' topics, if there are enough brokers.
 STATE_REPLICAS_MAX = 3
 
@@ -12,4 +15,6 @@ def cluster_defaults(brokers: int) -> dict[str, str]:
     return {
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
+        # The pipeline of this version reads it.
+        RECORD_VERSION_SETTING: str(usage_columns.VERSION),
     }

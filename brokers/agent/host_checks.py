@@ -7,23 +7,19 @@ import os
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db import connection
-from django.db.migrations.loader import MigrationLoader
-from django.utils import timezone
 
 from brokers.agent import check_rules
 from brokers.agent.check_rules import Check
-from brokers.contract.version import VERSION
+from brokers.agent.control_plane import HostFacts
+from brokers.agent.database import DatabaseFacts
 from brokers.limits import HOST_CHECKED_EVERY_S
-from brokers.models import Broker, Host, PortLease
+from brokers.models import Host
 
 log = structlog.get_logger(__name__)
 
@@ -41,8 +37,9 @@ class HostChecks:
     They are made in a thread, because a dead file system or name server would hold up the agent, and so the brokers.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, facts: HostFacts | None = None) -> None:
         self._run_dir = run_dir
+        self._facts = facts or DatabaseFacts()
         self._started_at_s: float | None = None
         self._version = -1
         self._thread: threading.Thread | None = None
@@ -72,28 +69,30 @@ class HostChecks:
         except (DatabaseError, OSError) as error:
             log.warning("agent.not_checked", reason=str(error))
         finally:
-            connection.close()
+            self._facts.close()
 
     def check(self, host: Host) -> None:
         """Check the machine, and note the result at its host. Raises `DatabaseError` or `OSError`."""
-        found = self.checks(host)
-        Host.objects.filter(pk=host.pk).update(checks=found, checked_at=timezone.now(), agent_version=VERSION)
+        self._facts.note(host, self.checks(host))
 
     def checks(self, host: Host) -> list[Check]:
         """All checks, in the order in which they are shown."""
         return [
-            _version(),
-            check_rules.clock(_clock_offset_ms()),
+            self._facts.version_check(),
+            check_rules.clock(self._facts.clock_offset_ms()),
             check_rules.address(host.bind_host, _reason_not_to_listen(host.bind_host)),
             check_rules.ports(
-                host.port_first, host.port_last, listening_ports(host.bind_host), _own_ports(host), outgoing_ports()
+                host.port_first,
+                host.port_last,
+                listening_ports(host.bind_host),
+                self._facts.own_ports(host),
+                outgoing_ports(),
             ),
             check_rules.directories({path: _reason_not_to_write(Path(path)) for path in self._directories(host)}),
         ]
 
     def _directories(self, host: Host) -> list[str]:
-        used = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
-        return list(dict.fromkeys([str(self._run_dir), *host.data_dirs, *(path for paths in used for path in paths)]))
+        return list(dict.fromkeys([str(self._run_dir), *host.data_dirs, *self._facts.broker_directories(host)]))
 
 
 def listening_ports(bind_host: str) -> set[int]:
@@ -114,35 +113,6 @@ def outgoing_ports() -> range:
     except (OSError, ValueError):
         return range(0)
     return range(first, last + 1)
-
-
-def _version() -> Check:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT app, name FROM django_migrations")
-        applied = {f"{app}.{name}" for app, name in cursor.fetchall()}
-    known, replaced = _known_migrations()
-    return check_rules.version(VERSION, applied - known - replaced, known - applied)
-
-
-@cache
-def _known_migrations() -> tuple[set[str], set[str]]:
-    """Migrations of the installed code, and those that squashed ones stand for."""
-    migrations = MigrationLoader(None).disk_migrations
-    replaced = {f"{app}.{name}" for migration in migrations.values() for app, name in migration.replaces}
-    return {f"{app}.{name}" for app, name in migrations}, replaced
-
-
-def _clock_offset_ms() -> int:
-    """Lead of this machine's clock over the database's, give or take half of the time that the question took."""
-    before_s = time.time()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
-        (database_s,) = cursor.fetchone()
-    return round(((before_s + time.time()) / 2 - float(database_s)) * 1_000)
-
-
-def _own_ports(host: Host) -> set[int]:
-    return set(PortLease.objects.filter(host=host).values_list("port", flat=True))
 
 
 def _reason_not_to_listen(bind_host: str) -> str:

@@ -1,8 +1,8 @@
 """Loop of the agent: reads the wanted state of its host, acts on each process, records what it observes, and sleeps.
 
-It sleeps in PostgreSQL's LISTEN, so that a restart requested by an operator begins immediately; without a notification
-it polls every `AGENT_POLL_S`. While PostgreSQL is unavailable, it keeps the processes as they are and monitors them: a
-dead process is restarted with its previous settings, and observations are written once PostgreSQL is back.
+It sleeps until the control plane notifies it, so that a restart requested by an operator begins immediately; without a
+notification it polls every `AGENT_POLL_S`. While the control plane is away, it keeps the processes as they are and
+monitors them: a dead process is restarted with its previous settings, and observations are reported afterwards.
 
 Each host has one agent: a second one would start the same processes, and stop them when it ends.
 """
@@ -14,34 +14,27 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-import psycopg
 import structlog
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import close_old_connections, connection
 from django.utils import timezone
 
-from brokers import services
-from brokers.agent import broker_certificates
 from brokers.agent.compiling import Compiling
-from brokers.agent.defaults import cluster_defaults
+from brokers.agent.control_plane import ControlPlane, ControlPlaneAway
+from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
-from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
-from brokers.contract.process_identity import CA_FILE, PLAINTEXT
-from brokers.infra.zookeeper import ensemble_of, identity
+from brokers.contract.process_identity import PLAINTEXT
 from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
 from brokers.models import Broker, Host
-from tenants.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +56,7 @@ def standing_engine_command(settings_file: Path) -> Sequence[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Charge:
+class ManagedBroker:
     """Broker managed by the agent; instants in monotonic seconds."""
 
     process: BrokerProcess
@@ -72,12 +65,13 @@ class Charge:
     ended_at_s: float = 0.0
     done_restarts: int = 0
     is_stopping: bool = False
+    has_tls: bool = True
     stop_by_s: float = 0.0
     # During a restart, from before the process is asked to stop until it has stopped.
     successor: Successor | None = None
     stand_by_until_s: float = 0.0
     declared: ProcessState | None = field(default=None)
-    # State that is not written to PostgreSQL yet.
+    # State that is not reported yet.
     undeclared: dict[str, object] = field(default_factory=dict)
 
 
@@ -91,6 +85,7 @@ class Agent:
         self,
         host_name: str,
         *,
+        control_plane: ControlPlane | None = None,
         run_dir: Path | None = None,
         command_for: CommandFor = engine_command,
         standing_command_for: CommandFor | None = None,
@@ -105,11 +100,10 @@ class Agent:
         self._before_exec = before_exec
         self._compiling = compiling
         self._clock = clock
-        self._charges: dict[str, Charge] = {}
+        self._charges: dict[str, ManagedBroker] = {}
         self._wanted: dict[str, Broker] = {}
-        self._listening_on: object | None = None
-        self._certificates = broker_certificates.Renewal()
-        self._checks = HostChecks(self._run_dir)
+        self._control_plane: ControlPlane = control_plane or DatabaseControlPlane(host_name)
+        self._checks = HostChecks(self._run_dir, self._control_plane.facts)
         self._host: Host | None = None
         self.must_stop = False
 
@@ -119,23 +113,22 @@ class Agent:
             if self._compiling is not None:
                 self._compiling.open()
             while not self.must_stop:
-                close_old_connections()
+                self._control_plane.begin_round()
                 self.reconcile_once()
                 self._sleep()
             self.stop_all()
+            self._control_plane.close()
 
     def reconcile_once(self) -> None:
         """Reconciles all brokers of this host once."""
-        try:
+        with suppress(ControlPlaneAway):
             self._read_wanted()
-        except DatabaseError as error:
-            log.warning("agent.no_database", reason=type(error).__name__)
-        self._certificates.renew(self._wanted.values(), self._clock())
+        self._control_plane.renew_certificates(list(self._wanted.values()), self._clock())
         for broker in self._wanted.values():
             try:
                 self._tend(broker)
             except OSError as error:  # a failing directory of one broker must not affect others
-                log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
+                log.warning("agent.broker_failed", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
             self._compiling.reconcile_once(are_started=self._are_started())
         if self._host is not None:
@@ -183,12 +176,10 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        host = self._host = Host.objects.filter(name=self._host_name, removed_at=None).first()
-        if host is None:
-            return
-        Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
-        rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
-        self._wanted = {broker.pk: broker for broker in rows}
+        found = self._control_plane.wanted()
+        self._host = found.host if found else None
+        if found is not None:
+            self._wanted = {broker.pk: broker for broker in found.brokers}
 
     def _tend(self, broker: Broker) -> None:
         charge = self._charges.get(broker.pk) or self._take_charge(broker)
@@ -222,14 +213,14 @@ class Agent:
                 # It died before it was asked to stop, and is not wanted any more.
                 self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
 
-    def _take_charge(self, broker: Broker) -> Charge:
+    def _take_charge(self, broker: Broker) -> ManagedBroker:
         directory = self._run_dir / broker.cluster_id / str(broker.number)
         process = BrokerProcess(
             directory=directory,
             command=self._command_for(directory / "settings.json"),
             before_exec=self._before_exec,
         )
-        charge = Charge(process=process, done_restarts=broker.process_restart_generation)
+        charge = ManagedBroker(process=process, done_restarts=broker.process_restart_generation)
         self._charges[broker.pk] = charge
         if process.adopt():
             charge.started_at_s = self._clock()
@@ -237,16 +228,16 @@ class Agent:
             self._tell(broker.pk, charge, ProcessState.RUNNING, process_pid=process.pid)
         return charge
 
-    def _start(self, broker: Broker, charge: Charge) -> None:
+    def _start(self, broker: Broker, charge: ManagedBroker) -> None:
         try:
-            _apply_settings(broker, charge.process.directory / "settings.json")
+            self._apply_settings(broker, charge)
             if charge.successor is not None and charge.successor.is_alive:
                 charge.process.succeed(charge.successor)
                 charge.successor = None
             else:
                 _dismiss(charge)
                 charge.process.start()
-        except (OSError, DatabaseError) as error:
+        except (OSError, ControlPlaneAway) as error:
             self._note_no_start(broker, charge, f"cannot be started: {error}")
             return
         charge.started_at_s = self._clock()
@@ -259,17 +250,30 @@ class Agent:
             ProcessState.RUNNING,
             process_pid=charge.process.pid,
             process_restart_generation=broker.restart_generation,
-            process_has_tls=settings.INTERNAL_SECURITY != PLAINTEXT,
+            process_has_tls=charge.has_tls,
         )
 
-    def _note_no_start(self, broker: Broker, charge: Charge, reason: str) -> None:
+    def _apply_settings(self, broker: Broker, charge: ManagedBroker) -> None:
+        """Writes the settings file. While the control plane is away the file of the last start is used."""
+        file = charge.process.directory / "settings.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            applied = self._control_plane.settings_of(broker)
+            applied.write(file)
+        except ControlPlaneAway:
+            if not file.exists():
+                raise
+            applied = BrokerProcessSettings.read(file)
+        charge.has_tls = applied.internal_security != PLAINTEXT
+
+    def _note_no_start(self, broker: Broker, charge: ManagedBroker, reason: str) -> None:
         """Records a failed start: a full disk, a foreign directory, or too little memory."""
         charge.failures += 1
         charge.ended_at_s = self._clock()
         log.warning("broker.not_started", broker_id=broker.number, reason=reason)
         self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
-    def _has_successor(self, broker: Broker, charge: Charge, now_s: float) -> bool:
+    def _has_successor(self, broker: Broker, charge: ManagedBroker, now_s: float) -> bool:
         """True if the process may be stopped: a restart first waits for a standby process or a timeout."""
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
             _dismiss(charge)
@@ -286,7 +290,7 @@ class Agent:
         successor = charge.successor
         return successor.is_ready or not successor.is_alive or now_s >= charge.stand_by_until_s
 
-    def _stop(self, broker: Broker, charge: Charge, now_s: float) -> None:
+    def _stop(self, broker: Broker, charge: ManagedBroker, now_s: float) -> None:
         if not charge.is_stopping:
             charge.is_stopping = True
             charge.stop_by_s = now_s + AGENT_STOP_TIMEOUT_S
@@ -297,11 +301,11 @@ class Agent:
             log.warning("broker.killed", broker_id=broker.number, pid=charge.process.pid)
             charge.process.kill()
 
-    def _notice_end(self, broker: Broker, charge: Charge) -> None:
+    def _notice_end(self, broker: Broker, charge: ManagedBroker) -> None:
         if charge.process.pid is None or charge.process.is_running:
             return
         code = charge.process.exit_code()
-        last_words = charge.process.last_words() if code else ""
+        last_line = charge.process.last_line() if code else ""
         charge.process.forget()
         charge.ended_at_s = self._clock()
         if charge.is_stopping:
@@ -309,14 +313,12 @@ class Agent:
             self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
             return
         charge.failures = failures_after_end(charge.failures, charge.ended_at_s - charge.started_at_s)
-        log.warning("broker.ended", broker_id=broker.number, code=code, last_words=last_words)
-        try:
-            services.note_restart(broker.pk)
-        except DatabaseError as error:
-            log.warning("agent.no_database", reason=type(error).__name__)
-        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_words)
+        log.warning("broker.ended", broker_id=broker.number, code=code, last_line=last_line)
+        with suppress(ControlPlaneAway):
+            self._control_plane.note_restart(broker.pk)
+        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
 
-    def _tell(self, broker_id: str, charge: Charge, state: ProcessState, **fields: object) -> None:
+    def _tell(self, broker_id: str, charge: ManagedBroker, state: ProcessState, **fields: object) -> None:
         """Records the observed state if it changed."""
         if charge.declared is state and not (fields.get("process_pid") or fields.get("process_error")):
             return
@@ -326,14 +328,11 @@ class Agent:
         charge.undeclared |= {"process_state": state, **fields}
         self._say(broker_id, charge)
 
-    def _say(self, broker_id: str, charge: Charge) -> None:
+    def _say(self, broker_id: str, charge: ManagedBroker) -> None:
         if not charge.undeclared:
             return
-        try:
-            services.note_process(broker_id, **charge.undeclared)
-        except DatabaseError as error:
-            log.warning("agent.no_database", reason=type(error).__name__)
-        else:
+        with suppress(ControlPlaneAway):
+            self._control_plane.note_process(broker_id, charge.undeclared)
             charge.undeclared = {}
 
     def _sleep(self) -> None:
@@ -341,28 +340,16 @@ class Agent:
         if any(charge.is_stopping or charge.successor for charge in self._charges.values()):
             self._watch()
             return
-        try:
-            connection.ensure_connection()
-            raw = connection.connection
-            if self._listening_on is not raw:  # a new connection has no LISTEN
-                with connection.cursor() as cursor:
-                    cursor.execute(f"LISTEN {AGENT_CHANNEL}")
-                self._listening_on = raw
-            for _ in raw.notifies(timeout=AGENT_POLL_S, stop_after=1):
-                return
-        except (DatabaseError, psycopg.Error) as error:
-            log.warning("agent.no_database", reason=type(error).__name__)
-            connection.close()
-            time.sleep(AGENT_POLL_S)
+        self._control_plane.wait(AGENT_POLL_S)
 
     def _watch(self) -> None:
-        """Waits for the expected change of a process; notifications meanwhile wait in PostgreSQL."""
+        """Waits for the expected change of a process; notifications meanwhile are kept."""
         until_s = self._clock() + AGENT_POLL_S
         while self._clock() < until_s and not any(map(_has_news, self._charges.values())):
             time.sleep(AGENT_WATCH_S)
 
 
-def _has_news(charge: Charge) -> bool:
+def _has_news(charge: ManagedBroker) -> bool:
     """True if the expected change of a process has happened."""
     if charge.is_stopping:
         return not charge.process.is_running
@@ -370,48 +357,8 @@ def _has_news(charge: Charge) -> bool:
     return successor is not None and (successor.is_ready or not successor.is_alive)
 
 
-def _dismiss(charge: Charge) -> None:
+def _dismiss(charge: ManagedBroker) -> None:
     """Ends a standby process that is not needed any more."""
     successor, charge.successor = charge.successor, None
     if successor is not None:
         successor.end()
-
-
-def _apply_settings(broker: Broker, file: Path) -> None:
-    """Writes the settings file. Without PostgreSQL the file of the last start is used."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        process_settings(broker).write(file)
-    except DatabaseError as error:
-        if not file.exists():
-            raise
-        log.warning("agent.no_database", reason=type(error).__name__)
-    except Unavailable as error:
-        raise OSError(error.detail) from error
-
-
-def process_settings(broker: Broker) -> BrokerProcessSettings:
-    """Returns the settings of a broker's process."""
-    brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
-    own = identity()
-    return BrokerProcessSettings(
-        broker_id=broker.number,
-        cluster_id=broker.cluster_id,
-        zookeeper=f"{ensemble_of(broker.cluster)}{broker.cluster.chroot}",
-        data_dirs=tuple(broker.data_dirs),
-        bind_host=broker.host.bind_host,
-        internal_host=broker.host.internal_host,
-        internal_port=broker.internal_port,
-        admin_port=broker.admin_port,
-        control_secret_file=broker.cluster.control_secret_file,
-        zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
-        zookeeper_control_digest=own.access.control if own else "",
-        zookeeper_ca_file=settings.ZOOKEEPER_TLS.ca_file if settings.ZOOKEEPER_TLS else "",
-        zookeeper_certificate_file=settings.ZOOKEEPER_BROKER_CERTIFICATE_FILE,
-        tls_certificate_file=str(broker_certificates.file_of(broker)),
-        internal_security=settings.INTERNAL_SECURITY,
-        internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
-        internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
-        rack=broker.effective_rack or None,
-        overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
-    )

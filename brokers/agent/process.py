@@ -168,7 +168,7 @@ class BrokerProcess:
         self._child = self._adopted = None
         self.pid_file.unlink(missing_ok=True)
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """Returns the last line of the log, for the operator."""
         if not self.log_file.exists():
             return ""

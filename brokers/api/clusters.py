@@ -16,6 +16,7 @@ from brokers.api.views import ClusterOut
 from brokers.choices import ClusterKind, Health
 from brokers.limits import (
     BROKERS_PER_CLUSTER_MAX,
+    CLUSTER_CAPACITY_MAX,
     CLUSTER_NAME_CHARS_MAX,
     CLUSTER_PARTITIONS_MAX,
     ZONE_CHARS_MAX,
@@ -60,6 +61,9 @@ class BrokerSummaryOut(serializers.Serializer):
     preferred = serializers.IntegerField(allow_null=True, help_text="Partitions it should lead.")
     replicas = serializers.IntegerField(allow_null=True)
     out_of_sync = serializers.IntegerField(allow_null=True, help_text="Replicas here that are not in sync.")
+    version = serializers.CharField(
+        allow_blank=True, help_text='Version of Penstock that it runs; "" if it is not live or does not say it.'
+    )
 
     @extend_schema_field(serializers.ChoiceField(choices=Health.choices))
     def get_health(self, summary: BrokerSummary) -> str:
@@ -134,6 +138,20 @@ class _ClusterFields(StrictSerializer):
         min_value=1,
         max_value=CLUSTER_PARTITIONS_MAX,
         help_text="What all its instances together may have; null is no limit.",
+    )
+    max_bandwidth_mb_s = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=CLUSTER_CAPACITY_MAX,
+        help_text="What all its instances together may have bought; null is what its brokers may sell.",
+    )
+    max_storage_gb = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=CLUSTER_CAPACITY_MAX,
+        help_text="What all its instances together may have bought; null is what its brokers may sell.",
     )
     accepts_instances = Flag(required=False, help_text="Whether further instances are placed on it.")
 

@@ -26,13 +26,15 @@ from brokers.limits import (
     ZONE_CHARS_MAX,
 )
 from brokers.models import Host
-from brokers.operations import hosts
+from brokers.operations import hosts, joining
 from brokers.operations.check_texts import shown_checks
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
 
+TOKEN_FIELDS = ("join_token", "join_token_expires_at", "join_command")
+SHOWN_ONCE = ("join_token", "join_command")
 CAPACITY_HELP = "What all brokers of the host together may sell; null is no limit."
 
 
@@ -87,7 +89,12 @@ class HostOut(serializers.ModelSerializer[Host]):
     used_mb_s = serializers.IntegerField(help_text="What its brokers may sell together, in MB/s.")
     used_gb = serializers.IntegerField()
     agent_is_alive = serializers.SerializerMethodField()
-    agent_command = serializers.SerializerMethodField(help_text="Starts its agent, on the host, in the installation.")
+    agent_command = serializers.SerializerMethodField(
+        help_text="Starts its agent on a host that reaches the database; the line with a join token needs none."
+    )
+    agent_certificate_expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Of an agent that joined by a token; it is renewed before. Null: none, or revoked."
+    )
     agent_version = serializers.CharField(allow_blank=True, help_text='Of the agent that checked it last; "" before.')
     checks_failed = serializers.SerializerMethodField(help_text="True if its last checks found something wrong.")
 
@@ -96,7 +103,8 @@ class HostOut(serializers.ModelSerializer[Host]):
         fields = (
             "id", "name", "zone", "advertised_host", "bind_host", "internal_host", "port_first", "port_last",
             "capacity_mb_s", "capacity_gb", "used_mb_s", "used_gb", "data_dirs", "broker_count", "agent_seen_at",
-            "agent_is_alive", "agent_command", "agent_version", "checks_failed", "created_at",
+            "agent_is_alive", "agent_command", "agent_version", "agent_joined_at", "agent_certificate_expires_at",
+            "checks_failed", "created_at",
         )  # fmt: skip
 
     def get_agent_is_alive(self, host: Host) -> bool:
@@ -107,6 +115,27 @@ class HostOut(serializers.ModelSerializer[Host]):
 
     def get_checks_failed(self, host: Host) -> bool:
         return has_failed(host.checks)
+
+
+class JoinTokenOut(serializers.Serializer):
+    join_token = serializers.CharField(
+        allow_null=True, help_text="For one use. It is not shown again, and null in a dry run."
+    )
+    join_token_expires_at = serializers.DateTimeField()
+    join_command = serializers.CharField(allow_null=True, help_text="The line to run on the host.")
+
+
+class HostMadeOut(HostOut):
+    """Host with the token by which its agent joins."""
+
+    join_token = serializers.CharField(
+        allow_null=True, help_text="For one use. It is not shown again, and null in a dry run."
+    )
+    join_token_expires_at = serializers.DateTimeField()
+    join_command = serializers.CharField(allow_null=True, help_text="The line to run on the host.")
+
+    class Meta(HostOut.Meta):
+        fields = (*HostOut.Meta.fields, *TOKEN_FIELDS)  # type: ignore[assignment]
 
 
 class HostCheckOut(serializers.Serializer):
@@ -156,15 +185,40 @@ class HostCollection(OperatorView):
         """List hosts."""
         return self.page(selectors.hosts(), HostOut, order=("name", "id"))
 
-    @endpoint("add_host", Scope.OPERATOR, body=HostIn, returns=HostOut, status=201, errors=(409,))
+    @endpoint("add_host", Scope.OPERATOR, body=HostIn, returns=HostMadeOut, status=201, once=SHOWN_ONCE, errors=(409,))
     def post(self, request: Request) -> Response:
-        """Add a host. `agent_command` in the response is the command to run there.
+        """Add a host. `join_command` in the response is the line to run there; its token is for one use within an hour.
 
         Two hosts with one address must not share ports.
         """
         made = hosts.add_host(acting=self.actor, **self.body)
+        token = shown_token(joining.new_join_token(acting=self.actor, host=made), is_dry_run=self.dry_run)
         row = fetch(selectors.hosts(), pk=made.pk)
-        return self.one(row, HostOut, status=201, location=f"{API_ROOT}/operator/hosts/{made.pk}")
+        for name, value in token.items():
+            setattr(row, name, value)
+        return self.one(row, HostMadeOut, status=201, location=f"{API_ROOT}/operator/hosts/{made.pk}")
+
+
+class HostJoinToken(OperatorView):
+    @endpoint("make_join_token", Scope.OPERATOR, returns=JoinTokenOut, status=201, once=SHOWN_ONCE, errors=(404, 409))
+    def post(self, request: Request, host_id: str) -> Response:
+        """Make a new join token of a host.
+
+        An unused earlier one is void, and the certificate of its agent is revoked: its brokers go on, and no agent of
+        the host is heard until one has joined with the new token.
+        """
+        row = hosts.locked_host(host_id)
+        token = shown_token(joining.new_join_token(acting=self.actor, host=row), is_dry_run=self.dry_run)
+        return self.one(token, JoinTokenOut, status=201)
+
+
+def shown_token(made: joining.JoinToken, *, is_dry_run: bool) -> dict[str, Any]:
+    """Returns the fields of a join token; a dry run has none that could be used."""
+    return {
+        "join_token": None if is_dry_run else made.secret,
+        "join_token_expires_at": made.expires_at,
+        "join_command": None if is_dry_run else made.command,
+    }
 
 
 class HostResource(OperatorView):

@@ -89,6 +89,16 @@ class DataLossOut(serializers.Serializer):
     )
 
 
+class RebalanceListOut(serializers.ListSerializer):
+    """List of rebalances whose progress and losses are read at once, instead of row by row."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        rows = list(data)
+        self.child.context["progresses"] = selectors.progresses_of(rows)
+        selectors.with_losses(rows)
+        return super().to_representation(rows)
+
+
 class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     cluster_id = serializers.CharField()
     broker_id = serializers.CharField(allow_null=True)
@@ -101,6 +111,7 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
 
     class Meta:
         model = Rebalance
+        list_serializer_class = RebalanceListOut
         fields = (
             "id", "cluster_id", "kind", "broker_id", "remove_broker", "state", "step", "waits_for", "moves_at_once",
             "copy_mb_s", "progress", "losses", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
@@ -108,7 +119,8 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
 
     @extend_schema_field(ProgressOut)
     def get_progress(self, row: Rebalance) -> dict[str, int]:
-        return dict(ProgressOut(selectors.progress_of(row)).data)
+        progress = self.context.get("progresses", {}).get(row.pk) or selectors.progress_of(row)
+        return dict(ProgressOut(progress).data)
 
 
 class ReassignmentOut(serializers.ModelSerializer[PartitionReassignment]):

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import certificates, clusters, fleet_operations, hosts, rebalances, rolling, transactions, views
+from brokers.api import (
+    agents,
+    certificates,
+    clusters,
+    fleet_operations,
+    hosts,
+    rebalances,
+    rolling,
+    settings,
+    transactions,
+    views,
+)
 
 urlpatterns = [
+    path("agent/authority", agents.AgentAuthority.as_view()),
+    path("agent/join", agents.AgentJoin.as_view()),
+    path("agent/wanted", agents.AgentWanted.as_view()),
+    path("agent/report", agents.AgentReport.as_view()),
+    path("agent/certificates", agents.AgentCertificates.as_view()),
     path("ca.pem", certificates.ca_certificate),
     path("operator/clusters", clusters.ClusterCollection.as_view()),
     path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
     path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),
+    path("operator/clusters/<str:cluster_id>/settings", settings.ClusterSettings.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/overdue", transactions.OverdueTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/orphans", transactions.OrphanTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/abort", transactions.TransactionAbort.as_view()),
@@ -18,8 +35,10 @@ urlpatterns = [
     path("operator/operations/<str:operation_id>", fleet_operations.FleetOperationResource.as_view()),
     path("operator/hosts", hosts.HostCollection.as_view()),
     path("operator/hosts/<str:host_id>", hosts.HostResource.as_view()),
+    path("operator/hosts/<str:host_id>/join_token", hosts.HostJoinToken.as_view()),
     path("operator/brokers", views.BrokerCollection.as_view()),
     path("operator/brokers/<str:broker_id>", views.BrokerResource.as_view()),
+    path("operator/brokers/<str:broker_id>/settings", settings.BrokerSettings.as_view()),
     path("operator/brokers/<str:broker_id>/restart", views.BrokerRestart.as_view()),
     path("operator/brokers/<str:broker_id>/start", views.BrokerStart.as_view()),
     path("operator/brokers/<str:broker_id>/drain", rebalances.BrokerDrain.as_view()),

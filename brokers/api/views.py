@@ -40,6 +40,15 @@ class RoomOut(serializers.Serializer):
     sold_partitions = serializers.IntegerField(help_text="Maximum number of partitions of these instances together.")
 
 
+class ClusterListOut(serializers.ListSerializer):
+    """List of clusters whose capacity is read at once, instead of row by row."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        rows = list(data)
+        self.child.context["rooms"] = selectors.rooms_of(rows)
+        return super().to_representation(rows)
+
+
 class ClusterOut(serializers.ModelSerializer[Cluster]):
     broker_count = serializers.IntegerField()
     state = serializers.ChoiceField(choices=ClusterState.choices)
@@ -55,14 +64,16 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
 
     class Meta:
         model = Cluster
+        list_serializer_class = ClusterListOut
         fields = (
             "id", "name", "kind", "state", "accepts_instances", "zones", "brokers_per_instance_min", "max_partitions",
-            "made_for", "broker_count", "room", "created_at",
+            "max_bandwidth_mb_s", "max_storage_gb", "made_for", "broker_count", "room", "created_at",
         )  # fmt: skip
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
-        return dict(RoomOut(selectors.room_of(cluster)).data)
+        room = self.context.get("rooms", {}).get(cluster.pk) or selectors.room_of(cluster)
+        return dict(RoomOut(room).data)
 
 
 class BrokerOut(serializers.ModelSerializer[Broker]):

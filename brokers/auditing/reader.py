@@ -14,7 +14,7 @@ from django.db import transaction
 
 from brokers.auditing import source
 from brokers.auditing.rows import rows_of
-from brokers.auditing.source import Fetched
+from brokers.auditing.source import FetchedEvents
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.scatter import Target, targets
 from brokers.infra.locks import Busy, only_one
@@ -78,7 +78,7 @@ def _positions(cluster: Cluster, led: Iterable[int]) -> dict[int, int]:
 
 
 @transaction.atomic
-def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int, Fetched]) -> int:
+def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int, FetchedEvents]) -> int:
     count = 0
     for partition, one in sorted(fetched.items()):
         if one.is_out_of_range:
@@ -95,7 +95,7 @@ def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int
     return count
 
 
-def _write(fetched: Fetched, row: AuditOffset) -> int:
+def _write(fetched: FetchedEvents, row: AuditOffset) -> int:
     events = [(offset, event) for offset, event in fetched.events if offset >= row.next_offset]
     known = _known({event.id for offset, event in events if offset < row.checked_below})
     new = [event for _, event in events if event.id not in known]
@@ -104,7 +104,7 @@ def _write(fetched: Fetched, row: AuditOffset) -> int:
     for event in new:
         instance = instances.get(event.instance_id)
         if instance is None:
-            log.warning("audit.nobodys", instance_id=event.instance_id, event_id=event.id)
+            log.warning("audit.unknown_instance", instance_id=event.instance_id, event_id=event.id)
         else:
             with contained("audit.event_failed", instance_id=event.instance_id, event_id=event.id):
                 entries += rows_of(event, instance)
@@ -132,7 +132,7 @@ def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition
     first, end = found
     row, is_new = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
     if row.next_offset > end:
-        log.warning("audit.log_was_cut", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)
+        log.warning("audit.log_truncated", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)
         row.checked_below = end
     elif not is_new:
         log.error("audit.events_lost", cluster_id=cluster.pk, partition=partition, count=first - row.next_offset)

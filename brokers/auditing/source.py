@@ -29,7 +29,7 @@ FETCH_BYTES_MAX: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedEvents:
     """Result for one partition: events with offsets, the next offset, and the end of the log.
 
     `is_out_of_range` means that the log does not contain the requested offset.
@@ -53,7 +53,9 @@ def leaders(brokers: Mapping[int, Target]) -> dict[int, int]:
     }
 
 
-def fetch(brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, Fetched]:
+def fetch(
+    brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapping[int, int]
+) -> dict[int, FetchedEvents]:
     """Fetches a bounded amount of events from `positions` on. Partitions of silent brokers are absent."""
     by_leader: dict[int, dict[int, int]] = defaultdict(dict)
     for partition, offset in positions.items():
@@ -64,7 +66,7 @@ def fetch(brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapp
         for topic in answer.responses if not answer.error_code else ():
             for partition in topic.partitions:
                 if partition.error_code == OFFSET_OUT_OF_RANGE:
-                    result[partition.partition_index] = Fetched(is_out_of_range=True)
+                    result[partition.partition_index] = FetchedEvents(is_out_of_range=True)
                 elif not partition.error_code:
                     position = positions[partition.partition_index]
                     result[partition.partition_index] = _fetched(partition.partition_index, position, partition)
@@ -106,7 +108,7 @@ def _request(offsets: Mapping[int, int]) -> Any:
     )
 
 
-def _fetched(partition: int, position: int, answer: Any) -> Fetched:
+def _fetched(partition: int, position: int, answer: Any) -> FetchedEvents:
     events = []
     next_offset = position
     for offset, value in _records(bytes(answer.records or b"")):
@@ -118,7 +120,7 @@ def _fetched(partition: int, position: int, answer: Any) -> Fetched:
         except ValueError as error:
             # It stays malformed: it must not block the events after it.
             log.error("audit.malformed", partition=partition, offset=offset, reason=str(error)[:200])
-    return Fetched(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
+    return FetchedEvents(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes | None]]:

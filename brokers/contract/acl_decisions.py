@@ -53,7 +53,7 @@ OPEN_CLUSTER_OPERATIONS: Final = frozenset(
 )
 
 
-class Reason(Enum):
+class DecisionReason(Enum):
     """Reason of a decision."""
 
     SUPERUSER = "superuser"
@@ -84,7 +84,7 @@ class Decision:
     """Decision about an access; `pattern` and `entry` are the deciding rule, None without one."""
 
     is_allowed: bool
-    reason: Reason
+    reason: DecisionReason
     pattern: ResourcePattern | None = None
     entry: AclEntry | None = None
 
@@ -97,7 +97,7 @@ def authorize(
     DENY takes precedence over ALLOW. If several rules decide alike, the first one in order is returned.
     """
     if is_superuser:
-        return Decision(True, Reason.SUPERUSER)
+        return Decision(True, DecisionReason.SUPERUSER)
     applicable = [document for document in documents if concerns(document.pattern, access.resource_type, access.name)]
     if not applicable:
         return _without_rules(access, is_open=allow_everyone_if_no_acl)
@@ -110,11 +110,11 @@ def authorize(
     )
     for pattern, entry in rules:
         if entry.permission is Permission.DENY and entry.operation in (AclOperation.ALL, access.operation):
-            return Decision(False, Reason.DENIED_BY_RULE, pattern, entry)
+            return Decision(False, DecisionReason.DENIED_BY_RULE, pattern, entry)
     for pattern, entry in rules:
         if entry.permission is Permission.ALLOW and _allows(entry.operation, access.operation):
-            return Decision(True, Reason.ALLOWED_BY_RULE, pattern, entry)
-    return Decision(False, Reason.NOT_ALLOWED)
+            return Decision(True, DecisionReason.ALLOWED_BY_RULE, pattern, entry)
+    return Decision(False, DecisionReason.NOT_ALLOWED)
 
 
 def is_open_without_rules(resource_type: ResourceType, operation: AclOperation) -> bool:
@@ -124,10 +124,10 @@ def is_open_without_rules(resource_type: ResourceType, operation: AclOperation) 
 
 def _without_rules(access: Access, *, is_open: bool) -> Decision:
     if not is_open:
-        return Decision(False, Reason.NO_RULES_DENIED)
+        return Decision(False, DecisionReason.NO_RULES_DENIED)
     if not is_open_without_rules(access.resource_type, access.operation):
-        return Decision(False, Reason.CLUSTER_NEEDS_RULE)
-    return Decision(True, Reason.NO_RULES_ALLOWED)
+        return Decision(False, DecisionReason.CLUSTER_NEEDS_RULE)
+    return Decision(True, DecisionReason.NO_RULES_ALLOWED)
 
 
 def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -> bool:

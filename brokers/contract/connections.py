@@ -9,10 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 CONNECTIONS_PER_INSTANCE_MAX: Final = 5_000
+# Memory of responses that clients do not read; beyond, the connections that were idle longest are closed.
+UNSENT_BYTES_PER_INSTANCE_MAX: Final = 16_777_216
+UNSENT_BYTES_PER_TENANT_MAX: Final = 4 * UNSENT_BYTES_PER_INSTANCE_MAX
+# All instances of a tenant together open connections at this part of the broker's rate at most.
+CREATIONS_PER_TENANT_PART: Final = 0.5
 CREATIONS_PER_INSTANCE_PER_S_MAX: Final = 500
 # Memory of an instance's large requests while they are received; only its oldest request may exceed the maximum. The
-# minimum is available whatever other instances use, and fits a Produce of the largest message by default.
+# minimum is available whatever other tenants use, and fits a Produce of the largest message by default.
 RECEIVED_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
+RECEIVED_BYTES_PER_TENANT_MAX: Final = 4 * RECEIVED_BYTES_PER_INSTANCE_MAX
 RECEIVED_BYTES_PER_INSTANCE_MIN: Final = 2_097_152
 # Time in which a client must send its first request.
 FIRST_REQUEST_MS_MAX: Final = 60_000

@@ -2,12 +2,16 @@
 publishes them.
 
 Each broker counts what it coordinates and grants a part of each limit, proportional to the partitions of the state
-topic that it leads, and at least the floor, which fits the largest usual group or transaction.
+topic that it leads, and at least the floor, which fits the largest usual group or transaction. All instances of a
+tenant together have `TENANT_INSTANCES_MAX` times as much as one.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+# Limits of a tenant in a cluster, in limits of one instance: more instances do not multiply them further.
+TENANT_INSTANCES_MAX: Final = 4
 
 GROUPS_PER_INSTANCE_MAX: Final = 10_000
 # Members of all groups, and assigned member ids that have not joined yet.

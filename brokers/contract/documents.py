@@ -34,6 +34,9 @@ class BrokerDocument:
 
     With `stopping` the broker asks the controller to move its leaderships away (REP-34); it is set in the same node, so
     the epoch stays. `has_tls` is True if its internal listener uses mutual TLS (decision 106).
+
+    `software_version` is the version of Penstock that the broker runs, and `call_versions` has the latest version of
+    each of Penstock's own calls that it serves, by name (decision 164). Both are empty for earlier brokers.
     """
 
     host: str
@@ -43,6 +46,8 @@ class BrokerDocument:
     rack: str | None = None
     stopping: bool = False
     has_tls: bool = False
+    software_version: str = ""
+    call_versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         endpoint = f"{INTERNAL_LISTENER}://{self.host}:{self.port}"
@@ -56,8 +61,12 @@ class BrokerDocument:
             "endpoints": [endpoint],
             "rack": self.rack,
             "listener_security_protocol_map": {INTERNAL_LISTENER: _WITH_TLS if self.has_tls else _WITHOUT_TLS},
-            "features": {},
+            "features": {
+                name: {"min_version": 0, "max_version": latest} for name, latest in self.call_versions.items()
+            },
         }
+        if self.software_version:
+            body["software_version"] = self.software_version
         if self.stopping:
             body["stopping"] = True
         return _dump(body)
@@ -73,6 +82,12 @@ class BrokerDocument:
             rack=body.get("rack"),
             stopping=bool(body.get("stopping", False)),
             has_tls=body.get("listener_security_protocol_map", {}).get(INTERNAL_LISTENER) == _WITH_TLS,
+            software_version=str(body.get("software_version", "")),
+            call_versions={
+                str(name): int(feature["max_version"])
+                for name, feature in body.get("features", {}).items()
+                if isinstance(feature, dict) and isinstance(feature.get("max_version"), int)
+            },
         )
 
 

@@ -26,7 +26,7 @@ CONTROL_PROCESSES: Final = ("web", "worker", "agent", "pipeline", "command")
 _PREFIX: Final = "urn:penstock:"
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """Role of a process: a broker replicates and forwards requests, the control plane acts as any instance's owner, and
     a metrics reader reads metrics.
     """
@@ -40,7 +40,7 @@ class Role(StrEnum):
 class ProcessIdentity:
     """Identity of a process; the `name` of a broker is `<cluster>:<broker id>`."""
 
-    role: Role
+    role: ProcessRole
     name: str
 
     @property
@@ -56,19 +56,19 @@ class ProcessIdentity:
         return self == broker(cluster_id, broker_id)
 
     def is_broker_of(self, cluster_id: str) -> bool:
-        return self.role is Role.BROKER and self.name.rpartition(":")[0] == cluster_id
+        return self.role is ProcessRole.BROKER and self.name.rpartition(":")[0] == cluster_id
 
     def is_of(self, cluster_id: str) -> bool:
         """True if the process may connect to this cluster; brokers may only connect to their own one."""
-        return self.role is not Role.BROKER or self.is_broker_of(cluster_id)
+        return self.role is not ProcessRole.BROKER or self.is_broker_of(cluster_id)
 
 
 def broker(cluster_id: str, broker_id: int) -> ProcessIdentity:
-    return ProcessIdentity(Role.BROKER, f"{cluster_id}:{broker_id}")
+    return ProcessIdentity(ProcessRole.BROKER, f"{cluster_id}:{broker_id}")
 
 
 def control(process: str) -> ProcessIdentity:
-    return ProcessIdentity(Role.CONTROL, process)
+    return ProcessIdentity(ProcessRole.CONTROL, process)
 
 
 def identity_in(certificate: Mapping[str, Any] | None) -> ProcessIdentity | None:
@@ -80,4 +80,4 @@ def identity_in(certificate: Mapping[str, Any] | None) -> ProcessIdentity | None
     if len(uris) != 1:
         return None
     role, _, name = uris[0].removeprefix(_PREFIX).partition(":")
-    return ProcessIdentity(Role(role), name) if role in set(Role) and name else None
+    return ProcessIdentity(ProcessRole(role), name) if role in set(ProcessRole) and name else None

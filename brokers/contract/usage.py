@@ -1,4 +1,6 @@
-"""The usage event: one record of `__usage` has the value of one cumulative counter of one broker incarnation.
+"""Usage events: values of cumulative counters of one broker incarnation, as records of `__usage` have them.
+
+A record of version 1 has one event; one of version 2 has many, as columns (`usage_columns`).
 
 Counters begin with the incarnation, so lost and repeated records do no harm: only the last one matters. Produce counts
 the record-batch bytes that the leader accepted, consume those written to the socket.
@@ -12,11 +14,13 @@ from __future__ import annotations
 import builtins
 import json
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 USAGE_TOPIC = "__usage"
 USAGE_INTERVAL_MS = 10_000
 VERSION = 1
+# Name of the broker setting with the version that brokers write. Readers must know it before writers use it.
+RECORD_VERSION_SETTING: Final = "usage.record.version"
 LEVEL_INTERVAL_MS = 60_000
 Direction = Literal["produce", "consume"]
 Level = Literal["stored", "partitions", "connections"]
@@ -41,6 +45,27 @@ def counted_name(name: str) -> str:
     return name.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:NAME_CHARACTERS_MAX]
 
 
+class ReportHead(NamedTuple):
+    """Fields that all events of a report share. `at_ms` is wall time."""
+
+    broker_id: int
+    broker_epoch: int
+    sequence: int
+    at_ms: int
+
+
+class CounterValue(NamedTuple):
+    """Fields of one event of a report: the key of a counter within its process, and its value."""
+
+    instance_id: str
+    topic: str
+    user: str
+    client_id: str
+    direction: Direction | Level
+    bytes: int
+    requests: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEvent:
     """Value of one counter in one report.
@@ -61,12 +86,22 @@ class UsageEvent:
     bytes: int
     requests: int
 
+    @property
+    def counter(self) -> CounterValue:
+        return CounterValue(
+            self.instance_id, self.topic, self.user, self.client_id, self.direction, self.bytes, self.requests
+        )
+
     def values(self) -> list[Any]:
         """Returns the values of the fields in the order of `FIELD_NAMES`."""
         return [getattr(self, name) for name in FIELD_NAMES]
 
     def to_json(self) -> builtins.bytes:
         return json.dumps([VERSION, *self.values()], separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, head: ReportHead, counter: CounterValue) -> UsageEvent:
+        return cls(**head._asdict(), **counter._asdict())
 
     @classmethod
     def from_json(cls, raw: builtins.bytes) -> UsageEvent:
@@ -78,6 +113,7 @@ class UsageEvent:
 
 # The order of the values in a record. Tables and Spark's schema use these names (`billing.pipeline.schema`).
 FIELD_NAMES = tuple(field.name for field in fields(UsageEvent))
+assert ReportHead._fields + CounterValue._fields == FIELD_NAMES
 # Fields with a counter's values, and fields of the report; the other fields are the counter's key.
 COUNTED = ("bytes", "requests")
 OF_REPORT = ("sequence", "at_ms")

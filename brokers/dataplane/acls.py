@@ -36,7 +36,7 @@ TIMED_OUT: Final = 7
 Kind = TypeVar("Kind", bound=IntEnum)
 
 
-class AclAdminClient:
+class KafkaAclAdminClient:
     """Implements `instances.acls.interfaces.AclAdminClient`."""
 
     def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]:

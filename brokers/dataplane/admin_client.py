@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.errors import for_code
 
 from brokers.contract.process import CLUSTER_USER
@@ -19,6 +20,7 @@ from tenants.errors import (
     DomainError,
     FieldError,
     Invalid,
+    Message,
     NotFound,
     OutcomeUnknown,
     PermissionDenied,
@@ -163,7 +165,9 @@ def meaning_of(error_code: int, message: str | None = None) -> DomainError:
     detail = (message or kind.description or kind.__name__).strip()
     meaning = MEANINGS.get(error_code)
     if meaning is None:
-        return Unavailable(f"The brokers answered: {detail} ({error_code})", retry_after_s=1)
+        return Unavailable(
+            Message(gettext_noop("The brokers answered: %(words)s"), words=f"{detail} ({error_code})"), retry_after_s=1
+        )
     pointer = PLACES.get(error_code)
     errors = [FieldError(pointer=pointer, detail=detail, code=meaning[1])] if pointer else []
     return meaning[0](detail, code=meaning[1], errors=errors)

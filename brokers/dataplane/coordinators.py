@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
 from brokers.contract.process import CLUSTER_USER
@@ -18,7 +19,7 @@ from brokers.dataplane.scatter import Target, first_answer, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster
 from instances.naming import internal_scoped
-from tenants.errors import OutcomeUnknown, Unavailable
+from tenants.errors import Message, OutcomeUnknown, Unavailable
 
 FIND_COORDINATOR_VERSION = 4
 GROUP, TRANSACTION = 0, 1
@@ -119,7 +120,9 @@ def ask_until_complete(
     if may_be_done:
         raise OutcomeUnknown
     if error_code in TROUBLES:
-        raise Unavailable(f"Not at the moment: {TROUBLES[error_code]}.", retry_after_s=1)
+        raise Unavailable(
+            Message(gettext_noop("Not at the moment: %(why)s."), why=TROUBLES[error_code]), retry_after_s=1
+        )
     require_ok(error_code)
     raise AssertionError("an answer that is no error would have been returned")
 

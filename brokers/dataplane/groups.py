@@ -28,8 +28,8 @@ from instances.groups.interfaces import (
     GroupDescription,
     GroupList,
     GroupListing,
+    GroupMember,
     GroupSummary,
-    Member,
     Partition,
 )
 from instances.interfaces import BrokerUnresponsive
@@ -201,7 +201,7 @@ def _trouble(one: str, placements: Mapping[str, int], troubles: Mapping[str, str
 def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:
     is_consumer = group.protocol_type == CONSUMER
     members = (
-        Member(
+        GroupMember(
             id=one.member_id,
             client_id=one.client_id,
             host=one.client_host.removeprefix("/"),

@@ -26,7 +26,7 @@ SNAPPY_BLOCK_BYTES_MIN: Final = 1_024
 _LENGTH = struct.Struct(">i")
 
 
-class Damaged(ValueError):
+class DamagedBatch(ValueError):
     """The bytes are invalid for their codec."""
 
 
@@ -35,17 +35,17 @@ class TooLarge(ValueError):
 
 
 def inflate(codec: int, data: memoryview, bytes_max: int) -> bytes:
-    """Returns the decompressed data. Raises `Damaged` and `TooLarge`."""
+    """Returns the decompressed data. Raises `DamagedBatch` and `TooLarge`."""
     inflater = _INFLATERS.get(codec)
     if inflater is None:
-        raise Damaged(f"there is no codec {codec}")
+        raise DamagedBatch(f"there is no codec {codec}")
     try:
         return inflater(data, bytes_max)
-    except (Damaged, TooLarge):
+    except (DamagedBatch, TooLarge):
         raise
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, struct.error, RuntimeError, ValueError,
             EOFError, OSError) as error:  # fmt: skip
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise DamagedBatch(f"{type(error).__name__}: {error}") from None
 
 
 def _gzip(data: memoryview, bytes_max: int) -> bytes:
@@ -58,7 +58,7 @@ def _gzip(data: memoryview, bytes_max: int) -> bytes:
         if total > bytes_max or len(parts) >= GZIP_MEMBERS_MAX:
             raise TooLarge("gzip")
         if not member.eof:
-            raise Damaged("gzip data ends too early")
+            raise DamagedBatch("gzip data ends too early")
         parts.append(part)
         rest = member.unused_data
     return b"".join(parts)
@@ -74,7 +74,7 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
         at += _LENGTH.size
         blocks += 1
         if length < 0 or at + length > len(data):
-            raise Damaged("a block of snappy is cut off")
+            raise DamagedBatch("a block of snappy is cut off")
         if blocks > bytes_max // SNAPPY_BLOCK_BYTES_MIN:
             raise TooLarge("snappy")
         out += _snappy_block(data[at : at + length], bytes_max - len(out))
@@ -94,7 +94,7 @@ def _lz4(data: memoryview, bytes_max: int) -> bytes:
     if len(out) > bytes_max:
         raise TooLarge("lz4")
     if not frame.eof:
-        raise Damaged("an lz4 frame ends too early")
+        raise DamagedBatch("an lz4 frame ends too early")
     return out
 
 

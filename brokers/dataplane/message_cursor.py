@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.dataplane.inflating import Damaged, TooLarge
+from brokers.dataplane.inflating import DamagedBatch, TooLarge
 from brokers.dataplane.record_batches import Batch, records
 from instances.messages.interfaces import (
     ABORTED,
@@ -35,7 +35,7 @@ SLACK: Final = 1.25
 BATCH_RECORDS_MAX: Final = 500_000
 EMPTY_ANSWERS_MAX: Final = 3
 
-# Decompresses a batch. Raises `Damaged`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
+# Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
 Inflate = Callable[[Batch], "bytes | memoryview"]
 
 
@@ -139,7 +139,7 @@ class PartitionCursor:
                 if self._records is None:
                     self._records = self._open(loaded, inflate)
                 self._head = next(self._records, None)
-            except (Damaged, TooLarge) as error:
+            except (DamagedBatch, TooLarge) as error:
                 reason = TOO_LARGE if isinstance(error, TooLarge) else DAMAGED
                 self._leave_out(loaded.batch, reason)
             if self._head is None:
@@ -224,7 +224,7 @@ def markers_of(partition: int, batches: Sequence[Batch]) -> list[tuple[int, int,
             continue
         try:
             found = list(records(partition, batch, batch.payload))
-        except Damaged:
+        except DamagedBatch:
             continue
         result += [(batch.producer_id, record.offset, record.marker or "") for record in found]
     return result

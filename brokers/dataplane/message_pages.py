@@ -1,6 +1,6 @@
 """One page of messages: partitions merged by time, within a budget of bytes, records and time.
 
-The module is independent of sockets: a `Source` answers the requests of cursors.
+The module is independent of sockets: a `PartitionSource` answers the requests of cursors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Answer:
     throttle_ms: int = 0
 
 
-class Source(Protocol):
+class PartitionSource(Protocol):
     """Partitions of one topic, read from their leaders."""
 
     def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
@@ -55,7 +55,7 @@ class PageReader:
 
     def __init__(
         self,
-        source: Source,
+        source: PartitionSource,
         cursors: Sequence[PartitionCursor],
         wanted: PageRequest,
         direction: str,
@@ -76,6 +76,10 @@ class PageReader:
         self.throttled = False
 
     @property
+    def _least_scanned(self) -> int:
+        return 1 if self._wanted.is_costly else LEAST_SCANNED
+
+    @property
     def has_progress(self) -> bool:
         return any(cursor.position != cursor.began for cursor in self._cursors)
 
@@ -85,7 +89,7 @@ class PageReader:
         shown_bytes = 0
         while len(found) < self._wanted.limit:
             self._note_work()
-            if self._is_used_up and self.has_progress and (found or self._scanned >= LEAST_SCANNED):
+            if self._is_used_up and self.has_progress and (found or self._scanned >= self._least_scanned):
                 break
             ready, waiting = self._heads()
             if waiting and not self._is_used_up:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
@@ -21,7 +22,7 @@ from brokers.dataplane.record_batches import batches
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import NO_SUCH_TOPIC, metadata
 from instances.groups.interfaces import EARLIEST, LATEST
-from tenants.errors import NotFound
+from tenants.errors import Message, NotFound
 
 FETCH_VERSION = 11
 NO_LEADER = -1
@@ -50,7 +51,7 @@ class TopicSource:
         """Returns the leader by partition, NO_LEADER if there is none at the moment."""
         (found,) = first_answer(self._targets.values(), lambda: metadata([self.topic])).topics
         if found.error_code in NO_SUCH_TOPIC or found.is_internal:
-            raise NotFound(f'There is no topic "{self.topic}".')
+            raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=self.topic))
         require_ok(found.error_code)
         return {partition.partition_index: partition.leader_id for partition in found.partitions}
 
@@ -71,7 +72,7 @@ class TopicSource:
         }
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
-        """Implements `message_pages.Source`."""
+        """Implements `message_pages.PartitionSource`."""
         found = self.all_bounds([partition]).get(partition)
         return None if found is None else (found.start, found.end, found.stable)
 
@@ -104,7 +105,7 @@ class TopicSource:
         }
 
     def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
-        """Implements `message_pages.Source`. Raises `NotFound` if the topic was deleted meanwhile."""
+        """Implements `message_pages.PartitionSource`. Raises `NotFound` if the topic was deleted meanwhile."""
         requests = []
         for leader, indexes in self._by_leader(asks).items():
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED):

@@ -14,7 +14,7 @@ from typing import Final
 
 import crc32c
 
-from brokers.dataplane.inflating import LZ4, Damaged, inflate, with_right_checksum
+from brokers.dataplane.inflating import LZ4, DamagedBatch, inflate, with_right_checksum
 from instances.messages.interfaces import ABORT, COMMIT, OTHER_MARKER, Record
 from instances.messages.limits import HEADERS_SHOWN_MAX
 
@@ -69,15 +69,15 @@ class Batch:
         return self.magic > 0 and bool(self.attributes & APPEND_TIME)
 
     def body(self, bytes_max: int) -> bytes | memoryview:
-        """Returns the records' bytes. Raises `Damaged` and `TooLarge`."""
+        """Returns the records' bytes. Raises `DamagedBatch` and `TooLarge`."""
         if self.is_damaged:
-            raise Damaged("wrong checksum")
+            raise DamagedBatch("wrong checksum")
         codec = self.attributes & CODEC_MASK
         if not codec:
             return self.payload
         data = self.payload if self.magic == 2 else _old_fields(self.payload, 0)[1]
         if data is None:
-            raise Damaged("nothing is compressed")
+            raise DamagedBatch("nothing is compressed")
         if self.magic == 0 and codec == LZ4:
             data = with_right_checksum(bytes(data))
         return inflate(codec, memoryview(data), bytes_max)
@@ -128,7 +128,7 @@ def _old_batch(entry: memoryview) -> Batch | None:
 
 
 def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_first: bool = False) -> Iterator[Record]:
-    """Yields the records by offset, parsed on demand. Raises `Damaged`."""
+    """Yields the records by offset, parsed on demand. Raises `DamagedBatch`."""
     try:
         if batch.magic == 2:
             yield from _records(partition, batch, bytes(body), newest_first)
@@ -137,7 +137,7 @@ def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_fi
         else:
             yield _old_record(partition, batch, batch.last_offset, batch.is_append_time, batch.max_timestamp_ms)
     except (struct.error, IndexError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise DamagedBatch(f"{type(error).__name__}: {error}") from None
 
 
 def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
@@ -154,7 +154,7 @@ def _starts(body: bytes, count: int) -> array[int]:
         length, at = varint(body, at)
         at += length
         if length <= 0 or at > size:
-            raise Damaged("a record is cut off")
+            raise DamagedBatch("a record is cut off")
     return starts
 
 
@@ -172,7 +172,7 @@ def _record(partition: int, batch: Batch, body: bytes, at: int) -> Record:
         held, at = _bytes(body, at, end)
         headers.append((name or b"", held))
     if at > end:
-        raise Damaged("a field is cut off")
+        raise DamagedBatch("a field is cut off")
     is_append_time, is_marker = batch.is_append_time, batch.is_control
     return Record(
         partition=partition,
@@ -195,7 +195,7 @@ def _wrapped(partition: int, batch: Batch, body: bytes, newest_first: bool) -> I
     """Yields records of a compressed message. In format 1 offsets are relative, and the wrapper has the last one."""
     inner = list(batches(body))
     if not inner or any(message.is_damaged for message in inner):
-        raise Damaged("no message is compressed, or one has a wrong checksum")
+        raise DamagedBatch("no message is compressed, or one has a wrong checksum")
     shift = batch.last_offset - inner[-1].last_offset if batch.magic == 1 else 0
     for message in reversed(inner) if newest_first else inner:
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else message.max_timestamp_ms
@@ -216,7 +216,7 @@ def _old_fields(payload: memoryview, at: int) -> tuple[bytes | None, bytes | Non
         (length,) = _INT.unpack_from(payload, at)
         at += _INT.size
         if length > len(payload) - at:
-            raise Damaged("a message is cut off")
+            raise DamagedBatch("a message is cut off")
         result.append(None if length < 0 else bytes(payload[at : at + length]))
         at += max(length, 0)
     return result[0], result[1]
@@ -227,12 +227,12 @@ def _bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, at
     if at + length > end:
-        raise Damaged("a field is cut off")
+        raise DamagedBatch("a field is cut off")
     return body[at : at + length], at + length
 
 
 def varint(body: bytes, at: int) -> tuple[int, int]:
-    """Returns a zigzag varint and the position after it. Raises `IndexError` and `Damaged`."""
+    """Returns a zigzag varint and the position after it. Raises `IndexError` and `DamagedBatch`."""
     byte = body[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -245,4 +245,4 @@ def varint(body: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
         if at - first >= VARINT_BYTES_MAX:
-            raise Damaged("a number without an end")
+            raise DamagedBatch("a number without an end")

@@ -54,7 +54,7 @@ def _ask_leaders(
     """Sends one round of requests; returns error codes by partition, and errors of partitions without result."""
     (description,) = first_answer(brokers.values(), lambda: metadata([topic])).topics
     if description.error_code in NO_SUCH_TOPIC:
-        raise NotFound(f'There is no topic "{topic}".')
+        raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=topic))
     require_ok(description.error_code)
     by_leader: dict[int, dict[int, int]] = defaultdict(dict)
     for partition in description.partitions:

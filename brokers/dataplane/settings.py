@@ -6,7 +6,8 @@ Requests are sent as the cluster's own user: DescribeConfigs and IncrementalAlte
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
@@ -30,6 +31,29 @@ UNKNOWN_TOPIC = 3
 # None removes a setting.
 Changes = Mapping[str, str | None]
 
+# Names of the levels at which a setting may have a value, by the numbers of DescribeConfigs.
+BROKER, CLUSTER, START, DEFAULT = "broker", "cluster", "start", "default"
+LEVELS: Final = {2: BROKER, OF_ALL_BROKERS_SOURCE: CLUSTER, 4: START, 5: DEFAULT}
+TYPES: Final = {
+    1: "boolean", 2: "string", 3: "integer", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettingView:
+    """A setting of one broker: the value in force with its level, and the values at all levels that have one.
+
+    `value` is None for a setting without a default that nobody set.
+    """
+
+    name: str
+    type: str
+    value: str | None
+    level: str
+    values: Mapping[str, str]
+    is_changeable: bool
+    documentation: str
+
 
 class SettingsAdminClient:
     """Client of settings. All methods raise `tenants.errors.Unavailable` if no broker answers.
@@ -40,6 +64,21 @@ class SettingsAdminClient:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def of_broker(self, number: int) -> list[BrokerSettingView]:
+        """Returns every setting of a broker, by name."""
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        request = DescribeConfigsRequest(
+            resources=[
+                resource(resource_type=BROKER_RESOURCE, resource_name=str(number), configuration_keys=None),
+            ],
+            include_synonyms=True,
+            include_documentation=True,
+            version=DESCRIBE_CONFIGS_VERSION,
+        )
+        (result,) = ask_as_cluster(self._cluster, request, broker=number).results
+        require_ok(result.error_code, result.error_message)
+        return [_view(line) for line in result.configs]
+
     def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
         """Returns the settings of all brokers by key."""
         (result,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
@@ -49,8 +88,11 @@ class SettingsAdminClient:
         """Returns the settings of topics by topic and key, without deleted topics."""
         return self._described(TOPIC_RESOURCE, list(topics), keys, TOPIC_CONFIG_SOURCE)
 
-    def set_for_all_brokers(self, changes: Changes) -> None:
-        self._alter(BROKER_RESOURCE, {ALL_BROKERS: changes})
+    def set_for_all_brokers(self, changes: Changes, *, dry_run: bool = False) -> None:
+        self._alter(BROKER_RESOURCE, {ALL_BROKERS: changes}, dry_run=dry_run)
+
+    def set_for_broker(self, number: int, changes: Changes, *, dry_run: bool = False) -> None:
+        self._alter(BROKER_RESOURCE, {str(number): changes}, broker=number, dry_run=dry_run)
 
     def set_for_topics(self, changes: Mapping[str, Changes]) -> None:
         """Sets settings of topics; deleted topics are skipped."""
@@ -73,7 +115,9 @@ class SettingsAdminClient:
             matching[result.resource_name] = {line.name: line.value for line in lines}
         return matching
 
-    def _alter(self, kind: int, changes: Mapping[str, Changes]) -> None:
+    def _alter(
+        self, kind: int, changes: Mapping[str, Changes], *, broker: int | None = None, dry_run: bool = False
+    ) -> None:
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         wanted = [
             resource(
@@ -86,10 +130,27 @@ class SettingsAdminClient:
             )
             for name, values in changes.items()
         ]
-        request = IncrementalAlterConfigsRequest(resources=wanted, validate_only=False, version=ALTER_CONFIGS_VERSION)
-        for result in ask_as_cluster(self._cluster, request).responses:
+        request = IncrementalAlterConfigsRequest(resources=wanted, validate_only=dry_run, version=ALTER_CONFIGS_VERSION)
+        for result in ask_as_cluster(self._cluster, request, broker=broker).responses:
             if not _is_gone(kind, result):
                 require_ok(result.error_code, result.error_message)
+
+
+def _view(line: Any) -> BrokerSettingView:
+    level = LEVELS.get(line.config_source, DEFAULT)
+    # Synonyms with other names are values of keys in other units.
+    values = {LEVELS[synonym.source]: synonym.value for synonym in line.synonyms if synonym.name == line.name}
+    if line.value is not None:
+        values.setdefault(level, line.value)
+    return BrokerSettingView(
+        name=line.name,
+        type=TYPES.get(line.config_type, "string"),
+        value=line.value,
+        level=level,
+        values=values,
+        is_changeable=not line.read_only,
+        documentation=line.documentation or "",
+    )
 
 
 def _is_gone(kind: int, result: Any) -> bool:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
@@ -18,7 +19,7 @@ from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from brokers.models import Placement
 from instances import naming
 from instances.interfaces import ConfigEntry, PartitionSummary, TopicDescription
-from tenants.errors import NotFound, OutcomeUnknown, Unavailable
+from tenants.errors import Message, NotFound, OutcomeUnknown, Unavailable
 
 METADATA_VERSION = 12
 CREATE_TOPICS_VERSION = 7
@@ -45,7 +46,7 @@ class TopicAdminClient:
     def topic(self, instance_id: str, name: str) -> TopicDescription:
         (result,) = ask_any(instance_id, lambda: metadata([name])).topics
         if result.error_code in NO_SUCH_TOPIC or result.is_internal:
-            raise NotFound(f'There is no topic "{name}".')
+            raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=name))
         require_ok(result.error_code)
         return _description(result)
 

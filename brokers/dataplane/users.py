@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from brokers.contract.users import MECHANISM_NAMES
 from brokers.dataplane.admin_client import ask_as_instance, change, cluster_of, require_ok
 from brokers.dataplane.scatter import scatter, targets
@@ -15,7 +17,7 @@ from brokers.dataplane.scram import salted_passwords
 from brokers.dataplane.user_messages import VERSION, AlterUsersRequest, DescribeUsersRequest
 from instances.interfaces import BrokerUnresponsive
 from instances.users.interfaces import NewSecret, SecretDescription, UserChange, UserDescription, UserList
-from tenants.errors import NotFound, OutcomeUnknown, Unavailable
+from tenants.errors import Message, NotFound, OutcomeUnknown, Unavailable
 
 TIMED_OUT, NO_SUCH_USER, ALREADY_THERE = 7, 91, 92
 UNCHANGED = -1
@@ -23,7 +25,7 @@ EXPIRY_UNCHANGED = -2
 UNKNOWN_MS = -1
 
 
-class UserAdminClient:
+class KafkaUserAdminClient:
     """Implements `instances.users.interfaces.UserAdminClient`."""
 
     def users(self, instance_id: str) -> UserList:
@@ -35,7 +37,7 @@ class UserAdminClient:
         for user in users:
             if user.name == name:
                 return user
-        raise NotFound(f'There is no user "{name}".')
+        raise NotFound(Message(gettext_noop('There is no user "%(name)s".'), name=name))
 
     def change(self, instance_id: str, wanted: UserChange, *, validate_only: bool) -> None:
         request = AlterUsersRequest(

@@ -20,6 +20,17 @@ _DEFAULT_KEYS: Final[Mapping[str, str]] = {
 BYTES_PER_S_MAX: Final = 2**63 - 1
 
 
+# Settings of older brokers that are accepted without effect, each with the reason (DEC-2).
+IGNORED: Final[Mapping[str, str]] = {
+    "replica.lag.max.messages": "followers leave the ISR by time alone: replica.lag.time.max.ms",
+}
+
+
+def ignored(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings without effect, with the reason of each."""
+    return {key: reason for key, reason in IGNORED.items() if key in overrides}
+
+
 def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
     """Returns a broker's settings with those that its profile adds; explicit settings take precedence.
 

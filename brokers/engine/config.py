@@ -53,6 +53,14 @@ _NUMBERS = {
     "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
     "controlled.shutdown.timeout.ms": CONTROLLED_SHUTDOWN_TIMEOUT_MS,
 }
+# Which replica clients with a rack read from. Kafka's own default is the leader.
+REPLICA_SELECTOR = "replica.selector.class"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+# When a throttled client is answered (DEC-17).
+DELAY_STYLE = "quota.delay.style"
+AFTER_RESPONSE = "after_response"
+BEFORE_RESPONSE = "before_response"
 QUOTA_CALLBACK = "client.quota.callback.class"
 QUOTA_WINDOWS = "quota.window"
 CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
@@ -92,6 +100,10 @@ class EngineConfig:
     replica_lag_ms_max: int
     leader_throttle_bytes_per_s: int
     follower_throttle_bytes_per_s: int
+    # True if clients with a rack read from followers in it (`replica.selector.class`).
+    selects_by_rack: bool = True
+    # True if throttled responses are held back, instead of muting the connection after them.
+    delays_responses: bool = False
     # The setting `connections.max.reauth.ms`.
     max_reauth_ms: int = MAX_REAUTH_MS
     # Level 9 of client quotas: limits of each client id that none of the eight levels covers.
@@ -165,6 +177,8 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         controller_quota_window=_window(CONTROLLER_QUOTA_WINDOWS, overrides),
         client_id_defaults=client_id_defaults(overrides),
         quota_callback=overrides.get(QUOTA_CALLBACK) or None,
+        selects_by_rack=_selects_by_rack(overrides),
+        delays_responses=_delays_responses(overrides),
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
@@ -202,6 +216,20 @@ def _window(prefix: str, overrides: Mapping[str, str]) -> Window:
     if width_s > QUOTA_WINDOW_S_MAX:
         raise SettingsWrong(f"{width_key} is at most {QUOTA_WINDOW_S_MAX}, not {width_s}")
     return Window(count, width_s * 1000)
+
+
+def _selects_by_rack(overrides: Mapping[str, str]) -> bool:
+    value = overrides.get(REPLICA_SELECTOR) or RACK_AWARE_SELECTOR
+    if value not in (RACK_AWARE_SELECTOR, LEADER_SELECTOR):
+        raise SettingsWrong(f"{REPLICA_SELECTOR} is {RACK_AWARE_SELECTOR} or {LEADER_SELECTOR}, not {value!r}")
+    return value == RACK_AWARE_SELECTOR
+
+
+def _delays_responses(overrides: Mapping[str, str]) -> bool:
+    value = overrides.get(DELAY_STYLE, AFTER_RESPONSE)
+    if value not in (AFTER_RESPONSE, BEFORE_RESPONSE):
+        raise SettingsWrong(f"{DELAY_STYLE} is {AFTER_RESPONSE} or {BEFORE_RESPONSE}, not {value!r}")
+    return value == BEFORE_RESPONSE
 
 
 def _max_reauth(overrides: Mapping[str, str]) -> int:

@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from brokers.contract.agent_requests import SIGNS_REQUESTS_OID, agent_uri
 from brokers.contract.certificates import ROUTE_KEYS_FILE
-from brokers.contract.process_identity import CA_NAME, ProcessIdentity, Role
+from brokers.contract.process_identity import CA_NAME, ProcessIdentity, ProcessRole
 
 CA_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 90
@@ -57,8 +58,8 @@ def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write(key_file, _pem(key))
-    _write(file, certificate.public_bytes(Encoding.PEM))
+    write_private(key_file, _pem(key))
+    write_private(file, certificate.public_bytes(Encoding.PEM))
     return file
 
 
@@ -69,7 +70,7 @@ def ensure_route_keys(directory: Path) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = directory / ROUTE_KEYS_FILE
     if not (file.exists() and file.stat().st_size):
-        _write(file, secrets.token_urlsafe(ROUTE_KEYS_BYTES).encode())
+        write_private(file, secrets.token_urlsafe(ROUTE_KEYS_BYTES).encode())
     return file
 
 
@@ -90,24 +91,64 @@ def ensure_certificate(
     moment = now or datetime.now(UTC)
     if not key_file.exists():
         return file if file.exists() else None
-    if file.exists() and _serves(file.read_bytes(), wanted, moment):
+    if file.exists() and serves(file.read_bytes(), wanted, moment):
         return file
-    ca = x509.load_pem_x509_certificate((directory / CA_FILE).read_bytes())
-    ca_key = load_pem_private_key(key_file.read_bytes(), password=None)
-    assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "it was made here"
     key = ec.generate_private_key(ec.SECP256R1())
+    certificate = issue(directory, name, key.public_key(), wanted, moment, days=days, process=process)
+    write_private(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
+    return file
+
+
+def issue(
+    directory: Path,
+    name: str,
+    public_key: ec.EllipticCurvePublicKey,
+    hosts: Iterable[str],
+    now: datetime,
+    *,
+    days: int = CERTIFICATE_DAYS,
+    process: ProcessIdentity | None = None,
+) -> x509.Certificate:
+    """Returns a certificate of the authority in `directory` for a public key; see `ensure_certificate`. Raises
+    `OSError` without the authority's key.
+    """
+    names = [*_uris(process), *map(_general_name, hosts)]
+    return _signed(directory, name, public_key, now, days, _purposes(process), names)
+
+
+def issue_agent(
+    directory: Path, host_id: str, public_key: ec.EllipticCurvePublicKey, now: datetime
+) -> x509.Certificate:
+    """Returns a certificate with which an agent signs its requests, and that opens no TLS connection. Raises
+    `OSError` without the authority's key.
+    """
+    uri = x509.UniformResourceIdentifier(agent_uri(host_id))
+    purposes = [x509.ObjectIdentifier(SIGNS_REQUESTS_OID)]
+    return _signed(directory, host_id, public_key, now, CERTIFICATE_DAYS, purposes, [uri])
+
+
+def _signed(
+    directory: Path,
+    name: str,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    days: int,
+    purposes: list[x509.ObjectIdentifier],
+    names: Iterable[x509.GeneralName],
+) -> x509.Certificate:
+    ca = x509.load_pem_x509_certificate((directory / CA_FILE).read_bytes())
+    ca_key = load_pem_private_key((directory / CA_KEY_FILE).read_bytes(), password=None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "it was made here"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    certificate = (
-        _builder(subject, ca.subject, key.public_key(), moment, days)
+    return (
+        _builder(subject, ca.subject, public_key, now, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(_purposes(process)), critical=False)
-        .add_extension(x509.SubjectAlternativeName([*_uris(process), *map(_general_name, wanted)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    _write(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
-    return file
 
 
 def ensure_internal_ca(directory: Path, now: datetime | None = None) -> Path:
@@ -124,7 +165,7 @@ def ensure_process_certificate(
     return ensure_certificate(directory, process.file_name.removesuffix(".pem"), hosts, now, process=process)
 
 
-def _serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
+def serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
     """True if a certificate remains valid long enough and names all these hosts. False for a corrupt file."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -168,7 +209,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _purposes(process: ProcessIdentity | None) -> list[x509.ObjectIdentifier]:
     if process is None:
         return [ExtendedKeyUsageOID.SERVER_AUTH]
-    serves = process.role is Role.BROKER
+    serves = process.role is ProcessRole.BROKER
     return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
 
 
@@ -191,7 +232,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_private(file: Path, content: bytes) -> None:
     """Writes the file atomically, readable by its owner only."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

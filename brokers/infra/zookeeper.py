@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
@@ -24,7 +25,7 @@ from kazoo.security import ACL, Id
 from brokers.contract.zookeeper_access import DIGEST, Credentials, Grant, TreeAccess, read_credentials
 from brokers.limits import ZOOKEEPER_CONNECT_TIMEOUT_S
 from brokers.models import Cluster
-from tenants.errors import Unavailable
+from tenants.errors import Message, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,9 @@ def identity() -> Identity | None:
     try:
         return _identity(*files)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"ZooKeeper's credentials cannot be read: {error}.") from error
+        raise Unavailable(
+            Message(gettext_noop("ZooKeeper's credentials cannot be read: %(why)s."), why=str(error))
+        ) from error
 
 
 @cache

@@ -24,7 +24,7 @@ from brokers.models import Broker, Cluster, FleetOperation, Host, Rebalance, Rol
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.monitoring.health import health
 from brokers.monitoring.incidents import Affected, Incident, described
-from brokers.selectors import Room
+from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB
 from instances.models import Instance, Operation
 from tenants.formatting import clock
@@ -46,7 +46,7 @@ class Need:
     affected_link: str = ""
 
 
-class Link(NamedTuple):
+class ActLink(NamedTuple):
     to: str
     act: str
 
@@ -71,8 +71,8 @@ def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) 
 def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})) -> Iterator[Need]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
-    page = Link(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
+    on_map = ActLink(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
+    page = ActLink(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
     result = health(broker, now)
     if result == Health.STOPPED:
         return
@@ -121,7 +121,7 @@ def fullest_disk_percent(broker: Broker) -> int:
 def of_cluster(
     cluster: Cluster,
     found: ClusterMap | None,
-    room: Room,
+    room: ClusterCapacity,
     hanging: int,
     known: KnownAffected = MappingProxyType({}),
 ) -> Iterator[Need]:
@@ -141,9 +141,7 @@ def of_cluster(
                 link = f"{partitions}?state={state}"
                 yield Need(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
     if hanging:
-        text = _(
-            "Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them."
-        )
+        text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
         yield Need(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (

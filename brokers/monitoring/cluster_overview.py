@@ -48,6 +48,8 @@ class BrokerSummary:
     preferred: int | None
     replicas: int | None
     out_of_sync: int | None
+    # Version of Penstock that it registered with; "" for a broker of an earlier version, and for one that is not live.
+    version: str = ""
 
     @property
     def is_gone(self) -> bool:
@@ -126,6 +128,11 @@ class ClusterMap:
     @property
     def is_known(self) -> bool:
         return bool(self.counts)
+
+    @property
+    def versions(self) -> list[str]:
+        """Returns the versions of Penstock that live brokers run; "" stands for versions that do not say theirs."""
+        return sorted({broker.version for broker in self.brokers if broker.is_live})
 
     @property
     def shown(self) -> Mapping[str, int | None]:
@@ -245,6 +252,7 @@ def _card(
         preferred=of("preferred"),
         replicas=of("replicas"),
         out_of_sync=of("out_of_sync"),
+        version=str((share or {}).get("version") or ""),
     )
 
 
@@ -262,7 +270,7 @@ def partition_page(
         try:
             body = observe.get(target, f"/v1/partitions?{urlencode(asked)}")
         except (OSError, ValueError) as error:
-            logger.warning("broker %s does not tell its partitions: %s", target.number, type(error).__name__)
+            logger.warning("broker %s does not report its partitions: %s", target.number, type(error).__name__)
             continue
         return list(body["partitions"]), body["next"] or ""
     raise Unavailable("No broker of the cluster answers at the moment.", retry_after_s=1)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from brokers.limits import CONNECTION_PAGES_MAX
 from brokers.monitoring import observe
 from instances.clients.interfaces import Connection, ConnectionList
-from tenants.errors import NotFound, OutcomeUnknown, Unavailable
+from tenants.errors import Message, NotFound, OutcomeUnknown, Unavailable
 
 # Broker, start of its process, and the connection's number there.
 _ID = re.compile(r"con-([0-9]{1,9})-([0-9a-z]{1,13})-([0-9a-z]{1,11})\Z")
@@ -17,7 +19,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 CLOSED, NOT_FOUND = 200, 404
 
 
-class Connections:
+class BrokerConnections:
     """Implements `instances.clients.interfaces.ConnectionAdminClient`."""
 
     def connections(self, instance_id: str, at_most: int) -> ConnectionList:
@@ -43,13 +45,17 @@ class Connections:
         try:
             status = observe.delete(target, path)
         except ConnectionRefusedError as error:
-            raise Unavailable(f"Broker {broker} does not answer.", retry_after_s=1) from error
+            raise Unavailable(
+                Message(gettext_noop("Broker %(id)s does not answer."), id=broker), retry_after_s=1
+            ) from error
         except (OSError, ValueError) as error:
             raise OutcomeUnknown from error
         if status == NOT_FOUND:
             raise NotFound("There is no such connection.")
         if status != CLOSED:
-            raise Unavailable(f"Broker {broker} answered {status}.", retry_after_s=1)
+            raise Unavailable(
+                Message(gettext_noop("Broker %(id)s answered %(status)s."), id=broker, status=status), retry_after_s=1
+            )
 
 
 def _connection(broker_id: int, body: Mapping[str, Any], line: Sequence[Any]) -> Connection:

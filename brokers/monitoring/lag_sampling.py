@@ -2,9 +2,10 @@
 
 One round covers a bounded number of groups and partitions of each cluster and continues where the previous round
 stopped, so that a large cluster is sampled less often instead of at a greater cost; its groups are listed once for
-several rounds. Groups of very many partitions have a queue of their own, whose cost is spread over the rounds after
-each of them. Topics with names so long that the cluster knows only a hash of them are named by queries as their owner,
-for some instances per round. The position of a round is cached; losing it affects only the order.
+several rounds. Groups of very many partitions have a queue of their own; after one of them was sampled, the next one
+waits for as many rounds as it cost. A topic whose name is too long for the cluster is stored under a hash; its name is
+queried with the identity of its instance, for a limited number of instances per round. The position of a round is
+cached; losing it affects only the order.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Lags(Protocol):
 
 
 @dataclass(slots=True)
-class Progress:
+class RoundPosition:
     """The position of a cluster's rounds. `due` are ids of the last list that were not sampled since, `after` is the
     last one that was. `large` are groups that fit in no round; `credit` is the number of partitions that may be queried
     for them, below 0 after a group larger than a round.
@@ -76,45 +77,45 @@ def sample_all(now_ms: int) -> int:
 def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
     """Runs a round over one cluster."""
     key = f"lags:{cluster_id}:progress"
-    progress = Progress(*cache.get(key, ()))
-    count = _sample_due(lags, progress, now_ms) + _sample_large(lags, progress, now_ms)
-    cache.set(key, (progress.after, progress.due, progress.large, progress.credit), PROGRESS_KEPT_S)
+    position = RoundPosition(*cache.get(key, ()))
+    count = _sample_due(lags, position, now_ms) + _sample_large(lags, position, now_ms)
+    cache.set(key, (position.after, position.due, position.large, position.credit), PROGRESS_KEPT_S)
     return count
 
 
-def _sample_due(lags: Lags, progress: Progress, now_ms: int) -> int:
-    if len(progress.due) < LAG_GROUPS_PER_ROUND_MAX:
-        progress.due = next_ids(lags.group_ids(), progress.after)
+def _sample_due(lags: Lags, position: RoundPosition, now_ms: int) -> int:
+    if len(position.due) < LAG_GROUPS_PER_ROUND_MAX:
+        position.due = next_ids(lags.group_ids(), position.after)
     # A large group is not queried for all its partitions only to be skipped again.
-    large = set(progress.large)
-    turn = progress.due[:LAG_GROUPS_PER_ROUND_MAX]
+    large = set(position.large)
+    turn = position.due[:LAG_GROUPS_PER_ROUND_MAX]
     ids = [item for item in turn if item not in large]
     committed = lags.committed(ids) if ids else {}
     taken, passed = within_limits(ids, committed)
-    progress.large += [item for item in passed if len(committed[item]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
-    del progress.large[LAG_LARGE_GROUPS_MAX:]
+    position.large += [item for item in passed if len(committed[item]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    del position.large[LAG_LARGE_GROUPS_MAX:]
     looked_at = len(taken) + len(passed)
     done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
     if done:
-        progress.after = turn[done - 1]
-        del progress.due[:done]
+        position.after = turn[done - 1]
+        del position.due[:done]
     _note(lags, {item: committed.get(item, ()) for item in taken}, now_ms)
     return len(taken)
 
 
-def _sample_large(lags: Lags, progress: Progress, now_ms: int) -> int:
+def _sample_large(lags: Lags, position: RoundPosition, now_ms: int) -> int:
     """Samples the next large group, when the credit for the previous one is restored. A group keeps its turn while it
     is large.
     """
-    progress.credit = min(progress.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
-    if progress.credit <= 0 or not progress.large:
+    position.credit = min(position.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
+    if position.credit <= 0 or not position.large:
         return 0
-    group = progress.large.pop(0)
+    group = position.large.pop(0)
     offsets = lags.committed([group]).get(group, ())
-    progress.credit -= len(offsets)
+    position.credit -= len(offsets)
     if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
         return 0
-    progress.large.append(group)
+    position.large.append(group)
     _note(lags, {group: offsets}, now_ms)
     return 1
 

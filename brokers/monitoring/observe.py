@@ -62,7 +62,7 @@ RING_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AdminTarget:
     """An admin port to query, with the process identity that it must prove; a broker without a certificate is sent the
     secret.
     """
@@ -90,7 +90,7 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=OBSERVE_THREADS, thread_name_prefix="observe")
 
 
-def get(target: Target, path: str) -> Mapping[str, Any]:
+def get(target: AdminTarget, path: str) -> Mapping[str, Any]:
     """Sends one GET to an admin port. Raises OSError or ValueError if there is no valid answer in time."""
     status, raw = _exchange(target, "GET", path)
     if status != 200 or len(raw) > OBSERVE_BYTES_MAX:
@@ -101,12 +101,12 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
     return body
 
 
-def delete(target: Target, path: str) -> int:
+def delete(target: AdminTarget, path: str) -> int:
     """Sends one DELETE to an admin port; returns the status. Raises as `get`."""
     return _exchange(target, "DELETE", path)[0]
 
 
-def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
+def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
     """Returns the status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
     is_suspected = unresponsive_brokers.holds((target.host, target.port))
@@ -133,12 +133,12 @@ def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def ask_all(targets: Sequence[Target], path: str) -> Answers:
+def ask_all(targets: Sequence[AdminTarget], path: str) -> Answers:
     """Sends the same GET to several brokers at once; brokers that do not answer are in `silent`."""
     return ask_each([(target, path) for target in targets])
 
 
-def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
+def ask_each(questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
     """Sends one GET to each of several brokers at once."""
     asked_at = timezone.now()
     asked = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
@@ -155,7 +155,7 @@ def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
 
 
 def ask_pages(
-    targets: Sequence[Target], path: str, pages_max: int
+    targets: Sequence[AdminTarget], path: str, pages_max: int
 ) -> tuple[dict[int, list[Mapping[str, Any]]], tuple[BrokerUnresponsive, ...]]:
     """Returns all pages of each broker, queried one after the other: a page names the `after` of the next page as
     `next`.
@@ -174,7 +174,7 @@ def ask_pages(
     return result, tuple(silent)
 
 
-def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]:
+def _pages(target: AdminTarget, path: str, pages_max: int) -> list[Mapping[str, Any]]:
     pages = [get(target, path)]
     sign = "&" if "?" in path else "?"
     while pages[-1].get("next") is not None and len(pages) < pages_max:
@@ -182,19 +182,19 @@ def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]
     return pages
 
 
-def targets_of_instance(instance_id: str) -> list[Target]:
+def targets_of_instance(instance_id: str) -> list[AdminTarget]:
     """Returns the admin ports of the brokers of an instance."""
     rows = Broker.objects.filter(port_leases__instance_id=instance_id).select_related("host", "cluster")
     return _targets(rows.distinct().order_by("number"))
 
 
-def targets_of_cluster(cluster: Cluster) -> list[Target]:
+def targets_of_cluster(cluster: Cluster) -> list[AdminTarget]:
     """Returns the admin ports of all brokers of a cluster."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
     return _targets(rows.order_by("number"))
 
 
-def _targets(brokers: Any) -> list[Target]:
+def _targets(brokers: Any) -> list[AdminTarget]:
     secrets: dict[str, str] = {}
     result = []
     for broker in brokers:
@@ -203,7 +203,7 @@ def _targets(brokers: Any) -> list[Target]:
         host, port = broker.admin_address
         secret = secrets[broker.cluster_id]
         result.append(
-            Target(
+            AdminTarget(
                 number=broker.number,
                 host=host,
                 port=port,

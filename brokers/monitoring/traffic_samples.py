@@ -16,7 +16,7 @@ from urllib.parse import quote
 from brokers.limits import SAMPLE_PAGES_MAX, SAMPLE_SPAN_MS, SAMPLES_KEPT_S
 from brokers.models import Cluster
 from brokers.monitoring import observe, second_samples
-from brokers.monitoring.observe import Target
+from brokers.monitoring.observe import AdminTarget
 from brokers.monitoring.second_samples import MS_PER_S, Row, Spans
 from instances import services
 from instances.services import MinuteOfBroker
@@ -29,7 +29,7 @@ OVERLAP_MS: Final = 2_000
 
 
 @dataclass(slots=True)
-class Progress:
+class BrokerRound:
     """State of one broker in one round: the span that is queried, the rows received, and the spans that are then known.
     `ends_ms` is the end of the answer; later pages of a span may reach further than the first one.
     """
@@ -56,12 +56,12 @@ def collect(now_ms: int) -> int:
     return heard
 
 
-def begin(known: Spans, now_ms: int) -> Progress:
+def begin(known: Spans, now_ms: int) -> BrokerRound:
     """Returns the state of a new round: a broker is queried from the end of its stored part, or for its whole history.
     Pure.
     """
     oldest_ms = now_ms - observe.RING_MS
-    return Progress(spans=known, since_ms=max(oldest_ms, known[-1][1] - OVERLAP_MS if known else 0))
+    return BrokerRound(spans=known, since_ms=max(oldest_ms, known[-1][1] - OVERLAP_MS if known else 0))
 
 
 def _collect(cluster: Cluster, now_ms: int) -> int:
@@ -80,7 +80,7 @@ def _collect(cluster: Cluster, now_ms: int) -> int:
     return len(found)
 
 
-def _ask(targets: Sequence[Target], heard: Mapping[int, Progress]) -> None:
+def _ask(targets: Sequence[AdminTarget], heard: Mapping[int, BrokerRound]) -> None:
     """Queries page after page, and span after span, of the brokers that have more."""
     left = list(targets)
     for _ in range(SAMPLE_PAGES_MAX):
@@ -90,14 +90,14 @@ def _ask(targets: Sequence[Target], heard: Mapping[int, Progress]) -> None:
         left = [target for target in left if target.number in answers.bodies and not heard[target.number].is_done]
         if not left:
             return
-    logger.info("brokers %s have more to say than one round has pages", [target.number for target in left])
+    logger.info("samples of brokers %s exceed the pages of one round", [target.number for target in left])
 
 
-def _path(progress: Progress) -> str:
+def _path(progress: BrokerRound) -> str:
     return f"/v1/traffic?since_ms={progress.since_ms}&until_ms={progress.until_ms}&after={quote(progress.after)}"
 
 
-def take(progress: Progress, number: int, body: Mapping[str, Any]) -> None:
+def take(progress: BrokerRound, number: int, body: Mapping[str, Any]) -> None:
     """Takes one page of a broker's answer; after the last page of a span comes the next span. Pure."""
     now_ms, alive_since_ms = int(body["now_ms"]), int(body["alive_since_ms"])
     last_ms = now_ms - now_ms % MS_PER_S

@@ -66,7 +66,7 @@ class NotPossible(Exception):
     """Raised if something is missing on this machine; the message is one line."""
 
 
-class Refused(NotPossible):
+class CompilationRefused(NotPossible):
     """Raised if the compiler refuses these sources; its output is in a file."""
 
 
@@ -162,7 +162,7 @@ def _run(words: Sequence[str], folder: Path, log: Path) -> None:
         raise NotPossible(f"the compiler was ended by signal {-outcome.returncode}")
     if outcome.returncode:
         log.write_bytes(outcome.stdout)
-        raise Refused(f"the compiler refused the sources; see {log}")
+        raise CompilationRefused(f"the compiler refused the sources; see {log}")
 
 
 def give_way() -> None:
@@ -190,7 +190,7 @@ def main() -> int:
         print(f"not compiled: {reason}", file=sys.stderr)  # noqa: T201
         if given.if_possible:
             return 0
-        return EXIT_REFUSED if isinstance(reason, Refused) else EXIT_NOT_POSSIBLE
+        return EXIT_REFUSED if isinstance(reason, CompilationRefused) else EXIT_NOT_POSSIBLE
     return 0
 
 

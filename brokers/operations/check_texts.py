@@ -33,7 +33,7 @@ def shown_checks(host: Host) -> list[ShownCheck]:
         try:
             name, state, data = HostCheck(check["name"]), HostCheckState(check["state"]), check["data"]
             fact, remedy = _WORDS[name](data)
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
             continue  # of a newer agent
         result.append(ShownCheck(name, state, fact, "" if state is HostCheckState.PASSED else remedy))
     return result

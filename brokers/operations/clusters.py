@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext_noop
 
 from brokers.choices import ClusterKind, ClusterState, FleetOperationType, FleetStep, RestartState
 from brokers.limits import (
@@ -14,6 +15,7 @@ from brokers.limits import (
     BROKER_STORAGE_GB,
     BROKERS_PER_CLUSTER_MAX,
     BROKERS_PER_INSTANCE_MIN,
+    CLUSTER_CAPACITY_MAX,
     CLUSTER_NAME_CHARS_MAX,
     CLUSTER_PARTITIONS_MAX,
     CLUSTERS_MAX,
@@ -27,10 +29,16 @@ from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, FieldError, Invalid
+from tenants.errors import Conflict, FieldError, Invalid, Message
 
-CHANGEABLE = ("name", "accepts_instances", "zones", "max_partitions", "brokers_per_instance_min")
-SHOWN = ("name", "kind", "zones", "brokers_per_instance_min", "max_partitions", "accepts_instances")
+# Bounds of what all instances of a cluster have together (CKA-46), each with the largest value.
+CAPS = {
+    "max_partitions": CLUSTER_PARTITIONS_MAX,
+    "max_bandwidth_mb_s": CLUSTER_CAPACITY_MAX,
+    "max_storage_gb": CLUSTER_CAPACITY_MAX,
+}
+CHANGEABLE = ("name", "accepts_instances", "zones", *CAPS, "brokers_per_instance_min")
+SHOWN = ("name", "kind", "zones", "brokers_per_instance_min", *CAPS, "accepts_instances")
 
 
 @transaction.atomic
@@ -45,6 +53,8 @@ def add_cluster(
     zones: Sequence[str] = (),
     brokers_per_instance_min: int = BROKERS_PER_INSTANCE_MIN,
     max_partitions: int | None = None,
+    max_bandwidth_mb_s: int | None = None,
+    max_storage_gb: int | None = None,
     accepts_instances: bool = True,
     reserved_for: Instance | None = None,
     dry_run: bool = False,
@@ -57,12 +67,15 @@ def add_cluster(
     """
     access.require(acting, Scope.OPERATOR)
     if Cluster.objects.active().count() >= CLUSTERS_MAX:
-        raise Conflict(f"A fleet has at most {CLUSTERS_MAX} clusters.", code="fleet_full")
+        raise Conflict(Message(gettext_noop("A fleet has at most %(n)s clusters."), n=CLUSTERS_MAX), code="fleet_full")
     if len(hosts) > BROKERS_PER_CLUSTER_MAX:
-        raise Conflict(f"A cluster has at most {BROKERS_PER_CLUSTER_MAX} brokers.", code="cluster_full")
+        raise Conflict(
+            Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
+            code="cluster_full",
+        )
     given = {
         "name": name, "zones": list(zones), "brokers_per_instance_min": brokers_per_instance_min,
-        "max_partitions": max_partitions,
+        "max_partitions": max_partitions, "max_bandwidth_mb_s": max_bandwidth_mb_s, "max_storage_gb": max_storage_gb,
     }  # fmt: skip
     _check(given)
     _require_free_name(name)
@@ -108,7 +121,12 @@ def change_cluster(*, acting: Actor, cluster: Cluster, changes: Mapping[str, Any
         outside = brokers.exclude(host__zone__in=changed["zones"]).select_related("host").first()
         if outside is not None:
             raise Conflict(
-                f"Broker {outside.number} is on host {outside.host.name}, in another zone.", code="other_zone"
+                Message(
+                    gettext_noop("Broker %(id)s is on host %(host)s, in another zone."),
+                    id=outside.number,
+                    host=outside.host.name,
+                ),
+                code="other_zone",
             )
     before = {key: getattr(row, key) for key in changed}
     for key, value in changed.items():
@@ -130,7 +148,12 @@ def retire_cluster(*, acting: Actor, cluster: Cluster, dry_run: bool = False) ->
     instances = Placement.objects.filter(cluster=row).count()
     if instances or PortLease.objects.filter(broker__cluster=row).exists():
         raise Conflict(
-            f"{instances} instances live on the cluster, deleted ones that can be restored included. Have them purged.",
+            Message(
+                gettext_noop(
+                    "%(n)s instances live on the cluster, deleted ones that can be restored included. Have them purged."
+                ),
+                n=instances,
+            ),
             code="has_instances",
         )
     if row.rebalances.filter(state__in=UNDER_WAY).exists():
@@ -176,23 +199,20 @@ def _check(values: Mapping[str, Any]) -> None:
         refuse("name", _name_rule(CLUSTER_NAME_CHARS_MAX), "invalid_name")
     zones = values.get("zones", ())
     if len(zones) > ZONES_PER_CLUSTER_MAX:
-        refuse("zones", f"At most {ZONES_PER_CLUSTER_MAX} zones.", "too_many")
+        refuse("zones", Message(gettext_noop("At most %(n)s zones."), n=ZONES_PER_CLUSTER_MAX), "too_many")
     for index, zone in enumerate(zones):
         if not NAME.fullmatch(zone) or len(zone) > ZONE_CHARS_MAX:
             refuse(f"zones/{index}", _name_rule(ZONE_CHARS_MAX), "invalid_name")
-    for key, most in (
-        ("brokers_per_instance_min", BROKERS_PER_CLUSTER_MAX),
-        ("max_partitions", CLUSTER_PARTITIONS_MAX),
-    ):
+    for key, most in {"brokers_per_instance_min": BROKERS_PER_CLUSTER_MAX, **CAPS}.items():
         value = values.get(key)
         if value is not None and not 1 <= value <= most:
-            refuse(key, f"A whole number from 1 to {most:,}.", "out_of_range")
+            refuse(key, Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{most:,}"), "out_of_range")
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
 
 
 def _name_rule(chars_max: int) -> str:
-    return f"Small letters, digits and - in between; at most {chars_max} characters."
+    return Message(gettext_noop("Small letters, digits and - in between; at most %(n)s characters."), n=chars_max)
 
 
 def _require_free_name(name: str) -> None:

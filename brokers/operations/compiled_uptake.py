@@ -64,7 +64,7 @@ def take_up(now: datetime) -> int:
         try:
             rolling_restart.start(acting=system_actor(ACTOR), cluster=cluster, only=frozenset(numbers))
         except Conflict as refusal:
-            log.info("uptake.not_yet", cluster_id=cluster.pk, reason=refusal.detail)
+            log.info("uptake.postponed", cluster_id=cluster.pk, reason=refusal.detail)
             continue
         begun += 1
     return begun

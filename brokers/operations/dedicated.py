@@ -80,8 +80,15 @@ def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
         for host in hosts
         if host.pk not in used and selectors.agent_is_alive(host) and not has_failed(host.checks)
     ]
+    # Topics cannot be placed over brokers of which only some have a zone.
+    of_zones = [host for host in free if host.zone]
+    without_zone = [host for host in free if not host.zone]
+    return _plan(instance, of_zones) or _plan(instance, without_zone)
+
+
+def _plan(instance: Instance, hosts: Sequence[FreeHost]) -> ClusterPlan | None:
     return plan_cluster(
-        free,
+        hosts,
         bandwidth_mb_s=instance.bandwidth_mb_s,
         storage_gb=instance.storage_gb,
         brokers_min=BROKERS_PER_INSTANCE_MIN,

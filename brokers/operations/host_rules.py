@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop
+
 from brokers.contract.ports import ADMIN_PORTS_BELOW, HIGHEST_PORT, INTERNAL_PORTS_BELOW, LOWEST_PORT
+from tenants.errors import Message
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -15,7 +18,7 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class HostAddresses:
     """Addresses and ports of a host; `own_ports` are the internal and admin ports of its brokers."""
 
     name: str
@@ -26,7 +29,7 @@ class Addresses:
     port_last: int
     own_ports: frozenset[int] = frozenset()
 
-    def shares_address_with(self, other: Addresses) -> bool:
+    def shares_address_with(self, other: HostAddresses) -> bool:
         """True if a port of one host may collide with the same port of the other: tenants, brokers or the kernel see
         one address.
         """
@@ -67,26 +70,33 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
-def overlap(wanted: Addresses, others: Iterable[Addresses]) -> Overlap | None:
+def overlap(wanted: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | None:
     """Returns the first reason why the range of `wanted` collides with itself or another host, or None."""
     for other in (wanted, *others):
         if other is not wanted and not wanted.shares_address_with(other):
             continue
         taken = next((port for port in sorted(other.own_ports) if port in wanted.tenant_ports), None)
         if taken is not None:
-            detail = f"Port {taken} is one of a broker's own on host {other.name}."
+            detail = Message(
+                gettext_noop("Port %(port)s is one of a broker's own on host %(name)s."), port=taken, name=other.name
+            )
             return Overlap(detail=detail, code="ports_taken")
         if other is not wanted and _overlap(wanted.tenant_ports, other.tenant_ports):
-            detail = (
-                f"Host {other.name} has the ports {other.port_first} to {other.port_last} on the same address. "
-                "Choose others, or another address."
+            detail = Message(
+                gettext_noop(
+                    "Host %(name)s has the ports %(first)s to %(last)s on the same address. "
+                    "Choose others, or another address."
+                ),
+                name=other.name,
+                first=other.port_first,
+                last=other.port_last,
             )
             return Overlap(detail=detail, code="ports_overlap")
     return None
 
 
 def broker_ports(
-    host: Addresses, sharing: Iterable[Addresses], used: Iterable[tuple[int, int]]
+    host: HostAddresses, sharing: Iterable[HostAddresses], used: Iterable[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """Returns the internal and admin port of another broker of `host`: after those `used` there, or at the usual
     position below the first tenant port; outside all ranges of hosts with the same address. None if no port is left.

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
 from brokers.limits import (
@@ -19,12 +20,12 @@ from brokers.limits import (
     PATH_CHARS_MAX,
     ZONE_CHARS_MAX,
 )
-from brokers.models import Broker, FormerPort, Host, PortLease
-from brokers.operations.host_rules import NAME, Addresses, normalised_address, overlap
+from brokers.models import AgentCertificate, Broker, FormerPort, Host, PortLease
+from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, overlap
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, FieldError, Invalid, NotFound
+from tenants.errors import Conflict, FieldError, Invalid, Message, NotFound
 
 ADDRESS_FIELDS = ("advertised_host", "bind_host", "internal_host")
 PORT_FIELDS = ("port_first", "port_last")
@@ -61,7 +62,7 @@ def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -
     access.require(acting, Scope.OPERATOR)
     hosts = locked_hosts()
     if len(hosts) >= HOSTS_MAX:
-        raise Conflict(f"A fleet has at most {HOSTS_MAX} hosts.", code="fleet_full")
+        raise Conflict(Message(gettext_noop("A fleet has at most %(n)s hosts."), n=HOSTS_MAX), code="fleet_full")
     if not NAME.fullmatch(name) or len(name) > HOST_NAME_CHARS_MAX:
         raise Invalid.at("/name", _name_rule(HOST_NAME_CHARS_MAX), code="invalid_name")
     if any(host.name == name for host in hosts):
@@ -116,17 +117,24 @@ def remove_host(*, acting: Actor, host: Host) -> Host:
     brokers = Broker.objects.filter(host=row, removed_at=None).count()
     if brokers or PortLease.objects.filter(host=row).exists():
         raise Conflict(
-            f"Host {row.name} has {brokers} brokers. Remove them first: drain each, or retire their cluster.",
+            Message(
+                gettext_noop(
+                    "Host %(name)s has %(n)s brokers. Remove them first: drain each, or retire their cluster."
+                ),
+                name=row.name,
+                n=brokers,
+            ),
             code="has_brokers",
         )
     row.removed_at = timezone.now()
     row.save_changes(["removed_at"])
+    AgentCertificate.objects.filter(host=row, revoked_at=None).update(revoked_at=row.removed_at)
     FormerPort.objects.filter(host=row).delete()
     audit.record(acting, "host.removed", row, shown(row), None)
     return row
 
 
-def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
+def addresses_of(hosts: Iterable[Host]) -> list[HostAddresses]:
     """Returns the hosts in the form that the rules compare."""
     rows = list(hosts)
     own: dict[str, set[int]] = {host.pk: set() for host in rows}
@@ -134,7 +142,7 @@ def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
     for host_id, internal, admin in brokers.values_list("host_id", "internal_port", "admin_port"):
         own[host_id] |= {internal, admin}
     return [
-        Addresses(
+        HostAddresses(
             name=host.name,
             bind_host=host.bind_host,
             advertised_host=host.advertised_host,
@@ -173,14 +181,22 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
         refuse("zone", _name_rule(ZONE_CHARS_MAX), "invalid_name")
     for name in PORT_FIELDS:
         if name in result and not LOWEST_PORT <= result[name] <= HIGHEST_PORT:
-            refuse(name, f"A port from {LOWEST_PORT} to {HIGHEST_PORT}.", "out_of_range")
+            refuse(
+                name,
+                Message(gettext_noop("A port from %(first)s to %(last)s."), first=LOWEST_PORT, last=HIGHEST_PORT),
+                "out_of_range",
+            )
     first = result.get("port_first", present.port_first if present else None)
     last = result.get("port_last", present.port_last if present else None)
     if first is not None and last is not None and first > last:
         refuse("port_last", "The last port is below the first one.", "out_of_range")
     for name in CAPACITY_FIELDS:
         if result.get(name) is not None and not 1 <= result[name] <= BROKER_CAPACITY_MAX:
-            refuse(name, f"A whole number from 1 to {BROKER_CAPACITY_MAX:,}.", "out_of_range")
+            refuse(
+                name,
+                Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{BROKER_CAPACITY_MAX:,}"),
+                "out_of_range",
+            )
     for at, detail, code in _wrong_directories(result.get("data_dirs", ())):
         refuse(at, detail, code)
     if errors:
@@ -190,7 +206,7 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
 
 def _wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
     if len(paths) > DIRECTORIES_MAX:
-        yield "data_dirs", f"At most {DIRECTORIES_MAX} directories.", "too_many"
+        yield "data_dirs", Message(gettext_noop("At most %(n)s directories."), n=DIRECTORIES_MAX), "too_many"
     for index, path in enumerate(paths):
         pure = PurePosixPath(path)
         if not pure.is_absolute() or ".." in pure.parts or len(path) > PATH_CHARS_MAX or "\0" in path:
@@ -216,11 +232,13 @@ def _require_no_reliance(host: Host, changed: set[str]) -> None:
         raise Conflict("Clients of instances know that address. Move the instances first.", code="has_instances")
     outside = leases.exclude(port__gte=host.port_first, port__lte=host.port_last).order_by("port").first()
     if changed & set(PORT_FIELDS) and outside is not None:
-        raise Conflict(f"Port {outside.port} is that of an instance.", code="ports_in_use")
+        raise Conflict(
+            Message(gettext_noop("Port %(port)s is that of an instance."), port=outside.port), code="ports_in_use"
+        )
     for name, sold in zip(CAPACITY_FIELDS, sold_by_brokers(host), strict=True):
         limit = getattr(host, name)
         if name in changed and limit is not None and sold > limit:
-            raise Conflict(f"Its brokers may sell {sold:,} already.", code="sold")
+            raise Conflict(Message(gettext_noop("Its brokers may sell %(n)s already."), n=f"{sold:,}"), code="sold")
 
 
 def sold_by_brokers(host: Host) -> tuple[int, int]:
@@ -230,7 +248,7 @@ def sold_by_brokers(host: Host) -> tuple[int, int]:
 
 
 def _name_rule(chars_max: int) -> str:
-    return f"Small letters, digits and - in between; at most {chars_max} characters."
+    return Message(gettext_noop("Small letters, digits and - in between; at most %(n)s characters."), n=chars_max)
 
 
 def _name_taken() -> Conflict:

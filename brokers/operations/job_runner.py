@@ -35,8 +35,8 @@ def reconcile_once(*, measure: bool = True) -> int:
             continue
         except OUTSIDE_TROUBLE as error:
             detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
-            log.warning("work.not_yet", work_id=row.pk, reason=detail)
-            type(row)._default_manager.filter(pk=row.pk).update(trouble=detail[:500])
+            log.warning("work.postponed", work_id=row.pk, reason=detail)
+            type(row)._default_manager.filter(pk=row.pk).update(trouble=detail)
     return result
 
 
@@ -63,6 +63,6 @@ def reconcile_clusters() -> int:
             continue
         except OUTSIDE_TROUBLE as error:
             detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
-            log.warning("work.not_yet", work_id=row.pk, reason=detail)
+            log.warning("work.postponed", work_id=row.pk, reason=detail)
             fleet_operations.note_trouble(row, detail)
     return result

@@ -8,6 +8,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.choices import ClusterState, WantedState
 from brokers.limits import (
@@ -23,7 +24,7 @@ from brokers.services import notify
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Invalid
+from tenants.errors import Conflict, Invalid, Message
 
 
 @transaction.atomic
@@ -41,16 +42,20 @@ def add_broker(
     """Adds a broker process on a host; its agent starts it immediately. Numbers are never reused.
 
     Without `data_dirs` its log lies below the host's directories, or beside that of a broker of the same host. Raises
-    `Conflict` if the cluster or the host is full, removed or in another zone, `Invalid` for a directory that another
-    broker has.
+    `Conflict` if the cluster or the host is full, removed or in another zone, or if only some of the brokers would have
+    a zone; `Invalid` for a directory that another broker has.
     """
     access.require(acting, Scope.OPERATOR)
     cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
     host = Host.objects.select_for_update().get(pk=host.pk)
     _require_place(cluster, host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    _require_zone_like_others(cluster, rack or host.zone)
     numbers = set(Broker.objects.filter(cluster=cluster).values_list("number", flat=True))
     if Broker.objects.filter(cluster=cluster, removed_at=None).count() >= BROKERS_PER_CLUSTER_MAX:
-        raise Conflict(f"A cluster has at most {BROKERS_PER_CLUSTER_MAX} brokers.", code="cluster_full")
+        raise Conflict(
+            Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
+            code="cluster_full",
+        )
     number = max(numbers, default=0) + 1
     internal_port, admin_port = own_ports(host)
     made = Broker.objects.create(
@@ -80,10 +85,17 @@ def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage
     if cluster.zones and host.zone not in cluster.zones:
         zones = ", ".join(cluster.zones)
         raise Conflict(
-            f"The cluster's brokers are in the zones {zones}, the host is in {host.zone or 'none'}.", code="other_zone"
+            Message(
+                gettext_noop("The cluster's brokers are in the zones %(zones)s, the host is in %(zone)s."),
+                zones=zones,
+                zone=host.zone or "none",
+            ),
+            code="other_zone",
         )
     if Broker.objects.filter(host=host, removed_at=None).count() >= BROKERS_PER_HOST_MAX:
-        raise Conflict(f"A host has at most {BROKERS_PER_HOST_MAX} brokers.", code="host_full")
+        raise Conflict(
+            Message(gettext_noop("A host has at most %(n)s brokers."), n=BROKERS_PER_HOST_MAX), code="host_full"
+        )
     sold_mb_s, sold_gb = sold_by_brokers(host)
     for limit, sold, wanted, unit in (
         (host.capacity_mb_s, sold_mb_s, bandwidth_mb_s, "MB/s"),
@@ -91,10 +103,39 @@ def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage
     ):
         if limit is not None and sold + wanted > limit:
             raise Conflict(
-                f"Host {host.name} has {max(0, limit - sold):,} {unit} left of {limit:,}; the broker would sell "
-                f"{wanted:,}.",
+                Message(
+                    gettext_noop(
+                        "Host %(name)s has %(left)s %(unit)s left of %(limit)s; the broker would sell %(wanted)s."
+                    ),
+                    name=host.name,
+                    left=f"{max(0, limit - sold):,}",
+                    unit=unit,
+                    limit=f"{limit:,}",
+                    wanted=f"{wanted:,}",
+                ),
                 code="host_full",
             )
+
+
+def _require_zone_like_others(cluster: Cluster, zone: str) -> None:
+    """Raises `Conflict` if a broker in `zone` would be the only one with a zone, or without one: no topic could be
+    created (ASG-7).
+    """
+    others = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host")
+    other = next((broker for broker in others if bool(broker.effective_rack) != bool(zone)), None)
+    if other is not None:
+        raise Conflict(
+            Message(
+                gettext_noop(
+                    "Broker %(id)s is in the zone %(other)s, this one would be in %(zone)s. Give each host of the "
+                    "cluster a zone, or none of them."
+                ),
+                id=other.number,
+                other=other.effective_rack or "none",
+                zone=zone or "none",
+            ),
+            code="zone_missing",
+        )
 
 
 def own_ports(host: Host) -> tuple[int, int]:
@@ -107,7 +148,9 @@ def own_ports(host: Host) -> tuple[int, int]:
     own, *near = addresses_of([host, *others])
     result = broker_ports(own, [other for other in near if own.shares_address_with(other)], pairs)
     if result is None:
-        raise Conflict(f"Host {host.name} has no port left for a broker.", code="no_port")
+        raise Conflict(
+            Message(gettext_noop("Host %(name)s has no port left for a broker."), name=host.name), code="no_port"
+        )
     return result
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers import services
 from brokers.choices import RestartState, WantedState
@@ -21,7 +22,7 @@ from brokers.monitoring import observe
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
 from tenants.choices import Scope
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Message
 
 log = structlog.get_logger(__name__)
 
@@ -42,21 +43,27 @@ def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> C
     """Returns the decision from the brokers' own images (`/v1/cluster`). Pure."""
     silent = sorted(wanted - answers.keys())
     if silent:
-        return Calm(trouble=f"Broker {silent[0]} does not answer.")
+        return Calm(trouble=Message(gettext_noop("Broker %(id)s does not answer."), id=silent[0]))
     for number, body in sorted(answers.items()):
         if number not in wanted:
             continue
         if not body["ready"]:
-            return Calm(trouble=f"Broker {number} is starting.")
+            return Calm(trouble=Message(gettext_noop("Broker %(id)s is starting."), id=number))
         missing = sorted(wanted - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]})
         if missing:
-            return Calm(trouble=f"Broker {number} does not see broker {missing[0]} yet.")
+            return Calm(
+                trouble=Message(
+                    gettext_noop("Broker %(id)s does not see broker %(other)s yet."), id=number, other=missing[0]
+                )
+            )
         if body["controller_id"] not in wanted:
             return Calm(trouble="There is no controller.")
         if body["offline"]:
-            return Calm(trouble=f"{body['offline']} partitions have no leader.")
+            return Calm(trouble=Message(gettext_noop("%(n)s partitions have no leader."), n=body["offline"]))
         if body["under_replicated"]:
-            return Calm(trouble=f"{body['under_replicated']} partitions are under-replicated.")
+            return Calm(
+                trouble=Message(gettext_noop("%(n)s partitions are under-replicated."), n=body["under_replicated"])
+            )
     return Calm()
 
 
@@ -112,7 +119,9 @@ def _move(
     access.require(acting, Scope.OPERATOR)
     result = RollingRestart.objects.select_for_update(of=("self",)).get(pk=restart.pk)
     if result.state not in states:
-        raise Conflict(f"The rolling restart is {result.state}.", code="wrong_state")
+        raise Conflict(
+            Message(gettext_noop("The rolling restart is %(state)s."), state=result.state), code="wrong_state"
+        )
     result.state = to
     result.ended_at = timezone.now() if to == RestartState.CANCELLED else None
     result.save_changes(["state", "ended_at"])
@@ -130,7 +139,7 @@ def reconcile_once(row: RollingRestart) -> None:
         _advance(row)  # the broker was stopped or removed meanwhile
         return
     if row.is_begun and services.is_restarting(broker):
-        _note(row, f"Broker {number} restarts.")
+        _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=number))
         return
     calm = judge(_wanted(row.cluster), _ask(row.cluster))
     if not calm:
@@ -153,7 +162,7 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
             (peer for peer in peers if peer.wanted == WantedState.RUNNING and services.is_restarting(peer)), None
         )
         if other is not None:
-            _note(row, f"Broker {other.number} restarts.")
+            _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=other.number))
             return
         result = next(peer for peer in peers if peer.pk == broker.pk)
         begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)

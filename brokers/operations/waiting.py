@@ -19,6 +19,6 @@ def waiting_instances() -> QuerySet[Instance]:
 
 
 def wake_waiting() -> None:
-    """Has them retried on commit; the sweep does the same a little later."""
+    """Queues a reconciliation of the waiting instances on commit; the sweep would do the same a little later."""
     ids = list(waiting_instances().values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
     transaction.on_commit(lambda: [interfaces.reconcile.it(instance_id) for instance_id in ids])

@@ -9,14 +9,15 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from django.db.models import Count, Max
+from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from brokers.choices import ClusterKind, ClusterState, Health, RebalanceState, WantedState
-from brokers.models import Broker, Cluster, Placement, PortLease, Rebalance
+from brokers.choices import ClusterKind, ClusterState, Health, WantedState
+from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.monitoring.health import health
 from brokers.placement import placement
+from brokers.placement.sold import Sold, SoldByCluster, promised, sold_by_broker, sold_by_cluster
 from instances.choices import ClusterType
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
@@ -33,67 +34,64 @@ def rooms(
     """Returns the free capacity of each cluster, without `besides` (for resizing it), and the number of instances there
     of the given tenant.
     """
+    found = list(clusters)
     # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
     # unresponsive.
     looked_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
-    return [_room(cluster, besides, tenant_id, looked_at) for cluster in clusters]
+    by_broker = sold_by_broker(found, besides)
+    by_cluster = sold_by_cluster(found, besides, tenant_id)
+    brokers: dict[str, list[Broker]] = defaultdict(list)
+    running = Broker.objects.filter(cluster__in=found, wanted=WantedState.RUNNING)
+    for broker in running.select_related("host").order_by("cluster_id", "number"):
+        brokers[broker.cluster_id].append(broker)
+    takes_all = besides is not None
+    return [
+        _room(
+            cluster,
+            [broker for broker in brokers[cluster.pk] if broker.accepts_instances or takes_all],
+            by_cluster.get(cluster.pk, SoldByCluster()),
+            by_broker,
+            # Before the first observation of a cluster, all its brokers count as healthy.
+            looked_at if any(broker.observed_at is not None for broker in brokers[cluster.pk]) else None,
+        )
+        for cluster in found
+    ]
 
 
-def _room(cluster: Cluster, besides: Instance | None, tenant_id: str, looked_at: datetime) -> placement.ClusterRoom:
-    """Returns the free capacity. The size of an instance is divided equally among its brokers. A broker that the
-    instance leaves keeps its share until the port is released, because the data is still there; so does a broker to
-    which a running rebalance moves it, before it has a port there. For a deleted instance the storage counts until its
+def _room(
+    cluster: Cluster,
+    brokers: Iterable[Broker],
+    sold: SoldByCluster,
+    by_broker: Mapping[str, Sold],
+    looked_at: datetime | None,
+) -> placement.ClusterRoom:
+    """Returns the free capacity of a cluster on these brokers. For a deleted instance the storage counts until its
     files are deleted, and the bandwidth does not (`Room.release_bandwidth`).
     """
-    leases = PortLease.objects.filter(broker__cluster=cluster)
-    sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
-    sold_storage: dict[str, Fraction] = defaultdict(Fraction)
-    kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("broker", distinct=True))
-    spread = dict(kept.values_list("instance_id", "brokers"))
-    placed = Placement.objects.filter(cluster=cluster).select_related("instance")
-    sizes = {row.instance_id: row for row in placed}
-    for instance_id, broker_id in {*leases.values_list("instance_id", "broker_id"), *_promised(cluster)}:
-        size = sizes.get(instance_id)
-        if size is None or (besides is not None and instance_id == besides.pk):
-            continue
-        sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread.get(instance_id, 1))
-        sold_storage[broker_id] += Fraction(size.storage_gb, spread.get(instance_id, 1))
-    others = [row.instance for row in sizes.values() if besides is None or row.instance_id != besides.pk]
-    sold_partitions = sum(instance.partitions_max for instance in others)
-    brokers = list(cluster.brokers.filter(wanted=WantedState.RUNNING))
-    # Before the first observation of a cluster, all its brokers count as healthy.
-    is_observed = any(broker.observed_at is not None for broker in brokers)
+    nothing = Sold()
     return placement.ClusterRoom(
         id=cluster.pk,
         brokers_min=cluster.brokers_per_instance_min,
-        free_partitions=None if cluster.max_partitions is None else cluster.max_partitions - sold_partitions,
-        own_instances=sum(instance.tenant_id == tenant_id for instance in others),
+        free_partitions=_unsold(cluster.max_partitions, sold.partitions),
+        unsold_mb_s=_unsold(cluster.max_bandwidth_mb_s, sold.mb_s),
+        unsold_gb=_unsold(cluster.max_storage_gb, sold.gb),
+        own_instances=sold.own_instances,
         brokers=tuple(
             placement.BrokerRoom(
                 id=broker.pk,
                 number=broker.number,
-                free_bandwidth_mb_s=broker.bandwidth_mb_s - sold_bandwidth[broker.pk],
-                free_storage_gb=broker.storage_gb - sold_storage[broker.pk],
-                is_healthy=not is_observed or health(broker, looked_at) in ANSWERS,
+                free_bandwidth_mb_s=broker.bandwidth_mb_s - by_broker.get(broker.pk, nothing).mb_s,
+                free_storage_gb=broker.storage_gb - by_broker.get(broker.pk, nothing).gb,
+                is_healthy=looked_at is None or health(broker, looked_at) in ANSWERS,
+                zone=broker.effective_rack,
             )
             for broker in brokers
-            if broker.accepts_instances or besides is not None
         ),
     )
 
 
-def _promised(cluster: Cluster) -> set[tuple[str, str]]:
-    """Returns pairs (instance, broker) of placements that a running rebalance will create."""
-    forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
-    ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
-    rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "placements"))
-    ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
-    return {
-        (placement["owner"], ids[number])
-        for state, placements in rows
-        for placement in placements
-        for number in placement[ways[state]]
-    }
+def _unsold(limit: int | None, sold: int) -> int | None:
+    return None if limit is None else limit - sold
 
 
 def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
@@ -112,7 +110,13 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
     over = [
-        f"Broker {broker.number} would have sold {float(sold):,.0f} of {limit:,} {unit}."
+        Message(
+            gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
+            id=broker.number,
+            sold=f"{float(sold):,.0f}",
+            limit=f"{limit:,}",
+            unit=unit,
+        )
         for broker in cluster.brokers.filter(wanted=WantedState.RUNNING).order_by("number")
         for unit, limit, sold, present in zip(
             ("MB/s", "GB"),
@@ -182,6 +186,26 @@ def _may_take(cluster: Cluster, instance: Instance) -> bool:
     return owner is None or owner.pk == instance.pk or owner.current_phase in OVER
 
 
+def _require_unsold(room: placement.ClusterRoom, present: Placement, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+    """Raises `Conflict` (`no_room`) if an instance would grow beyond what its cluster may sell to all (CKA-46)."""
+    errors = [
+        FieldError(
+            detail=Message(
+                gettext_noop("At most %(n)s %(unit)s at the moment."), n=f"{max(unsold or 0, 0):,}", unit=unit
+            ),
+            code="no_room",
+            pointer=pointer,
+        )
+        for pointer, unit, wanted, held, unsold in (
+            ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, room.unsold_mb_s),
+            ("/storage_gb", "GB", storage_gb, present.storage_gb, room.unsold_gb),
+        )
+        if wanted > held and placement.exceeds(unsold, wanted)
+    ]
+    if errors:
+        raise Conflict(errors[0].detail, code="no_room", errors=errors)
+
+
 class Room:
     """Implements `instances.interfaces.capacity`."""
 
@@ -196,8 +220,10 @@ class Room:
         kept = PortLease.objects.filter(instance=instance, is_leaving=False)
         is_placed_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(is_placed_on))
-        is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
-        brokers = [broker for broker in rooms([cluster], besides=instance)[0].brokers if broker.id in is_placed_on]
+        is_placed_on |= {broker_id for owner, broker_id in promised([cluster]) if owner == instance.pk}
+        (room,) = rooms([cluster], besides=instance)
+        _require_unsold(room, result, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        brokers = [broker for broker in room.brokers if broker.id in is_placed_on]
         lacks = [
             (broker.number, f"{math.ceil(missing):,} {unit}", at)
             for at, unit, asked, held, free in (
@@ -218,7 +244,11 @@ class Room:
                 missing=", ".join(f"{number}: {missing}" for number, missing, _at in lacks),
             )
             errors = [
-                FieldError(detail=f"Broker {number} lacks {missing}.", code="no_room", pointer=at)
+                FieldError(
+                    detail=Message(gettext_noop("Broker %(id)s lacks %(size)s."), id=number, size=missing),
+                    code="no_room",
+                    pointer=at,
+                )
                 for number, missing, at in lacks
             ]
             raise Conflict(detail, code="no_room", errors=errors)

@@ -23,7 +23,7 @@ CHANGED_AT_ONCE = 50
 
 def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
     """Gives each instance ports on its first brokers and marks its ports on the second ones as leaving; True if all
-    ports exist and every broker has confirmed them. Raises `ports.PoolEmpty` if a host has no port left.
+    ports exist and every broker has confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
     """
     leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster)
     present = {

@@ -2,13 +2,15 @@
 
 Of the clusters where it fits, those with the fewest instances of the same tenant come first, so that one failure does
 not affect all of them; of these the one with the smallest bandwidth left over (best fit: large gaps stay for large
-instances), then the smallest storage, then by id. On it, the brokers with the most free bandwidth: at least
-`brokers_min` (if there are so many), more if the share of one broker would not fit otherwise. Shares are fractions: the
-last third of a broker can be sold too. Brokers that do not answer are used only if the others are too few.
+instances), then the smallest storage, then by id. On it, the brokers with the most free bandwidth, in as many zones as
+possible: at least `brokers_min` (if the cluster has them), more if the share of one broker would not fit otherwise.
+Shares are fractions: the last third of a broker can be sold too. Brokers that do not answer are used only if the others
+are too few.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -30,25 +32,33 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRoom:
-    """The free capacity of one broker; may be negative after an operator lowered its capacity."""
+    """The free capacity of one broker; may be negative after an operator lowered its capacity.
+
+    `zone` is the zone of its host; brokers with unknown zone count as zones of their own.
+    """
 
     id: str
     number: int
     free_bandwidth_mb_s: Fraction
     free_storage_gb: Fraction
     is_healthy: bool = True
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRoom:
-    """A cluster that accepts instances, with its brokers that do. `free_partitions` is None if there is no limit;
-    `own_instances` are those of the same tenant.
+    """A cluster that accepts instances, with its brokers that do. `own_instances` are those of the same tenant.
+
+    `free_partitions`, `unsold_mb_s` and `unsold_gb` are what it may still give to instances, whichever brokers they are
+    on (CKA-46); None is no limit.
     """
 
     id: str
     brokers: tuple[BrokerRoom, ...]
     brokers_min: int
     free_partitions: int | None = None
+    unsold_mb_s: int | None = None
+    unsold_gb: int | None = None
     own_instances: int = 0
 
     @property
@@ -61,7 +71,7 @@ class ClusterRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ClusterChoice:
     """A cluster and the brokers on it, in the order of their numbers."""
 
     cluster_id: str
@@ -82,16 +92,16 @@ class ClusterFit:
 
 def choose(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
-) -> Choice | None:
+) -> ClusterChoice | None:
     """Returns the best fit, or None if no cluster has capacity and another one is needed."""
-    choices: list[tuple[tuple[int, Fraction, Fraction, str], Choice]] = []
+    choices: list[tuple[tuple[int, Fraction, Fraction, str], ClusterChoice]] = []
     for cluster in clusters:
         if cluster.free_partitions is not None and cluster.free_partitions < partitions:
             continue
         brokers = brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if brokers:
             left = cluster.free_bandwidth_mb_s - bandwidth_mb_s
-            choice = Choice(
+            choice = ClusterChoice(
                 cluster_id=cluster.id, broker_ids=tuple(broker.id for broker in brokers), left_bandwidth_mb_s=left
             )
             order = (cluster.own_instances, left, cluster.free_storage_gb - storage_gb, cluster.id)
@@ -146,8 +156,10 @@ def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitio
 
 def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
     """Returns the fewest brokers (not below the minimum) that each take an equal share; empty if all are too few, or
-    none of them answers.
+    none of them answers, or if the cluster may not sell as much.
     """
+    if exceeds(cluster.unsold_mb_s, bandwidth_mb_s) or exceeds(cluster.unsold_gb, storage_gb):
+        return ()
     healthy = [broker for broker in cluster.brokers if broker.is_healthy]
     if not healthy:
         return ()
@@ -161,6 +173,11 @@ def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -
     return ()
 
 
+def exceeds(unsold: int | None, wanted: int) -> bool:
+    """True if this is more than a bound leaves, None without one. Nothing is never too much."""
+    return unsold is not None and wanted > max(unsold, 0)
+
+
 def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
     """True if the broker has at least this much of both left."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
@@ -169,7 +186,19 @@ def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_shar
 def _fitting(
     by_room: Sequence[BrokerRoom], count: int, bandwidth_share: Fraction, storage_share: Fraction
 ) -> list[BrokerRoom]:
-    return [broker for broker in by_room if accepts_replicas(broker, bandwidth_share, storage_share)][:count]
+    fitting = [broker for broker in by_room if accepts_replicas(broker, bandwidth_share, storage_share)]
+    return _zones_in_turn(fitting)[:count]
+
+
+def _zones_in_turn(brokers: Sequence[BrokerRoom]) -> list[BrokerRoom]:
+    """Returns the first broker of each zone, then the second ones, each in their order."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for broker in brokers:
+        turns.append(seen[broker.zone] if broker.zone else 0)
+        seen[broker.zone] += 1
+    order = sorted(range(len(brokers)), key=lambda index: (turns[index], index))
+    return [brokers[index] for index in order]
 
 
 def missing(
@@ -195,13 +224,13 @@ def missing(
 
 def _without_storage(cluster: ClusterRoom) -> ClusterRoom:
     """Returns the cluster with the storage of its brokers ignored."""
-    return replace(cluster, brokers=tuple(replace(broker, free_storage_gb=Fraction()) for broker in cluster.brokers))
+    brokers = tuple(replace(broker, free_storage_gb=Fraction()) for broker in cluster.brokers)
+    return replace(cluster, brokers=brokers, unsold_gb=None)
 
 
 def _without_bandwidth(cluster: ClusterRoom) -> ClusterRoom:
-    return replace(
-        cluster, brokers=tuple(replace(broker, free_bandwidth_mb_s=Fraction()) for broker in cluster.brokers)
-    )
+    brokers = tuple(replace(broker, free_bandwidth_mb_s=Fraction()) for broker in cluster.brokers)
+    return replace(cluster, brokers=brokers, unsold_mb_s=None)
 
 
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:

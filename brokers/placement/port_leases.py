@@ -43,8 +43,8 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     """
     assert transaction.get_connection().in_atomic_block
     present = list(PortLease.objects.filter(instance=instance, route__isnull=False))
-    kept = {(result.broker_id, result.route_id): result for result in present}
-    leaving = {result.broker_id for result in present if result.is_leaving}
+    kept = {(row.broker_id, row.route_id): row for row in present}
+    leaving = {row.broker_id for row in present if row.is_leaving}
     in_order = sorted(brokers, key=lambda broker: broker.number)
     wanted = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
     missing = [(broker, route) for broker, route in wanted if (broker.pk, route.pk) not in kept]
@@ -76,15 +76,15 @@ def release_closed_routes(instance: Instance) -> int:
 
 
 def replace(leases: Iterable[PortLease]) -> None:
-    """Leases another port for each of these leases, which hold theirs until then, so that it is not chosen again.
+    """Gives each of these leases another port. The old ports stay leased until then, so that none is chosen again.
 
     Call in a transaction. Raises `PoolEmpty` if a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    result = list(leases)
-    host_ids = {row.host_id for row in result}
+    rows = list(leases)
+    host_ids = {row.host_id for row in rows}
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    for row in result:
+    for row in rows:
         row.port = _take(hosts[row.host_id])
         row.save(update_fields=["port"])
 

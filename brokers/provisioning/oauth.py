@@ -31,6 +31,7 @@ from instances.oauth.limits import (
     KEY_SET_REQUESTED_REFRESH_S,
     KEY_SET_RETRY_S,
 )
+from instances.oauth.wanted import message_of
 from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
 from tenants import outbound
 from tenants.containment import contained
@@ -176,8 +177,10 @@ def fetch_keys(url: str) -> Outcome:
     """
     try:
         return parse(outbound.fetch(url, bytes_max=KEY_SET_BYTES_MAX), is_pinned=False)
-    except (outbound.OutboundFailed, KeySetRefused) as error:
-        return str(error)
+    except outbound.OutboundFailed as error:
+        return error.detail
+    except KeySetRefused as error:
+        return message_of(error)
     except Exception:  # an unexpected answer must affect this address only
         log.exception("oauth.key_set_failed")
         return "Its answer cannot be read."

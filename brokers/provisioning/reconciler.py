@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import structlog
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.contract.routes import PLAINTEXT
 from brokers.dataplane import probe
@@ -27,7 +28,7 @@ from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import system_actor
-from tenants.errors import DomainError, Unavailable
+from tenants.errors import DomainError, Message, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -162,13 +163,16 @@ def _clean_up(work: Work) -> None:
     try:
         probe.clean_up(work.instance.pk)
     except DomainError as error:
-        log.warning("probe.left_behind", instance_id=work.instance.pk, reason=error.detail)
+        log.warning("probe.not_removed", instance_id=work.instance.pk, reason=error.detail)
 
 
 def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
     """Replaces a refused port; the loop in `reconcile` publishes the others."""
     if work.instance.generation > PORT_REPLACEMENTS_MAX and work.instance.first_running_at is None:
-        raise CannotProvision(Reason.PORT_NOT_OPEN, f"A port could not be opened: {sorted(acks.refused.values())[0]}.")
+        raise CannotProvision(
+            Reason.PORT_NOT_OPEN,
+            Message(gettext_noop("A port could not be opened: %(why)s."), why=sorted(acks.refused.values())[0]),
+        )
     steps.replace_ports(work, leases, acks)
     return f"ports replaced on brokers {sorted(acks.refused)}"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceDocument, InstanceSettings
@@ -25,6 +26,7 @@ from instances.services.ending import suspend_instance
 from instances.services.tenant_suspension import reason_of
 from tenants import audit
 from tenants.actors import Actor
+from tenants.errors import Message
 from tenants.models import Tenant
 
 ACTION_OF_FAILURE = "instance.failed"
@@ -141,7 +143,11 @@ def _note_waiting(work: Work, why: WaitsForRoom) -> None:
 
 
 def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
-    return CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.", missing=["ports"])
+    return CannotProvision(
+        Reason.NO_ROOM,
+        Message(gettext_noop("No port is left: %(why)s. Nothing was charged."), why=str(error)),
+        missing=["ports"],
+    )
 
 
 def lease_new_routes(work: Work) -> None:

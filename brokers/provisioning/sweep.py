@@ -63,7 +63,7 @@ def tidy() -> int:
             done += _probe_topics(publisher)
             done += _orphans(cluster, publisher)
         except OUTSIDE_TROUBLE as error:
-            log.warning("tidy.gave_up", cluster_id=cluster.pk, reason=type(error).__name__)
+            log.warning("cleanup.failed", cluster_id=cluster.pk, reason=type(error).__name__)
     return done
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from brokers.choices import DataLoss
-from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
+from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Reassignment, RebalancePlan
 from brokers.rebalancing.planner import drain_plan
 
 
@@ -25,7 +25,7 @@ def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int
     return DataLoss.SOME if set(replicas) - given_up else DataLoss.ALL
 
 
-def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
+def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> RebalancePlan:
     """Returns a plan that moves everything away from `broker`, which is among those `given_up`; a partition shared with
     others of them leaves these as well, or it would wait for them without end. Pinned partitions are moved, too.
     """
@@ -46,9 +46,9 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
             placement_changes[change.owner] = _merged(placement_changes.get(change.owner), change)
             placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
     if obstacles:
-        return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
+        return RebalancePlan(obstacles=tuple(dict.fromkeys(obstacles)))
     moves = [_reassignment(held[change.key], change.replicas, given_up) for change in present if change.key in held]
-    return Plan(
+    return RebalancePlan(
         moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
         placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
     )

@@ -13,6 +13,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers import services
 from brokers.choices import ProcessState, ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
@@ -23,11 +24,12 @@ from brokers.models import Broker, PartitionReassignment, Rebalance
 from brokers.operations import membership
 from brokers.placement import instance_placement, port_leases
 from brokers.rebalancing import abort, lost_broker, snapshot, throttle
-from brokers.rebalancing.model import Plan, Reassignment, next_reassignments
+from brokers.rebalancing.model import AT_PARTITION, Reassignment, RebalancePlan, next_reassignments
 from brokers.rebalancing.planner import drain_plan, release_plan
 from brokers.rebalancing.services import reassignments_of
 from tenants import audit
 from tenants.actors import system_actor
+from tenants.errors import Message
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +78,7 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
     """
     fields: dict[str, str] = {}
     if row.trouble != trouble:
-        fields["trouble"] = row.trouble = trouble[:500]
+        fields["trouble"] = row.trouble = trouble
     if step is not None and row.step != step:
         fields["step"] = row.step = step
     return not fields or bool(Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields))
@@ -99,7 +101,7 @@ def _placements(row: Rebalance) -> bool:
     try:
         is_complete = instance_placement.apply(row.cluster, _ways(row))
     except port_leases.PoolEmpty as error:
-        note(row, trouble=f"No port is left: {error}.")
+        note(row, trouble=Message(gettext_noop("No port is left: %(why)s."), why=str(error)))
         return False
     if not is_complete:
         note(row, trouble="Instances open their ports on other brokers.")
@@ -111,7 +113,7 @@ def _leaving(row: Rebalance) -> bool:
     plans = _left_behind(row)
     obstacle = next((item for plan in plans for item in plan.obstacles), None)
     if obstacle is not None:
-        note(row, trouble=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}")
+        note(row, trouble=obstacle.sentence)
         return False
     further = [plan for plan in plans if plan.moves or plan.placement_changes]
     if further:
@@ -124,12 +126,12 @@ def _leaving(row: Rebalance) -> bool:
     return _finish(row)
 
 
-def _left_behind(row: Rebalance) -> list[Plan]:
+def _left_behind(row: Rebalance) -> list[RebalancePlan]:
     """Returns plans for replicas created on a broker before it was marked as leaving: further moves, after which the
     procedure starts again.
     """
     fleet = snapshot.take(row.cluster, ClusterAdminClient(row.cluster), sizes=False)
-    plans: list[Plan] = []
+    plans: list[RebalancePlan] = []
     if row.kind == RebalanceKind.LOSS:
         plans.append(lost_broker.further(fleet, row))
     elif row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_back(row):
@@ -147,7 +149,7 @@ def _left_behind(row: Rebalance) -> list[Plan]:
 
 
 @transaction.atomic
-def _append(row: Rebalance, plan: Plan) -> bool:
+def _append(row: Rebalance, plan: RebalancePlan) -> bool:
     """Appends further moves, after which the procedure starts again; False if an operator changed the state
     meanwhile.
     """
@@ -319,7 +321,7 @@ def _begin(
     PartitionReassignment.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"])
     if refused:
         (topic, index), reason = next(iter(sorted(refused.items())))
-        note(row, trouble=f"{topic}/{index}: {reason}")
+        note(row, trouble=Message(AT_PARTITION, partition=f"{topic}/{index}", why=reason))
         log.warning("rebalance.refused", rebalance_id=row.pk, refused=len(refused), topic=topic, reason=reason)
     else:
         note(row, trouble=awaited)
@@ -353,7 +355,7 @@ def _measure(
         if whole is not None:
             reassignment.size_bytes = whole.size_bytes
         lag = max((copy.lag for copy in copies if copy is not None), default=0)
-        reassignment.note = f"{lag:,} messages behind" if lag else ""
+        reassignment.note = Message(gettext_noop("%(n)s messages behind"), n=f"{lag:,}") if lag else ""
     PartitionReassignment.objects.bulk_update(still, ["copied_bytes", "size_bytes", "note"])
 
 
@@ -369,7 +371,7 @@ def _stopping(row: Rebalance) -> bool:
     # A lost broker cannot be confirmed as stopped: its agent keeps it from starting.
     is_known = row.kind != RebalanceKind.LOSS
     if is_live or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
-        note(row, trouble=f"Broker {broker.number} is stopping.")
+        note(row, trouble=Message(gettext_noop("Broker %(id)s is stopping."), id=broker.number))
         return False
     return note(row, step=RebalanceStep.RELEASING)
 
@@ -393,7 +395,7 @@ def _releasing(row: Rebalance) -> bool:
         refused = admin_client.reassign({reassignment.key: reassignment.target for reassignment in moves})
         reasons = (
             *refused.values(),
-            *(f"{partition.topic or partition.owner}: {partition.detail}" for partition in further.obstacles),
+            *(obstacle.sentence for obstacle in further.obstacles),
         )
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
         return False

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers.auditing import reader as audit_reader
 from brokers.choices import DataLoss, ProcessState, WantedState
@@ -24,19 +25,21 @@ from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
 from brokers.rebalancing.data_loss import data_loss_plan, loss_of
 from brokers.rebalancing.interfaces import usage_begins_anew
-from brokers.rebalancing.model import Fleet, Obstacle, Plan
+from brokers.rebalancing.model import AT_PARTITION, Fleet, Obstacle, RebalancePlan
 from instances.models import Instance
 from instances.naming import split_internal
 from tenants import audit
 from tenants.actors import system_actor
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Message
 from tenants.models import AuditEntry
 
 log = structlog.get_logger(__name__)
 
 ACTOR = "rebalancer"
 GIVEN_UP = "partitions.given_up"
-NOT_NAMED = "Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again."
+NOT_NAMED = Message(
+    gettext_noop("Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again.")
+)
 
 
 # --- who is lost ------------------------------------------------------------------------------------------------------
@@ -53,10 +56,12 @@ def still_serves(broker: Broker, now: datetime) -> str:
     if seen is None or now - seen > limit:
         return ""
     if broker.process_state not in (ProcessState.STOPPED, ProcessState.BACKING_OFF):
-        return f"The agent of its host answers, and its process is {broker.process_state}."
+        return Message(
+            gettext_noop("The agent of its host answers, and its process is %(state)s."), state=broker.process_state
+        )
     is_stopped = broker.wanted == WantedState.STOPPED and broker.process_state == ProcessState.STOPPED
     if not is_stopped and answered is not None and now - answered <= limit:
-        return f"It answered less than {BROKER_LOST_AFTER_S} s ago."
+        return Message(gettext_noop("It answered less than %(limit)s s ago."), limit=BROKER_LOST_AFTER_S)
     return ""
 
 
@@ -67,8 +72,15 @@ def require_lost(broker: Broker, view: ClusterView) -> None:
         reason = "The other brokers see it."
     if reason:
         raise Conflict(
-            f"Broker {broker.number} does not count as lost: {reason} "
-            f"Empty it, or wait until it has not served for {BROKER_LOST_AFTER_S} s.",
+            Message(
+                gettext_noop(
+                    "Broker %(id)s does not count as lost: %(why)s "
+                    "Empty it, or wait until it has not served for %(limit)s s."
+                ),
+                id=broker.number,
+                why=reason,
+                limit=BROKER_LOST_AFTER_S,
+            ),
             code="broker_serves",
         )
 
@@ -79,7 +91,7 @@ def given_up(cluster: Cluster) -> frozenset[int]:
     return frozenset(rows.values_list("number", flat=True))
 
 
-def further(fleet: Fleet, row: Rebalance) -> Plan:
+def further(fleet: Fleet, row: Rebalance) -> RebalancePlan:
     """Returns a plan for what is still on the broker. An unconfirmed loss is an obstacle."""
     assert row.broker is not None
     plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
@@ -131,8 +143,10 @@ def give_leaders(
     _tell_owners(row, led)
     refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)
     if empty or behind:
-        log.warning("rebalance.leaders_given", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
-    waits = [*(f"{topic}/{index}: {why}" for (topic, index), why in sorted(refused.items()))]
+        log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
+    waits = [
+        Message(AT_PARTITION, partition=f"{topic}/{index}", why=why) for (topic, index), why in sorted(refused.items())
+    ]
     waits += [
         _awaited(reassignment, leaderless[_key(reassignment)], lost) for reassignment in stuck if not reassignment.loses
     ]
@@ -174,13 +188,12 @@ def _confirmed(
     ]
 
 
-def _awaited(reassignment: PartitionReassignment, one: PartitionView, lost: frozenset[int]) -> str:
-    away = sorted(set(one.isr) - lost)
-    return (
-        f"{reassignment}: Broker {away[0]} had all of it and does not answer."
-        if away
-        else f"{reassignment}: {NOT_NAMED}"
-    )
+def _awaited(reassignment: PartitionReassignment, partition: PartitionView, lost: frozenset[int]) -> Message:
+    away = sorted(set(partition.isr) - lost)
+    why = NOT_NAMED
+    if away:
+        why = Message(gettext_noop("Broker %(id)s had all of it and does not answer."), id=away[0])
+    return Message(AT_PARTITION, partition=str(reassignment), why=why)
 
 
 def _key(reassignment: PartitionReassignment) -> PartitionKey:

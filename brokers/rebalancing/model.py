@@ -1,6 +1,6 @@
 """Values of reassignment plans, and the number of concurrent moves. Pure.
 
-`move_plans` makes the plans. A move changes one partition from one list of replicas to another; the first of a list is
+`planner` makes the plans. A move changes one partition from one list of replicas to another; the first of a list is
 the preferred leader.
 """
 
@@ -10,7 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from django.utils.translation import gettext_noop
+
 from brokers.contract.partitions import PartitionKey
+from tenants.errors import Message
+
+# Reason that concerns one of many partitions.
+AT_PARTITION = gettext_noop("%(partition)s: %(why)s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +61,8 @@ class Fleet:
     """The input of a plan. `placements` names the brokers on which each instance has a port: its replicas may only be
     there.
 
-    `placements_min` is the fewest brokers of an instance, if the cluster has so many. `sold` is the size of each
-    instance, MB/s and GB, divided equally among its brokers.
+    `placements_min` is the minimum number of brokers of an instance, as far as the cluster has them. `sold` is the size
+    of each instance, MB/s and GB, divided equally among its brokers.
     """
 
     brokers: Mapping[int, BrokerCapacity]
@@ -118,9 +124,14 @@ class Obstacle:
     topic: str
     detail: str
 
+    @property
+    def sentence(self) -> Message:
+        """Reason behind the name of the topic, or of the instance."""
+        return Message(AT_PARTITION, partition=self.topic or self.owner, why=self.detail)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RebalancePlan:
     """Moves in the order they begin. A plan with obstacles has no moves."""
 
     moves: tuple[Reassignment, ...] = ()

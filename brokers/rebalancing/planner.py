@@ -1,9 +1,10 @@
 """Plans of replica moves: emptying a broker, and balancing all of them. Pure: the same snapshot gives the same plan.
 
 A plan preserves the number of replicas, each on another broker, the number of racks of a partition (never fewer), and
-that an instance's replicas are only on brokers that its clients can reach. An instance may get a placement on a further
-broker; its clients learn of it by Metadata. Placements are shares of the sold capacity: balancing gives no broker more
-than it can sell, and emptying one prefers brokers with capacity.
+that an instance's replicas are only on brokers that its clients can reach. Balancing also moves second replicas of a
+rack to racks without one. An instance may get a placement on a further broker; its clients learn of it by Metadata.
+Placements are shares of the sold capacity: balancing gives no broker more than it can sell, and emptying one prefers
+brokers with capacity.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from django.utils.translation import gettext_noop
+
 from brokers.contract.partitions import PartitionKey
-from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
+from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Reassignment, RebalancePlan
+from tenants.errors import Message
 
 # Balancing ends when the fullest broker holds only this much more than the emptiest; smaller gains do not justify a
 # copy.
@@ -86,7 +90,9 @@ class _Ledger:
         known = self.fleet.brokers.get(broker)
         return known.rack if known is not None and known.rack else f"\0{broker}"
 
-    def plan(self, placement_changes: Mapping[str, PlacementChange], obstacles: Sequence[Obstacle] = ()) -> Plan:
+    def plan(
+        self, placement_changes: Mapping[str, PlacementChange], obstacles: Sequence[Obstacle] = ()
+    ) -> RebalancePlan:
         moves = [
             Reassignment(
                 topic=one.topic,
@@ -99,7 +105,7 @@ class _Ledger:
             for one in sorted(self.fleet.partitions, key=lambda one: (one.pinned, one.key))
             if self.replicas[one.key] != one.replicas
         ]
-        return Plan(
+        return RebalancePlan(
             moves=() if obstacles else tuple(moves),
             placement_changes=()
             if obstacles
@@ -111,7 +117,7 @@ class _Ledger:
 # --- emptying a broker ------------------------------------------------------------------------------------------------
 
 
-def drain_plan(fleet: Fleet, broker: int) -> Plan:
+def drain_plan(fleet: Fleet, broker: int) -> RebalancePlan:
     """Returns a plan that moves everything away from `broker`. A pinned partition of it is copied to another broker and
     stays: `release_plan` removes it once the broker has stopped.
 
@@ -135,14 +141,14 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
             target = _without(ledger, partition, broker)
             if target is None:
                 count = len(partition.replicas)
-                detail = f"It has {count} replica(s), and too few other brokers take one."
+                detail = Message(gettext_noop("It has %(n)s replica(s), and too few other brokers take one."), n=count)
                 obstacles.append(Obstacle(owner=partition.owner, topic=partition.topic, detail=detail))
             else:
                 ledger.assign(partition.key, target)
     return ledger.plan(placement_changes, tuple(dict.fromkeys(obstacles)))
 
 
-def release_plan(fleet: Fleet, broker: int) -> Plan:
+def release_plan(fleet: Fleet, broker: int) -> RebalancePlan:
     """Removes a stopped broker from the replicas of partitions pinned to it; the copies made by `drain_plan` stay."""
     moves = []
     for partition in sorted(fleet.partitions, key=lambda replicas: replicas.key):
@@ -151,7 +157,7 @@ def release_plan(fleet: Fleet, broker: int) -> Plan:
             moves.append(
                 Reassignment(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest)
             )
-    return Plan(moves=tuple(moves))
+    return RebalancePlan(moves=tuple(moves))
 
 
 def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> PlacementChange:
@@ -166,13 +172,16 @@ def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> 
     lacking = min(len(spare), max(0, wanted - len(placements & ledger.brokers_that_accept)))
     spread = max(1, len(placements) + lacking)
 
-    def cost(id: int) -> tuple[bool, int, int]:
-        return not ledger.has_room(owner, id, spread=spread), ledger.load[id], id
+    def cost(id: int) -> tuple[bool, int, int, int]:
+        racks = ledger.racks((*placements, id))
+        return not ledger.has_room(owner, id, spread=spread), -racks, ledger.load[id], id
 
-    arriving = tuple(sorted(spare, key=cost)[:lacking])
-    placements.update(arriving)
+    arriving: list[int] = []
+    for _ in range(lacking):
+        arriving.append(min(spare.difference(arriving), key=cost))
+        placements.add(arriving[-1])
     ledger.sell(owner, placements, spread=spread)
-    return PlacementChange(owner=owner, arriving=arriving, leaving=(broker,))
+    return PlacementChange(owner=owner, arriving=tuple(arriving), leaving=(broker,))
 
 
 def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tuple[int, ...] | None:
@@ -202,17 +211,18 @@ def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tupl
 # --- levelling --------------------------------------------------------------------------------------------------------
 
 
-def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
+def balance_plan(fleet: Fleet, *, moves_max: int) -> RebalancePlan:
     """Returns a plan that evens loads and leaders over all brokers that accept replicas, with at most `moves_max` moved
     partitions.
 
-    First whole instances' shares move from the fullest broker to one where they have no placement, then single
-    partitions within placements (an instance gets a further placement only if brokers stay uneven otherwise), then
-    leadership is transferred, which copies nothing.
+    First second replicas of a rack move to racks without one. Then whole instances' shares move from the fullest broker
+    to one where they have no placement, then single partitions within placements (an instance gets a further placement
+    only if brokers stay uneven otherwise), then leadership is transferred, which copies nothing.
     """
     ledger = _Ledger(fleet)
     moved: set[PartitionKey] = set()
     placement_changes: dict[str, PlacementChange] = {}
+    _spread_over_racks(ledger, moved, placement_changes, moves_max)
     while len(moved) < moves_max and _shift_instance(ledger, moved, placement_changes, moves_max):
         pass
     _shift_partitions(ledger, moved, moves_max)
@@ -220,6 +230,65 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
         _shift_partitions(ledger, moved, moves_max)
     _pass_leaders(ledger, moved, moves_max)
     return ledger.plan(_useful(ledger, placement_changes))
+
+
+def _spread_over_racks(
+    ledger: _Ledger, moved: set[PartitionKey], placement_changes: dict[str, PlacementChange], moves_max: int
+) -> None:
+    """Moves replicas that share a rack with another one of their partition to racks without one."""
+    for partition in sorted(ledger.fleet.partitions, key=lambda replicas: replicas.key):
+        while not partition.pinned and (partition.key in moved or len(moved) < moves_max):
+            target = _on_more_racks(ledger, partition, ledger.may_hold(partition), placement_changes)
+            if target is None:
+                break
+            ledger.assign(partition.key, target)
+            moved.add(partition.key)
+
+
+def _on_more_racks(
+    ledger: _Ledger,
+    partition: PartitionReplicas,
+    holders: Collection[int],
+    placement_changes: dict[str, PlacementChange],
+) -> tuple[int, ...] | None:
+    """Returns the replicas with one of them in a further rack; None if there is no such rack, or none is shared.
+
+    An instance without a placement there gets one, if a broker can sell its share.
+    """
+    present = ledger.replicas[partition.key]
+    racks = ledger.racks(present)
+    shared = [broker for broker in present if ledger.racks(set(present) - {broker}) == racks]
+    if not shared:
+        return None
+
+    def further(brokers: Collection[int]) -> list[int]:
+        return [broker for broker in brokers if ledger.racks((*present, broker)) > racks]
+
+    candidates = further(holders)
+    owner = partition.owner
+    if not candidates and owner is not None:
+        spread = _least_spread(ledger, owner)
+        strangers = further(ledger.brokers_that_accept)
+        candidates = [broker for broker in strangers if ledger.has_room(owner, broker, spread=spread)]
+    if not candidates:
+        return None
+    chosen = min(candidates, key=lambda broker: (ledger.load[broker], broker))
+    if owner is not None and chosen not in ledger.placements[owner]:
+        _extend_placement(ledger, owner, chosen, placement_changes)
+    # The first replica stays, unless no other shares a rack: clients keep their leader.
+    leaving = max(shared, key=lambda broker: (broker != present[0], ledger.load[broker], broker))
+    return tuple(chosen if broker == leaving else broker for broker in present)
+
+
+def _extend_placement(ledger: _Ledger, owner: str, broker: int, placement_changes: dict[str, PlacementChange]) -> None:
+    """Gives the instance a further placement.
+
+    The shares of its other brokers are not reduced, because the placement may turn out to be unused.
+    """
+    ledger.sell(owner, (broker,), spread=_least_spread(ledger, owner))
+    ledger.placements[owner].add(broker)
+    known = placement_changes.get(owner, PlacementChange(owner=owner))
+    placement_changes[owner] = PlacementChange(owner=owner, arriving=(*known.arriving, broker), leaving=known.leaving)
 
 
 def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
@@ -309,11 +378,7 @@ def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChan
     if not fitting or not _is_uneven(ledger, heavy, light):
         return False
     _, owner = max(fitting)
-    # The shares of the other brokers are not reduced, because the placement may turn out to be unused.
-    ledger.sell(owner, (light,), spread=_least_spread(ledger, owner))
-    ledger.placements[owner].add(light)
-    known = placement_changes.get(owner, PlacementChange(owner=owner))
-    placement_changes[owner] = PlacementChange(owner=owner, arriving=(*known.arriving, light))
+    _extend_placement(ledger, owner, light, placement_changes)
     return True
 
 

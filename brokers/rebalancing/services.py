@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from brokers import services
 from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
@@ -17,16 +18,16 @@ from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, Ro
 from brokers.placement import capacity
 from brokers.rebalancing import lost_broker, snapshot
 from brokers.rebalancing.data_loss import data_loss_plan
-from brokers.rebalancing.model import Fleet, Plan, shares
+from brokers.rebalancing.model import Fleet, RebalancePlan, shares
 from brokers.rebalancing.planner import balance_plan, drain_plan
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, FieldError, Invalid
+from tenants.errors import Conflict, FieldError, Invalid, Message
 
 OBSTACLES_SHOWN_MAX = 20
 UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
-# After the broker is told to stop it cannot be moved back to.
+# Partitions cannot be moved back to a broker that has been asked to stop.
 POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
 
 
@@ -124,23 +125,18 @@ def plan_balance(
     return _keep(acting, row, fleet, plan)
 
 
-def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
+def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: RebalancePlan) -> Rebalance:
     if plan.obstacles:
         shown = plan.obstacles[:OBSTACLES_SHOWN_MAX]
         raise Conflict(
             "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
             code="no_place",
-            errors=[
-                FieldError(
-                    detail=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}",
-                    code="no_place",
-                    pointer="/broker_id",
-                )
-                for obstacle in shown
-            ],
+            errors=[FieldError(detail=obstacle.sentence, code="no_place", pointer="/broker_id") for obstacle in shown],
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:
-        raise Conflict(f"A plan has at most {MOVES_PER_PLAN_MAX} moves.", code="plan_too_large")
+        raise Conflict(
+            Message(gettext_noop("A plan has at most %(n)s moves."), n=MOVES_PER_PLAN_MAX), code="plan_too_large"
+        )
     row.placements = [asdict(change) for change in plan.placement_changes]
     row.shares = {
         name: {str(broker): asdict(share) for broker, share in held.items()}
@@ -156,7 +152,7 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
     return row
 
 
-def reassignments_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[PartitionReassignment]:
+def reassignments_of(row: Rebalance, plan: RebalancePlan, *, first: int = 0) -> list[PartitionReassignment]:
     """Returns the unsaved rows of a plan's moves."""
     return [
         PartitionReassignment(
@@ -203,7 +199,10 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
 def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
     """Gives up the broker: the agent of its host stops it if it returns, and the data named in the plan may be lost."""
     if confirmed != broker.number:
-        raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
+        raise Conflict(
+            Message(gettext_noop("Confirm it with the number of the broker, %(id)s."), id=broker.number),
+            code="not_confirmed",
+        )
     view = ClusterAdminClient(found.cluster).view({reassignment.topic for reassignment in found.moves.all()})
     lost_broker.require_lost(broker, view)
     lost_broker.require_named(found, view)
@@ -238,7 +237,7 @@ def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Cancels running moves and moves back the completed ones. Refused after the broker is told to stop."""
+    """Cancels running moves and moves back the completed ones. Refused once the broker has been asked to stop."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, *UNDOABLE)
@@ -284,7 +283,10 @@ def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) 
     result = _locked(rebalance)
     _require(result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
     if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
-        raise Invalid.at("/copy_mb_s", f"A whole number from 1 to {COPY_MB_S_MAX:,}, or nothing.")
+        raise Invalid.at(
+            "/copy_mb_s",
+            Message(gettext_noop("A whole number from 1 to %(most)s, or nothing."), most=f"{COPY_MB_S_MAX:,}"),
+        )
     before = result.copy_mb_s
     if copy_mb_s != before:
         result.copy_mb_s = copy_mb_s
@@ -310,7 +312,7 @@ def _locked(rebalance: Rebalance) -> Rebalance:
 
 def _require(found: Rebalance, *states: RebalanceState) -> None:
     if found.state not in states:
-        raise Conflict(f"The rebalance is {found.state}.", code="wrong_state")
+        raise Conflict(Message(gettext_noop("The rebalance is %(state)s."), state=found.state), code="wrong_state")
 
 
 def _require_fresh(found: Rebalance) -> None:
@@ -324,7 +326,10 @@ def _require_fresh(found: Rebalance) -> None:
     receiving |= {number for placement in found.placements for number in placement["arriving"]}
     lost = sorted(receiving - snapshot.brokers_that_accept(found.cluster, view))
     if lost:
-        raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")
+        raise Conflict(
+            Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=lost[0]),
+            code="stale_plan",
+        )
 
 
 def _require_still_room(found: Rebalance) -> None:

@@ -52,7 +52,7 @@ def lift(row: Rebalance) -> None:
     admin_client.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
     row.pace = {}
     _keep(row)
-    log.info("rebalance.pace_lifted", rebalance_id=row.pk)
+    log.info("rebalance.throttle_removed", rebalance_id=row.pk)
 
 
 def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: int) -> None:
@@ -63,7 +63,7 @@ def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: in
         admin_client.set_for_all_brokers(dict.fromkeys(RATES, str(bytes_per_s)))
         row.pace["rate"] = bytes_per_s
         _keep(row)
-        log.info("rebalance.paced", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
+        log.info("rebalance.throttle_set", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
 
 
 def _name(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:

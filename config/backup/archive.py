@@ -17,7 +17,7 @@ from config.supervisor.state import SHAPE_FILE
 CHUNK_BYTES: Final = 1024 * 1024
 
 
-class Archive:
+class BackupDirectory:
     """Directory of one backup."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,10 +16,10 @@ from typing import Final
 from brokers.contract.version import VERSION
 from brokers.contract.zookeeper_tls import zookeeper_tls
 from config.backup import database
-from config.backup.archive import Archive
+from config.backup.archive import BackupDirectory
 from config.backup.errors import BackupRefused
 from config.backup.manifest import DATABASE_FILE, TREE_FILE, Manifest, moment
-from config.backup.tree import Identities, Reading, connected
+from config.backup.tree import Identities, TreeReading, connected
 from config.backup.tree_file import write_nodes
 from config.environment import Environment
 
@@ -47,7 +47,7 @@ def back_up(directory: Path, environment: Environment, say: Callable[[str], None
     Raises:
         BackupRefused: with the reason and the next step.
     """
-    archive = Archive(directory)
+    archive = BackupDirectory(directory)
     archive.prepare()
     try:
         return _write(archive, environment, say)
@@ -56,7 +56,7 @@ def back_up(directory: Path, environment: Environment, say: Callable[[str], None
         raise
 
 
-def _write(archive: Archive, environment: Environment, say: Callable[[str], None]) -> Made:
+def _write(archive: BackupDirectory, environment: Environment, say: Callable[[str], None]) -> Made:
     made_at = moment(datetime.now(UTC))
     migrations = _migrations(environment.database_url)
     reading, newest, is_consistent = _read_tree(environment)
@@ -97,7 +97,7 @@ def outside(environment: Environment) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _read_tree(environment: Environment) -> tuple[Reading, int, bool]:
+def _read_tree(environment: Environment) -> tuple[TreeReading, int, bool]:
     identities = Identities.of_files(environment.zookeeper_control_file, environment.zookeeper_broker_file)
     tls = zookeeper_tls(environment.zookeeper_ca_file, environment.zookeeper_control_certificate_file)
     with connected(environment.zookeeper_url, identities, tls) as tree:

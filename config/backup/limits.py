@@ -10,5 +10,5 @@ SECRET_FILES_MAX: Final = 10_000
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
 # Requests to ZooKeeper that are under way at a time.
 IN_FLIGHT_MAX: Final = 500
-# The tree is read until two readings are equal, at most so many times.
+# The tree is read until two readings are equal, up to this number of readings.
 READINGS_MAX: Final = 5

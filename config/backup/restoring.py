@@ -17,7 +17,7 @@ from typing import Final
 
 from brokers.contract.zookeeper_tls import zookeeper_tls
 from config.backup import database, zookeeper_epoch
-from config.backup.archive import Archive
+from config.backup.archive import BackupDirectory
 from config.backup.errors import BackupRefused
 from config.backup.manifest import DATABASE_FILE, STATE_FOLDER, TREE_FILE, Manifest
 from config.backup.tree import Identities, Tree, connected
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RestoreOrder:
     """One restore as it was asked for. `known_migrations` are those of the installed code."""
 
     backup: Path
@@ -53,22 +53,22 @@ class Wanted:
     before_undo: Callable[[], None] = lambda: None
 
 
-def restore(wanted: Wanted, say: Say) -> Manifest:
+def restore(wanted: RestoreOrder, say: Say) -> Manifest:
     """Bring a stopped product to the state of a backup.
 
     Raises:
         BackupRefused: the backup is damaged or newer than the code, or the target is in use or holds something.
         StartFailed: a service does not start.
     """
-    archive = Archive(wanted.backup)
+    archive = BackupDirectory(wanted.backup)
     manifest = archive.verified(wanted.sha256)
     _refuse_newer(manifest, wanted.known_migrations)
     say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
     state = StateDirectory(wanted.state_dir)
     state.prepare()
     with state.lock():
-        state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
-        # One that was killed had found the target empty, or was told to replace it: it may go on.
+        state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
+        # A killed restore had found the target empty or had the permission to replace it: this one may continue it.
         is_allowed = wanted.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)
         with _Target(state, archive, manifest, replace=is_allowed, before_undo=wanted.before_undo) as target:
@@ -85,7 +85,7 @@ def _refuse_newer(manifest: Manifest, known: Iterable[tuple[str, str]]) -> None:
         )
 
 
-def _refuse_other_state(archive: Archive, manifest: Manifest, state: StateDirectory, *, replace: bool) -> None:
+def _refuse_other_state(archive: BackupDirectory, manifest: Manifest, state: StateDirectory, *, replace: bool) -> None:
     """Secrets that are there and equal are the ones that belong to the logs; others are those of another product."""
     if replace:
         return
@@ -108,7 +108,7 @@ class _Target:
     def __init__(
         self,
         state: StateDirectory,
-        archive: Archive,
+        archive: BackupDirectory,
         manifest: Manifest,
         *,
         replace: bool,

@@ -21,17 +21,17 @@ from brokers.contract.zookeeper_tls import ZooKeeperTls
 from brokers.infra.zookeeper import kazoo_acl
 from config.backup.errors import BackupRefused
 from config.backup.limits import IN_FLIGHT_MAX, READINGS_MAX
-from config.backup.tree_file import WITHOUT_CHILDREN, Node, relative
+from config.backup.tree_file import WITHOUT_CHILDREN, TreeNode, relative
 
 CONNECT_TIMEOUT_S: Final = 10.0
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TreeReading:
     """All persistent nodes of our clusters; `changed_at` has the transactions that made and last changed each."""
 
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, TreeNode] = field(default_factory=dict)
     changed_at: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -99,7 +99,7 @@ class Tree:
             TreeAccess(broker=identities.broker.digest, control=identities.control.digest) if identities else None
         )
 
-    def read(self) -> tuple[Reading, bool]:
+    def read(self) -> tuple[TreeReading, bool]:
         """Read until two readings are equal, which makes the second one the tree of a moment between them.
 
         Returns the last reading, and whether it was equal to the one before.
@@ -112,8 +112,8 @@ class Tree:
             before = after
         return before, False
 
-    def _read_once(self) -> Reading:
-        result = Reading()
+    def _read_once(self) -> TreeReading:
+        result = TreeReading()
         waiting = deque(self._tops())
         while waiting:
             paths_now = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
@@ -125,7 +125,7 @@ class Tree:
                     continue  # it went while we read; the next reading is compared with this one
                 if stat.ephemeralOwner:
                     continue
-                result.nodes[path] = Node(path, data or b"", stat.version)
+                result.nodes[path] = TreeNode(path, data or b"", stat.version)
                 result.changed_at[path] = stat.czxid, stat.mzxid
                 if relative(path) not in WITHOUT_CHILDREN:
                     waiting.extend(f"{path}/{name}" for name in sorted(names))
@@ -168,7 +168,7 @@ class Tree:
             waiting.extend(f"{path}/{name}" for name in self._children(path))
         self._each([path for path in reversed(below) if path not in tops], self._client.delete_async)
 
-    def write(self, nodes: Iterable[Node]) -> int:
+    def write(self, nodes: Iterable[TreeNode]) -> int:
         """Make the nodes, parents first, with their access lists. Returns their number."""
         present = set(self._tops())
         count = 0

@@ -26,7 +26,7 @@ PRODUCER_IDS_AHEAD: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """One persistent node; `version` counts its writes, and is kept for a reader of the file."""
 
     path: str
@@ -39,23 +39,23 @@ def relative(path: str) -> str:
     return "".join(f"/{part}" for part in path.split("/")[CHROOT_PARTS + 1 :])
 
 
-def write_nodes(stream: BinaryIO, nodes: Iterable[Node]) -> None:
+def write_nodes(stream: BinaryIO, nodes: Iterable[TreeNode]) -> None:
     for node in nodes:
         body = {"path": node.path, "version": node.version, "data": base64.b64encode(node.data).decode()}
         stream.write(json.dumps(body, separators=(",", ":")).encode() + b"\n")
 
 
-def read_nodes(stream: BinaryIO) -> Iterator[Node]:
+def read_nodes(stream: BinaryIO) -> Iterator[TreeNode]:
     """Yields the nodes of a file. Raises `ValueError` for a line that is none, or a path outside of our clusters."""
     for line in stream:
         body = json.loads(line)
         path = str(body["path"])
         if not path.startswith(f"{CLUSTERS_ROOT}/"):
             raise ValueError(f"{path} is no node of a cluster")
-        yield Node(path, base64.b64decode(body["data"], validate=True), int(body["version"]))
+        yield TreeNode(path, base64.b64decode(body["data"], validate=True), int(body["version"]))
 
 
-def moved_ahead(node: Node) -> Node:
+def moved_ahead(node: TreeNode) -> TreeNode:
     """Returns a node as it is restored: numbers that logs and clients have seen grow since the backup go ahead of them.
 
     Leader epochs lie in logs and in clients' metadata; one that is given a second time would make two histories of a

@@ -13,11 +13,11 @@ from config.deployment.layout import (
     STATE_DIR,
     TEMPORARY,
     USER_ID,
-    Wanted,
+    DeploymentOrder,
     fixed_variables,
     stop_seconds,
 )
-from config.deployment.roles import OPEN_FILES, Place, Role, Variable
+from config.deployment.roles import OPEN_FILES, Installation, ProgramRole, Variable
 
 FILE: Final = "compose.yaml"
 IMAGE: Final = "${PENSTOCK_IMAGE:?an image with the code at its place}"
@@ -25,7 +25,7 @@ HOST_VARIABLE: Final = "PENSTOCK_HOST"
 STATE_VOLUME: Final = "state"
 
 
-def files(wanted: Wanted) -> dict[str, str]:
+def files(wanted: DeploymentOrder) -> dict[str, str]:
     """The Compose file, and an example of the `.env` that it is filled in from."""
     body = {
         "name": PREFIX,
@@ -36,8 +36,8 @@ def files(wanted: Wanted) -> dict[str, str]:
     return {FILE: text, ".env.example": _example(wanted)}
 
 
-def service(role: Role, wanted: Wanted) -> dict[str, Any]:
-    place = Place(
+def service(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
+    place = Installation(
         python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"${{{HOST_VARIABLE}:?}}"
     )
     result: dict[str, Any] = {
@@ -64,7 +64,7 @@ def service(role: Role, wanted: Wanted) -> dict[str, Any]:
     return result
 
 
-def _data_volumes(role: Role, wanted: Wanted) -> list[str]:
+def _data_volumes(role: ProgramRole, wanted: DeploymentOrder) -> list[str]:
     return [f"{directory}:{directory}" for directory in wanted.data_dirs] if role.uses_host_network else []
 
 
@@ -73,7 +73,7 @@ def _reference(variable: Variable) -> str | None:
     return f"${{{variable.name}:?}}" if variable.is_required else None
 
 
-def _example(wanted: Wanted) -> str:
+def _example(wanted: DeploymentOrder) -> str:
     needed = {variable: None for role in wanted.roles for variable in role.variables}
     host = [f"{HOST_VARIABLE}="] if any(role.uses_host_network for role in wanted.roles) else []
     lines = [f"{'' if variable.is_required else '#'}{variable.name}=" for variable in needed]

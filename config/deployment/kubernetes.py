@@ -15,11 +15,11 @@ from config.deployment.layout import (
     STATE_DIR,
     TEMPORARY,
     USER_ID,
-    Wanted,
+    DeploymentOrder,
     fixed_variables,
     stop_seconds,
 )
-from config.deployment.roles import LAKE, Place, Role
+from config.deployment.roles import LAKE, Installation, ProgramRole
 from config.environment import INTERNAL_TLS_DIR, SECRETS_DIR, TLS_DIR
 
 FILE: Final = "penstock.yaml"
@@ -32,17 +32,17 @@ CERTIFICATES: Final = {f"{PREFIX}-internal-tls": INTERNAL_TLS_DIR, f"{PREFIX}-tl
 PROBE_S: Final = 10
 
 
-def files(wanted: Wanted) -> dict[str, str]:
+def files(wanted: DeploymentOrder) -> dict[str, str]:
     """All manifests in one file."""
     text = yaml.safe_dump_all(manifests(wanted), sort_keys=False, width=120)
     return {FILE: f"# {NOTE}\n{text}"}
 
 
-def manifests(wanted: Wanted) -> list[dict[str, Any]]:
+def manifests(wanted: DeploymentOrder) -> list[dict[str, Any]]:
     return [manifest for role in wanted.roles for manifest in _of_role(role, wanted)]
 
 
-def _of_role(role: Role, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _of_role(role: ProgramRole, wanted: DeploymentOrder) -> Iterator[dict[str, Any]]:
     kind = "DaemonSet" if role.uses_host_network else "Deployment"
     labels = _labels(role)
     spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": _pod(role, wanted)}
@@ -63,8 +63,8 @@ def _of_role(role: Role, wanted: Wanted) -> Iterator[dict[str, Any]]:
         }
 
 
-def _pod(role: Role, wanted: Wanted) -> dict[str, Any]:
-    place = Place(
+def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
+    place = Installation(
         python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"$({NODE_VARIABLE})"
     )
     container: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _pod(role: Role, wanted: Wanted) -> dict[str, Any]:
     return {"metadata": {"labels": _labels(role)}, "spec": spec}
 
 
-def _environment(role: Role) -> Iterator[dict[str, Any]]:
+def _environment(role: ProgramRole) -> Iterator[dict[str, Any]]:
     """Yields the name of the node first: the command refers to it."""
     if role.uses_host_network:
         yield {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
@@ -136,21 +136,21 @@ def _environment(role: Role) -> Iterator[dict[str, Any]]:
         yield {"name": variable.name, "valueFrom": {source: reference}}
 
 
-def _state_volume(role: Role) -> dict[str, Any]:
+def _state_volume(role: ProgramRole) -> dict[str, Any]:
     """Returns where a pod keeps its state: brokers' logs stay on the node, everything else is made anew."""
     if role.uses_host_network:
         return {"hostPath": {"path": STATE_DIR, "type": "Directory"}}
     return {"emptyDir": {}}
 
 
-def _data_dirs(role: Role, wanted: Wanted) -> list[tuple[str, str]]:
+def _data_dirs(role: ProgramRole, wanted: DeploymentOrder) -> list[tuple[str, str]]:
     directories = wanted.data_dirs if role.uses_host_network else ()
     return [(f"data-{number}", directory) for number, directory in enumerate(directories, 1)]
 
 
-def _metadata(role: Role) -> dict[str, Any]:
+def _metadata(role: ProgramRole) -> dict[str, Any]:
     return {"name": f"{PREFIX}-{role.name}", "labels": _labels(role)}
 
 
-def _labels(role: Role) -> dict[str, str]:
+def _labels(role: ProgramRole) -> dict[str, str]:
     return {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/component": role.name}

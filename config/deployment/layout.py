@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from config.deployment.roles import Role, Variable
+from config.deployment.roles import ProgramRole, Variable
 from config.environment import PROCESS_VARIABLE
 
 PREFIX: Final = "penstock"
@@ -24,10 +24,10 @@ NOTE: Final = "Written by `manage.py units`. Values are set elsewhere and only n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DeploymentOrder:
     """Order for a set of units. `data_dirs` are directories beside the state directory that brokers keep logs in."""
 
-    roles: Sequence[Role]
+    roles: Sequence[ProgramRole]
     code: str
     user: str = USER
     data_dirs: Sequence[str] = ()
@@ -37,7 +37,7 @@ class Wanted:
         return f"{self.code}/.venv/bin/python"
 
 
-def fixed_variables(role: Role) -> dict[str, str]:
+def fixed_variables(role: ProgramRole) -> dict[str, str]:
     """Variables with a value: what tells a program who it is and where it keeps things."""
     return {
         "DJANGO_SETTINGS_MODULE": "config.settings",
@@ -50,11 +50,11 @@ def fixed_variables(role: Role) -> dict[str, str]:
     }
 
 
-def stop_seconds(role: Role) -> int:
+def stop_seconds(role: ProgramRole) -> int:
     return int(role.stop_timeout_s) + KILL_MARGIN_S
 
 
-def example(role: Role) -> str:
+def example(role: ProgramRole) -> str:
     """Returns an empty settings file of a role: each variable that it reads, without a value."""
     lines = [f"# Settings of {PREFIX}-{role.name}: docs/reference/settings.md. For root alone (0600)."]
     return "\n".join([*lines, *(_line(variable) for variable in role.variables), ""])

@@ -62,7 +62,7 @@ LAKE_KEYS: Final = (
 CONTROL: Final = (DATABASE, QUEUE, ZOOKEEPER, SIGNING_KEY, PUBLIC_URL, *LAKE_KEYS, *ZOOKEEPER_FILES, *MAIL)
 
 
-class Place(NamedTuple):
+class Installation(NamedTuple):
     """Where a program runs: the interpreter of the installation, its code, its state, and the name of the machine.
 
     `host` is left to the service manager to fill in, and so is a word of that manager's.
@@ -77,12 +77,12 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class ProgramRole:
     """One program. `fixed` are variables with a value, `variables` those that a person sets."""
 
     name: str
     title: str
-    command: Callable[[Place], Sequence[str]]
+    command: Callable[[Installation], Sequence[str]]
     variables: tuple[Variable, ...]
     fixed: Mapping[str, str] = field(default_factory=dict)
     stop_timeout_s: float = 10.0
@@ -98,14 +98,14 @@ class Role:
         return tuple(variable for variable in self.variables if variable.is_required)
 
 
-def _web(place: Place) -> Sequence[str]:
+def _web(place: Installation) -> Sequence[str]:
     return (
         place.python, "-m", "gunicorn", "-c", "python:config.web.server", "config.wsgi:application",
         "--bind", f"{place.bind}:{place.http_port}",
     )  # fmt: skip
 
 
-def _worker(place: Place) -> Sequence[str]:
+def _worker(place: Installation) -> Sequence[str]:
     return (
         place.python, "-m", "celery", "-A", "config.celery", "worker", "--beat", "--queues", "penstock",
         "--schedule", f"{place.state_dir}/celerybeat-schedule", "--concurrency", str(WORKER_PROCESSES),
@@ -113,7 +113,7 @@ def _worker(place: Place) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _pipeline(place: Place) -> Sequence[str]:
+def _pipeline(place: Installation) -> Sequence[str]:
     return (
         place.python, "-m", "celery", "-A", "config.celery", "worker", "--queues", "pipeline",
         "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle",
@@ -121,22 +121,23 @@ def _pipeline(place: Place) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _agent(place: Place) -> Sequence[str]:
+def _agent(place: Installation) -> Sequence[str]:
     return place.python, f"{place.code}/manage.py", "agent", "--host", place.host
 
 
-WEB: Final = Role(
+WEB: Final = ProgramRole(
     name="web",
     title="console, REST API and operator panel",
     command=_web,
     variables=(
-        *CONTROL, Variable("PENSTOCK_TRUSTED_PROXIES"), Variable("PENSTOCK_ALLOWED_HOSTS"),
+        *CONTROL, Variable("PENSTOCK_INTERNAL_SECURITY"), Variable("PENSTOCK_TRUSTED_PROXIES"),
+        Variable("PENSTOCK_ALLOWED_HOSTS"),
         Variable("PENSTOCK_PAYMENTS_SECRETS", is_secret=True), Variable("PENSTOCK_PAYMENTS_LINK"),
     ),
     stop_timeout_s=WEB_STOP_S,
     listens_on=(HTTP_PORT,),
 )  # fmt: skip
-WORKER: Final = Role(
+WORKER: Final = ProgramRole(
     name="worker",
     title="tasks and their schedule",
     command=_worker,
@@ -144,19 +145,19 @@ WORKER: Final = Role(
     fixed=WORKER_VARIABLES,
     stop_timeout_s=WORKER_STOP_S,
 )
-PIPELINE: Final = Role(
+PIPELINE: Final = ProgramRole(
     name="pipeline",
     title="usage and archives",
     command=_pipeline,
     variables=(
         DATABASE, QUEUE, ZOOKEEPER, *LAKE_KEYS, *ZOOKEEPER_FILES, Variable("SPARK_MASTER"), Variable("SPARK_LOCAL_IP"),
-        Variable("JAVA_HOME"), Variable("PENSTOCK_ARCHIVE_ROOT"),
+        Variable("SPARK_CONF_DIR"), Variable("JAVA_HOME"), Variable("PENSTOCK_ARCHIVE_ROOT"),
     ),
     fixed=WORKER_VARIABLES,
     stop_timeout_s=WORKER_STOP_S,
     niceness=PIPELINE_NICENESS,
 )  # fmt: skip
-AGENT: Final = Role(
+AGENT: Final = ProgramRole(
     name="agent",
     title="brokers of this host",
     command=_agent,

@@ -11,12 +11,12 @@ from config.deployment.layout import (
     PREFIX,
     SETTINGS_DIR,
     STATE_DIR,
-    Wanted,
+    DeploymentOrder,
     example,
     fixed_variables,
     stop_seconds,
 )
-from config.deployment.roles import OPEN_FILES, Place, Role
+from config.deployment.roles import OPEN_FILES, Installation, ProgramRole
 
 # What no program of ours needs. `MemoryDenyWriteExecute` is not among it: Java and libffi make code at run time.
 HARDENING: Final = (
@@ -30,14 +30,14 @@ HARDENING: Final = (
 RESTART_S: Final = 2
 
 
-def files(wanted: Wanted) -> dict[str, str]:
+def files(wanted: DeploymentOrder) -> dict[str, str]:
     """Units and examples of settings, by the name of the file."""
     result = {f"{PREFIX}-{role.name}.service": unit(role, wanted) for role in wanted.roles}
     return result | {f"{role.name}.env.example": example(role) for role in wanted.roles}
 
 
-def unit(role: Role, wanted: Wanted) -> str:
-    place = Place(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
+def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
+    place = Installation(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
     required = " ".join(variable.name for variable in role.required)
     environment = (f'Environment="{name}={value}"' for name, value in fixed_variables(role).items())
     lines = [

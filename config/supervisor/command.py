@@ -17,7 +17,7 @@ import psutil
 from config.embedded.process import PRIVATE_UMASK, StartFailed
 from config.environment import BASE_DIR
 from config.supervisor.options import DownOptions, UpOptions, parse
-from config.supervisor.progress import Progress
+from config.supervisor.progress import StartProgress
 from config.supervisor.ready import down_command
 from config.supervisor.signals import StopRequested, ignore_stop_signals, raise_on_stop_signals
 from config.supervisor.state import StateDirectory
@@ -44,7 +44,7 @@ def up(options: UpOptions) -> int:
     """Starts everything, monitors it, and stops it when asked to."""
     from config.supervisor.up import Supervisor
 
-    progress = Progress()
+    progress = StartProgress()
     os.environ["PENSTOCK_STATE_DIR"] = str(options.state_dir)
     _allow_open_files()
     supervisor = Supervisor(options, progress)

@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--brokers", type=_broker_count, default=BROKERS, help="broker processes (default: %(default)s)")
     up.add_argument(
         "--clusters", type=_cluster_count, default=1,
-        help="clusters of so many brokers each; further ones lie on the further hosts (default: %(default)s)",
+        help="clusters of --brokers brokers each, spread over the hosts (default: %(default)s)",
     )  # fmt: skip
     up.add_argument(
         "--hosts", type=_host_count, default=1,

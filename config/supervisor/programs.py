@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from brokers.infra.child_environment import agent_variables, pipeline_variables
-from config.deployment.roles import AGENT, HTTP_PORT, PIPELINE, WEB, WORKER, Place, Role
+from config.deployment.roles import AGENT, HTTP_PORT, PIPELINE, WEB, WORKER, Installation, ProgramRole
 from config.embedded.niceness import give_way
 from config.embedded.process import Child
 from config.environment import BASE_DIR, PROCESS_VARIABLE
@@ -47,7 +47,7 @@ def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str, n
 
 
 def _child(
-    role: Role,
+    role: ProgramRole,
     state: StateDirectory,
     environment: dict[str, str],
     *,
@@ -55,7 +55,9 @@ def _child(
     host: str = "",
     name: str = "",
 ) -> Child:
-    place = Place(python=sys.executable, code=str(BASE_DIR), state_dir=str(state.root), host=host, http_port=http_port)
+    place = Installation(
+        python=sys.executable, code=str(BASE_DIR), state_dir=str(state.root), host=host, http_port=http_port
+    )
     return Child(
         name=name or role.name,
         command=tuple(role.command(place)),

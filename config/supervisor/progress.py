@@ -13,7 +13,7 @@ WAIT_SAID_AFTER_S = 10.0
 WAIT_SAID_EVERY_S = 30.0
 
 
-class Progress:
+class StartProgress:
     """Prints one line per step with the seconds since the start."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -15,16 +15,16 @@ WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class ReadyLogin:
     username: str
     password: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoTenant:
+class ReadyTenant:
     slug: str
     token: str
-    login: Login
+    login: ReadyLogin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class Ready:
     """Content of the block. `tenant` and `instance` are None with `--no-demo`."""
 
     console_url: str
-    operator: Login
+    operator: ReadyLogin
     operator_token: str
-    tenant: DemoTenant | None
+    tenant: ReadyTenant | None
     instance: DemoInstance | None
 
     @property

@@ -26,7 +26,7 @@ from config.environment import SECRETS_DIR
 from config.supervisor.options import UpOptions
 from config.supervisor.outgoing import tenant_ports
 from config.supervisor.probe import answers_ok
-from config.supervisor.ready import DemoInstance, DemoTenant, Login, SaslLogin
+from config.supervisor.ready import DemoInstance, ReadyLogin, ReadyTenant, SaslLogin
 from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
 from instances import services as instance_services
@@ -65,9 +65,9 @@ Wait = Callable[[Callable[[], bool], str, str], None]
 class Seeded:
     """Accounts that may sign in."""
 
-    operator: Login
+    operator: ReadyLogin
     operator_token: str
-    tenant: DemoTenant | None
+    tenant: ReadyTenant | None
 
 
 def fleet(options: UpOptions, host_name: str) -> None:
@@ -140,7 +140,7 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
             email=login.username, password=login.password, token_secret=logins.known.get("demo_token")
         )
         logins.known["demo_token"] = made.token_secret
-        tenant = DemoTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
+        tenant = ReadyTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
         logins.save()
     return Seeded(operator=operator, operator_token=operator_token(state), tenant=tenant)
 
@@ -246,9 +246,9 @@ class _Logins:
             except ValueError:  # truncated by a power failure
                 self.are_lost = True
 
-    def login(self, name: str, email: str) -> Login:
+    def login(self, name: str, email: str) -> ReadyLogin:
         password = self.known.setdefault(f"{name}_password", secrets.token_urlsafe(PASSWORD_BYTES))
-        return Login(username=email, password=password)
+        return ReadyLogin(username=email, password=password)
 
     def save(self) -> None:
         write_private_json(self.file, self.known)

@@ -14,9 +14,9 @@ from typing import IO, Any
 from brokers.infra.process_identity import identity_of
 from config.embedded.process import StartFailed, service_port
 from config.environment import SERVICES_FILE
-from config.supervisor.family import Family
 from config.supervisor.options import UpOptions
 from config.supervisor.ready import down_command
+from config.supervisor.run_processes import RunProcesses
 
 PORTS_FILE = "ports.json"
 LOCK_FILE = "supervisor.lock"
@@ -30,7 +30,7 @@ MADE_HERE = (
     "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
     LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
 )  # fmt: skip
-FOR_OTHERS = 0o077
+PERMISSIONS_OF_OTHERS = 0o077
 
 
 class AlreadyRunning(StartFailed):
@@ -83,7 +83,7 @@ class StateDirectory:
         for pattern in MADE_HERE:
             for top in self.root.glob(pattern):
                 for path in _below(top):
-                    _close(path)
+                    _make_private(path)
         self._write(MODES_FILE, {"private": True})
 
     def lock(self) -> IO[str]:
@@ -169,7 +169,7 @@ class StateDirectory:
         self._write(SERVICES_FILE, addresses)
 
     def remember(self, run: str, pids: dict[str, int]) -> None:
-        """Records a run and its children, so that the warden or the next start finds what a killed supervisor left."""
+        """Records a run and its children: the watchdog, or the next start, ends those that a killed supervisor left."""
         children = {}
         for name, pid in pids.items():
             try:
@@ -178,11 +178,11 @@ class StateDirectory:
                 continue  # it has ended
         self._write(RUN_FILE, {"run": run, "children": children})
 
-    def family(self) -> Family:
+    def run_processes(self) -> RunProcesses:
         """Returns the processes of the last recorded run."""
         noted = self._read(RUN_FILE)
         children = tuple((int(pid), identity) for pid, identity in noted.get("children", {}).values())
-        return Family(str(noted.get("run", "none")), children)
+        return RunProcesses(str(noted.get("run", "none")), children)
 
     def _read(self, name: str) -> dict[str, Any]:
         file = self.root / name
@@ -205,12 +205,12 @@ def _below(top: Path) -> Iterator[str]:
         yield from (f"{folder}/{name}" for name in (*folders, *files))
 
 
-def _close(path: str) -> None:
+def _make_private(path: str) -> None:
     """Removes permissions of others. Links, vanished files and files of other users are skipped."""
     try:
         mode = os.lstat(path).st_mode
-        if not stat.S_ISLNK(mode) and mode & FOR_OTHERS:
-            os.chmod(path, stat.S_IMODE(mode) & ~FOR_OTHERS)  # noqa: PTH101 (a path of thousands)
+        if not stat.S_ISLNK(mode) and mode & PERMISSIONS_OF_OTHERS:
+            os.chmod(path, stat.S_IMODE(mode) & ~PERMISSIONS_OF_OTHERS)  # noqa: PTH101 (a path of thousands)
     except (FileNotFoundError, PermissionError):
         return
 

@@ -15,11 +15,11 @@ from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import outgoing, preflight, programs, services
 from config.supervisor.options import UpOptions
 from config.supervisor.probe import answers_ok
-from config.supervisor.progress import Progress
+from config.supervisor.progress import StartProgress
 from config.supervisor.ready import Ready
 from config.supervisor.state import StateDirectory, require_writable, write_private_json
-from config.supervisor.warden import Warden
 from config.supervisor.watch import Stage, Watch
+from config.supervisor.watchdog import SupervisorWatchdog
 
 PROGRAM_START_TIMEOUT_S = 60.0
 RUN_NAME_BYTES = 8
@@ -40,7 +40,7 @@ def modules_line(note: Note) -> str:
 class Supervisor:
     """One run of the product on one state directory."""
 
-    def __init__(self, options: UpOptions, progress: Progress) -> None:
+    def __init__(self, options: UpOptions, progress: StartProgress) -> None:
         self.options = options
         self.progress = progress
         self.state = StateDirectory(options.state_dir)
@@ -50,7 +50,7 @@ class Supervisor:
             on_change=lambda pids: self.state.remember(self.run, pids),
             own_log=self.state.log_file("supervisor"),
         )
-        self._warden: Warden | None = None
+        self._watchdog: SupervisorWatchdog | None = None
         self._lock: IO[str] | None = None
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Supervisor:
         self._lock = self.state.lock()
         self.state.require_whole()
         self._forget_ready_file()
-        leftovers = self.state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
+        leftovers = self.state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
@@ -76,7 +76,7 @@ class Supervisor:
         plan = services.plan(self.options, self.state)
         os.environ.update(plan.environment())
         self.state.remember(self.run, {})
-        self._warden = Warden(self.state, system_variables())
+        self._watchdog = SupervisorWatchdog(self.state, system_variables())
         self._start_services(plan)
         self._prepare_database()
         self._start_programs(plan)
@@ -106,9 +106,9 @@ class Supervisor:
         if self._lock is None:
             return []
         killed = self.watch.stop()
-        killed += self.state.family().end(patience_s=0)
-        if self._warden is not None:
-            self._warden.dismiss()
+        killed += self.state.run_processes().end(patience_s=0)
+        if self._watchdog is not None:
+            self._watchdog.dismiss()
         if self.options.ready_file is not None:
             self.options.ready_file.unlink(missing_ok=True)
         return killed

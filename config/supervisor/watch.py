@@ -11,7 +11,7 @@ from subprocess import SubprocessError
 
 from brokers.infra.log_rotation import rotate
 from config.embedded.process import Child
-from config.supervisor.progress import Progress
+from config.supervisor.progress import StartProgress
 
 CHECK_EVERY_S = 0.25
 BACKOFF_FIRST_S = 0.5
@@ -47,7 +47,7 @@ class _Watched:
 class Watch:
     """Children, monitored one by one and stopped stage by stage, those of a stage concurrently."""
 
-    progress: Progress
+    progress: StartProgress
     on_change: Callable[[dict[str, int]], None]
     clock: Callable[[], float] = time.monotonic
     # Log of the monitoring process, if it writes one.

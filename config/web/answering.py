@@ -8,23 +8,32 @@ from typing import TYPE_CHECKING
 
 from gunicorn.http import wsgi
 
-from config.web.connection import Connection
+from config.web.connection import WebConnection
+from config.web.live import LiveAnswer
 from config.web.refusals import refusal, status_of
 
 if TYPE_CHECKING:
     from config.web.worker import Worker
 
 
-def answer(worker: Worker, one: Connection) -> bool:
+def answer(worker: Worker, connection: WebConnection) -> bool:
     """Executes the request; returns True if the connection may be kept alive."""
     response = None
     try:
-        response, environ = wsgi.create(one.request, one.outgoing, one.peer, one.server, worker.cfg)
+        response, environ = wsgi.create(
+            connection.request, connection.outgoing, connection.peer, connection.server, worker.cfg
+        )
         environ["wsgi.multithread"] = True
         if not worker.alive:
             response.force_close()
         begun = datetime.now(UTC)
         parts = worker.wsgi(environ, response.start_response)
+        live = getattr(parts, "live", None)
+        if live is not None:
+            response.force_close()
+            connection.live = LiveAnswer(live, parts, response, environ)
+            advance(worker, connection)
+            return False
         try:
             if isinstance(parts, environ["wsgi.file_wrapper"]):
                 response.write_file(parts)
@@ -32,9 +41,9 @@ def answer(worker: Worker, one: Connection) -> bool:
                 for part in parts:
                     response.write(part)
             response.close()
-            one.outgoing.finish()
+            connection.outgoing.finish()
         finally:
-            worker.log.access(response, one.request, environ, datetime.now(UTC) - begun)
+            worker.log.access(response, connection.request, environ, datetime.now(UTC) - begun)
             if hasattr(parts, "close"):
                 parts.close()
         return not response.should_close()
@@ -46,6 +55,28 @@ def answer(worker: Worker, one: Connection) -> bool:
             worker.log.exception("a request failed outside of Django")
         if response is None or not response.headers_sent:
             with contextlib.suppress(OSError):
-                one.outgoing.sendall(refusal(status))
-                one.outgoing.finish()
+                connection.outgoing.sendall(refusal(status))
+                connection.outgoing.finish()
     return False
+
+
+def advance(worker: Worker, connection: WebConnection) -> None:
+    """Sends the next part of a live response, and finishes it after the last part."""
+    assert connection.live is not None
+    is_last = True
+    try:
+        is_last = connection.live.step()
+    except OSError:
+        worker.log.debug("the client is gone")
+    except Exception:
+        worker.log.exception("a live response failed")
+    if is_last:
+        finish_live(worker, connection)
+
+
+def finish_live(worker: Worker, connection: WebConnection) -> None:
+    """Ends a live response, whether or not its connection is open; idempotent."""
+    live, connection.live = connection.live, None
+    if live is not None:
+        connection.outgoing.finish_quietly()
+        live.finish(worker, connection.request)

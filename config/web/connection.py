@@ -9,13 +9,14 @@ from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 
 from config.web.addresses import client_address, neighbourhood
-from config.web.deadlines import Phase, answer_due_s, due_s
+from config.web.deadlines import ConnectionPhase, answer_due_s, due_s
 from config.web.framing import Body, ChunkedBody, SizedBody, end_of_head
+from config.web.live import LiveAnswer
 from config.web.outgoing import Outgoing
 
 
-class Connection:
-    """Connection of the event loop; in `Phase.WORK` a thread uses `request` and `outgoing`."""
+class WebConnection:
+    """Connection of the event loop; in `ConnectionPhase.WORK` a thread uses `request` and `outgoing`."""
 
     def __init__(self, sock: socket.socket, peer: Any, server: Any, outgoing: Outgoing, *, is_proxy: bool) -> None:
         self.sock = sock
@@ -24,7 +25,7 @@ class Connection:
         self.outgoing = outgoing
         self.is_proxy = is_proxy
         self.client = neighbourhood(peer[0])
-        self.phase = Phase.HEAD
+        self.phase = ConnectionPhase.HEAD
         self.since_s = 0.0
         self.events = 0  # events registered with the selector
         self.request: Request | None = None
@@ -34,6 +35,8 @@ class Connection:
         self.blocked_since_s: float | None = None  # since when its reader has been slow
         self.blocked_at_bytes = 0
         self.requests = 0
+        self.live: LiveAnswer | None = None
+        self.step_due_s = 0.0
         self._buffer = bytearray()
         self._searched = 0
         self._body: Body | None = None
@@ -49,7 +52,7 @@ class Connection:
         """True if a part of a request has arrived."""
         return bool(self._buffer) or self.request is not None
 
-    def enter(self, phase: Phase, now_s: float) -> None:
+    def enter(self, phase: ConnectionPhase, now_s: float) -> None:
         self.phase, self.since_s = phase, now_s
 
     def due_s(self) -> float | None:
@@ -77,7 +80,7 @@ class Connection:
             self._unreader = IterUnreader((bytes(self._buffer[:end]),))
             self.request = Request(cfg, self._unreader, self.peer, self.requests)
             self._body = _body_of(self.request, end)
-            self.enter(Phase.BODY, now_s)
+            self.enter(ConnectionPhase.BODY, now_s)
         assert self._body is not None
         end_of_body = self._body.end(self._buffer)
         if end_of_body is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from config.web.deadlines import Phase
+from config.web.deadlines import ConnectionPhase
 from config.web.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 
 
@@ -14,7 +14,7 @@ class Held(Protocol):
 
     client: str
     is_proxy: bool
-    phase: Phase
+    phase: ConnectionPhase
     since_s: float
 
     @property
@@ -81,12 +81,12 @@ class Connections(Generic[One]):
     @staticmethod
     def stalest(held: set[One], newcomer: One | None = None) -> One | None:
         """Returns the first connection to close: idle ones, then the one longest in its phase; never a working one."""
-        idle = (one for one in held if one is not newcomer and one.phase is not Phase.WORK)
-        return min(idle, key=lambda one: (min(one.phase, Phase.HEAD), one.since_s), default=None)
+        idle = (one for one in held if one is not newcomer and one.phase is not ConnectionPhase.WORK)
+        return min(idle, key=lambda one: (min(one.phase, ConnectionPhase.HEAD), one.since_s), default=None)
 
     def heaviest(self) -> One | None:
         """Returns the connection with the most buffered bytes that is not working; of several the one longest in its
         phase.
         """
-        others = (one for one in self if one.phase is not Phase.WORK and one.held_bytes)
+        others = (one for one in self if one.phase is not ConnectionPhase.WORK and one.held_bytes)
         return max(others, key=lambda one: (one.held_bytes, -one.since_s), default=None)

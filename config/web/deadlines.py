@@ -15,7 +15,7 @@ from config.web.limits import (
 )
 
 
-class Phase(IntEnum):
+class ConnectionPhase(IntEnum):
     """Phase of a connection; phases before HEAD are closed first."""
 
     LINGER = 0  # the last response is sent; further input is discarded
@@ -23,18 +23,19 @@ class Phase(IntEnum):
     HEAD = 2
     BODY = 3
     ANSWER = 4  # the response is complete but not entirely sent
-    WORK = 5  # waits for a thread, or has one
+    LIVE = 5  # a live response, between two of its parts
+    WORK = 6  # waits for a thread, or has one
 
 
 _SECONDS = {
-    Phase.LINGER: LINGER_S_MAX,
-    Phase.IDLE: IDLE_S_MAX,
-    Phase.HEAD: HEAD_S_MAX,
-    Phase.BODY: BODY_S_MAX,
+    ConnectionPhase.LINGER: LINGER_S_MAX,
+    ConnectionPhase.IDLE: IDLE_S_MAX,
+    ConnectionPhase.HEAD: HEAD_S_MAX,
+    ConnectionPhase.BODY: BODY_S_MAX,
 }
 
 
-def due_s(phase: Phase, since_s: float) -> float | None:
+def due_s(phase: ConnectionPhase, since_s: float) -> float | None:
     """Returns the deadline of a phase that began at `since_s`; None for phases of `answer_due_s`."""
     seconds = _SECONDS.get(phase)
     return None if seconds is None else since_s + seconds

@@ -32,13 +32,18 @@ class Lane:
     beside_preferred: int | None = None
 
 
+# Steps of live responses (`config.web.live`). A tenant stands for a client here, and no path leads into this lane.
+LIVE = Lane("live", 3, 1)
 # The first matching lane is used; the last one matches everything.
 LANES = (
     Lane("health", 2, 2, ("/healthz",)),
     Lane("probes", 2, 1, ("/readyz", "/metrics")),
     Lane("operators", 4, 3, ("/operator/", "/api/v1/operator/"), is_preferred=True),
+    # Agents of hosts: many at once must not wait for pages, nor pages for them.
+    Lane("agents", 2, 2, ("/api/v1/agent/",)),
     Lane("sign-in", 3, 2, ("/accounts/",)),
     Lane("files", 2, 2, ("/static/", "/favicon.ico")),
+    LIVE,
     Lane("tenants", 14, 8, beside_preferred=2),
 )
 THREADS = sum(lane.threads for lane in LANES)

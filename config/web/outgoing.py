@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -93,6 +94,11 @@ class Outgoing:
         with self._condition:
             self._is_begun = False
             self._flush_joined()
+
+    def finish_quietly(self) -> None:
+        """Marks the response as complete, also on a connection that is closed."""
+        with contextlib.suppress(OSError):
+            self.finish()
 
     def flush(self) -> bool:
         """Sends what the kernel accepts. Returns True if nothing is left. Raises `OSError` if the reader is gone."""

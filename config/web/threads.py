@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from config.web.lanes import LANES, Lane, LaneQueue, Waiting, lane_of
+from config.web.lanes import LANES, LIVE, Lane, LaneQueue, Waiting, lane_of
 
 Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
@@ -110,6 +110,12 @@ class LaneThreads(Generic[Item]):
         if lane.is_preferred and refused is not None:
             self._preferred_done()
         return refused
+
+    def submit_live(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+        """Enqueues the next step of a live response. Returns the one that must be given up for it, None if there is
+        room.
+        """
+        return self._lanes[LIVE.name].submit(waiting)
 
     def expired(self, now_s: float) -> list[Waiting[Item]]:
         """Removes and returns requests that waited too long."""

@@ -18,10 +18,10 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from config.environment import trusted_proxies
 from config.web.addresses import is_trusted, parse_address
-from config.web.answering import answer
-from config.web.connection import Connection
+from config.web.answering import advance, answer, finish_live
+from config.web.connection import WebConnection
 from config.web.connections import Connections
-from config.web.deadlines import Phase
+from config.web.deadlines import ConnectionPhase
 from config.web.lanes import Waiting
 from config.web.limits import (
     CONNECTIONS_MAX,
@@ -29,6 +29,7 @@ from config.web.limits import (
     KERNEL_RECEIVE_BYTES_MAX,
     LINGER_BYTES_MAX,
     RECEIVE_BYTES,
+    UNSENT_BYTES_MAX,
 )
 from config.web.notices import Notices
 from config.web.outgoing import Outgoing
@@ -53,9 +54,9 @@ class Worker(BaseWorker):
         if 0 <= soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
         self.trusted = trusted_proxies()
-        self.connections: Connections[Connection] = Connections()
+        self.connections: Connections[WebConnection] = Connections()
         self.notices = Notices(self.log.warning)
-        self.threads: LaneThreads[Connection] = LaneThreads(self._work)
+        self.threads: LaneThreads[WebConnection] = LaneThreads(self._work)
         self.poller = selectors.DefaultSelector()
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,7 +88,7 @@ class Worker(BaseWorker):
             listener.close()
         deadline_s = time.monotonic() + self.cfg.graceful_timeout
         for one in self.connections:
-            if one.phase in (Phase.IDLE, Phase.LINGER) or not one.has_begun:
+            if one.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER, ConnectionPhase.LIVE) or not one.has_begun:
                 self._close(one)
         while len(self.connections) and time.monotonic() < deadline_s:
             self._turn()
@@ -96,7 +97,7 @@ class Worker(BaseWorker):
     def _turn(self) -> None:
         self.notify()
         for key, events in self.poller.select(CHECK_EVERY_S):
-            if isinstance(key.data, Connection):
+            if isinstance(key.data, WebConnection):
                 self._on_event(key.data, events)
             else:
                 key.data()
@@ -126,21 +127,45 @@ class Worker(BaseWorker):
         self._wake()  # there may be more calls; other events come first
 
     def _check(self, now_s: float) -> None:
-        """Enforces deadlines of receiving, waiting for a thread, and sending."""
+        """Enforces deadlines of receiving, waiting for a thread, and sending. Continues live responses."""
         for one in self.connections:
             due_s = one.due_s()
             if due_s is not None and now_s >= due_s:
                 self._overdue(one)
+            elif one.phase is ConnectionPhase.LIVE and now_s >= one.step_due_s:
+                self._continue(one, now_s)
         for waiting in self.threads.expired(now_s):
-            self._refuse(waiting.item, 503)
+            self._give_up(waiting.item)
         self._make_room_for_bytes()
         self.notices.flush(now_s)
 
-    def _overdue(self, one: Connection) -> None:
-        if one.phase in (Phase.HEAD, Phase.BODY) and one.has_begun:
+    def _overdue(self, one: WebConnection) -> None:
+        if one.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY) and one.has_begun:
             self._refuse(one, 408)
         else:
-            self._close(one, None if one.phase in (Phase.IDLE, Phase.LINGER) else f"overdue in {one.phase.name}")
+            self._close(
+                one,
+                None if one.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER) else f"overdue in {one.phase.name}",
+            )
+
+    def _continue(self, one: WebConnection, now_s: float) -> None:
+        """Lets a thread send the next part of a live response, unless its reader has not taken the last ones."""
+        assert one.live is not None
+        if one.outgoing.unsent_bytes > UNSENT_BYTES_MAX // 2:
+            return
+        self._wait_for(one, 0 if one.outgoing.is_empty else WRITE)
+        one.enter(ConnectionPhase.WORK, now_s)
+        refused = self.threads.submit_live(Waiting(one.live.owner, now_s, one))
+        if refused is not None:
+            self._give_up(refused.item)
+
+    def _give_up(self, one: WebConnection) -> None:
+        """Ends a connection whose request got no thread."""
+        if one.live is None:
+            self._refuse(one, 503)
+        else:
+            one.enter(ConnectionPhase.LIVE, time.monotonic())
+            self._close(one, "no thread for a live response")
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -162,8 +187,8 @@ class Worker(BaseWorker):
         sock.setblocking(False)
         is_proxy = is_trusted(parse_address(peer[0]), self.trusted)
         outgoing = Outgoing(sock, lambda: self._call(lambda: self._on_blocked(one)))
-        one = Connection(sock, peer, server, outgoing, is_proxy=is_proxy)
-        one.enter(Phase.HEAD, time.monotonic())
+        one = WebConnection(sock, peer, server, outgoing, is_proxy=is_proxy)
+        one.enter(ConnectionPhase.HEAD, time.monotonic())
         self.connections.add(one)
         if self.connections.is_over(one.client, is_proxy=is_proxy):
             victim = self.connections.victim(one) or one
@@ -186,7 +211,7 @@ class Worker(BaseWorker):
             self._held_bytes -= victim.held_bytes
             self._close(victim, "too many bytes held")
 
-    def _wait_for(self, one: Connection, events: int) -> None:
+    def _wait_for(self, one: WebConnection, events: int) -> None:
         if one.events == events or one.is_closed:
             return
         if not one.events:
@@ -197,7 +222,7 @@ class Worker(BaseWorker):
             self.poller.modify(one.sock, events, one)
         one.events = events
 
-    def _close(self, one: Connection, why: str | None = None) -> None:
+    def _close(self, one: WebConnection, why: str | None = None) -> None:
         if one.is_closed:
             return
         self._wait_for(one, 0)
@@ -205,10 +230,12 @@ class Worker(BaseWorker):
         self.connections.remove(one)
         one.outgoing.close()
         one.sock.close()
+        if one.phase is not ConnectionPhase.WORK:  # else its thread ends the live response
+            finish_live(self, one)
         if why is not None:
             self.notices.add(f"connections closed: {why}", time.monotonic())
 
-    def _linger(self, one: Connection) -> None:
+    def _linger(self, one: WebConnection) -> None:
         """Waits briefly for the client to close after the last response."""
         try:
             one.sock.shutdown(socket.SHUT_WR)
@@ -216,10 +243,10 @@ class Worker(BaseWorker):
             self._close(one)
             return
         one.forget_request()
-        one.enter(Phase.LINGER, time.monotonic())
+        one.enter(ConnectionPhase.LINGER, time.monotonic())
         self._wait_for(one, READ)
 
-    def _refuse(self, one: Connection, status: int) -> None:
+    def _refuse(self, one: WebConnection, status: int) -> None:
         """Answers with a problem and closes. The socket buffer has room: nothing else was sent on this connection."""
         self.notices.add(f"requests refused: {status}", time.monotonic())
         with contextlib.suppress(OSError):
@@ -228,7 +255,7 @@ class Worker(BaseWorker):
 
     # --- events of one connection --------------------------------------------------------------------------------
 
-    def _on_event(self, one: Connection, events: int) -> None:
+    def _on_event(self, one: WebConnection, events: int) -> None:
         if one.is_closed:  # closed by an earlier event of this iteration
             return
         try:
@@ -240,7 +267,7 @@ class Worker(BaseWorker):
             self.log.exception("a connection failed")
             self._close(one)
 
-    def _on_readable(self, one: Connection) -> None:
+    def _on_readable(self, one: WebConnection) -> None:
         try:
             data = one.sock.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -251,13 +278,13 @@ class Worker(BaseWorker):
         if not data:
             self._close(one)
             return
-        if one.phase is Phase.LINGER:
+        if one.phase in (ConnectionPhase.LINGER, ConnectionPhase.LIVE):
             one.lingered_bytes += len(data)
             if one.lingered_bytes > LINGER_BYTES_MAX:
                 self._close(one)
             return
-        if one.phase is Phase.IDLE:
-            one.enter(Phase.HEAD, time.monotonic())
+        if one.phase is ConnectionPhase.IDLE:
+            one.enter(ConnectionPhase.HEAD, time.monotonic())
         one.receive(data)
         self._held_bytes += len(data)
         if self._held_bytes > HELD_BYTES_MAX:
@@ -265,7 +292,7 @@ class Worker(BaseWorker):
         if not one.is_closed:
             self._read_request(one)
 
-    def _read_request(self, one: Connection) -> None:
+    def _read_request(self, one: WebConnection) -> None:
         try:
             is_whole = one.read_request(self.cfg, time.monotonic())
         except Exception as error:
@@ -276,26 +303,26 @@ class Worker(BaseWorker):
             return
         if is_whole:
             self._wait_for(one, 0)
-            one.enter(Phase.WORK, time.monotonic())
+            one.enter(ConnectionPhase.WORK, time.monotonic())
             assert one.request is not None
             waiting = Waiting(one.asked_by(self.trusted), one.since_s, one)
             refused = self.threads.submit(one.request.path, waiting)
             if refused is not None:
-                self._refuse(refused.item, 503)
+                self._give_up(refused.item)
             return
         if one.wants_continue():
             with contextlib.suppress(OSError):
                 one.sock.send(CONTINUE)
         self._wait_for(one, READ)
 
-    def _on_blocked(self, one: Connection) -> None:
+    def _on_blocked(self, one: WebConnection) -> None:
         """Handles data that a thread left unsent."""
         if one.is_closed or one.outgoing.is_empty:
             return
         one.blocked_since_s, one.blocked_at_bytes = time.monotonic(), one.outgoing.sent_bytes
         self._wait_for(one, WRITE)
 
-    def _on_writable(self, one: Connection) -> None:
+    def _on_writable(self, one: WebConnection) -> None:
         try:
             is_done = one.outgoing.flush()
         except OSError:
@@ -303,25 +330,34 @@ class Worker(BaseWorker):
             return
         if is_done:
             one.blocked_since_s = None
-            self._wait_for(one, 0)
-            if one.phase is Phase.ANSWER:
+            self._wait_for(one, READ if one.phase is ConnectionPhase.LIVE else 0)
+            if one.phase is ConnectionPhase.ANSWER:
                 self._answered(one)
 
-    def _on_worked(self, one: Connection) -> None:
+    def _on_worked(self, one: WebConnection) -> None:
         """Handles the end of a request's thread."""
         if one.is_closed:
+            finish_live(self, one)
+            return
+        if one.live is not None:
+            now_s = time.monotonic()
+            one.step_due_s = now_s + (one.live.wait_s or 0.0)
+            one.enter(ConnectionPhase.LIVE, now_s)
+            self._wait_for(one, READ if one.outgoing.is_empty else WRITE)
+            if not self.alive:
+                self._close(one)
             return
         if one.outgoing.is_empty:
             self._answered(one)
         else:
-            one.enter(Phase.ANSWER, time.monotonic())
+            one.enter(ConnectionPhase.ANSWER, time.monotonic())
 
-    def _answered(self, one: Connection) -> None:
+    def _answered(self, one: WebConnection) -> None:
         if not one.is_kept or not self.alive:
             self._linger(one)
             return
         one.forget_request()
-        one.enter(Phase.HEAD if one.has_begun else Phase.IDLE, time.monotonic())
+        one.enter(ConnectionPhase.HEAD if one.has_begun else ConnectionPhase.IDLE, time.monotonic())
         if one.has_begun:
             self._read_request(one)
         else:
@@ -329,9 +365,12 @@ class Worker(BaseWorker):
 
     # --- threads --------------------------------------------------------------------------------------------------
 
-    def _work(self, one: Connection) -> None:
+    def _work(self, one: WebConnection) -> None:
         one.is_kept = False
         try:
-            one.is_kept = answer(self, one)
+            if one.live is not None:
+                advance(self, one)
+            else:
+                one.is_kept = answer(self, one)
         finally:
             self._call(lambda: self._on_worked(one))

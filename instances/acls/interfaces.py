@@ -54,7 +54,7 @@ class AccessQuestion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDecision:
     """The decision; `rule` is the one that decided, if any; `reason` is one of
-    `brokers.contract.acl_decisions.Reason`.
+    `brokers.contract.acl_decisions.DecisionReason`.
     """
 
     allowed: bool

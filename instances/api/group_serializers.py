@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from instances.api.watching import SilentOut
 from instances.groups import selectors, transaction_selectors
-from instances.groups.offset_plans import Aim
+from instances.groups.offset_plans import ResetMode
 from instances.limits import PARTITIONS_PER_TOPIC_MAX, RESET_PARTITIONS_MAX
 from instances.models import TOPIC_CHARS_MAX
 from tenants.api.endpoint import PageQuery
@@ -66,7 +66,7 @@ class OffsetGiven(StrictSerializer):
 class ResetIn(StrictSerializer):
     """The new offsets: `time` needs `time`, `offset` needs `offset`, `shift` `by`, and `given` `offsets`."""
 
-    to = Choice(choices=[aim.value for aim in Aim])
+    to = Choice(choices=[aim.value for aim in ResetMode])
     time = Instant(required=False, help_text="To the first message that is as young as this.")
     offset = Integer(required=False, min_value=0, max_value=OFFSET_MAX)
     by = Integer(

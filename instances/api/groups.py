@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from instances import access, services
 from instances.api import group_serializers as s
 from instances.groups import holding, selectors, transaction_selectors
-from instances.groups.offset_plans import Aim, Target, instant_ms
+from instances.groups.offset_plans import ResetMode, ResetTarget, instant_ms
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
-from tenants.errors import FieldError, Invalid
+from tenants.errors import FieldError, Invalid, Message
 
 DATA_PLANE_ERRORS = (409, 503)
-VALUES = {Aim.TIME: "time", Aim.OFFSET: "offset", Aim.SHIFT: "by", Aim.GIVEN: "offsets"}
+VALUES = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by", ResetMode.GIVEN: "offsets"}
 
 
 class GroupCollection(ApiView):
@@ -158,27 +159,29 @@ def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str,
     }
 
 
-def _target(body: Any) -> Target:
+def _target(body: Any) -> ResetTarget:
     """Returns the target of a reset. Raises `Invalid` for a missing value, or a value that belongs to
     another target.
     """
-    aim = Aim(body["to"])
+    aim = ResetMode(body["to"])
     needed = VALUES.get(aim)
     for name in VALUES.values():
         if name == needed and name not in body:
-            raise Invalid.at(f"/{name}", f"`{aim.value}` needs it.", code="needed")
+            raise Invalid.at(f"/{name}", Message(gettext_noop("`%(name)s` needs it."), name=aim.value), code="needed")
         if name != needed and name in body:
-            raise Invalid.at(f"/{name}", f"`{aim.value}` does not take it.", code="not_taken")
-    if aim is Aim.GIVEN and "topics" in body:
+            raise Invalid.at(
+                f"/{name}", Message(gettext_noop("`%(name)s` does not take it."), name=aim.value), code="not_taken"
+            )
+    if aim is ResetMode.GIVEN and "topics" in body:
         raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
     given = None
-    if aim is Aim.GIVEN:
+    if aim is ResetMode.GIVEN:
         given = {(offset["topic"], offset["partition"]): offset["offset"] for offset in body["offsets"]}
         if len(given) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])
     at = body.get("time")
-    return Target(
+    return ResetTarget(
         aim=aim,
         at_ms=None if at is None else instant_ms(at),
         offset=body.get("offset"),

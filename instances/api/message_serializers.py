@@ -8,7 +8,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from instances.messages import content, limits, start
+from instances.messages import content, files, limits, start
 from instances.messages.interfaces import (
     ABORT,
     ABORTED,
@@ -21,6 +21,9 @@ from instances.messages.interfaces import (
     NewMessage,
     SendResult,
 )
+from instances.messages.patterns import SEARCHED_BYTES_MAX
+from instances.messages.record_filter import RecordFilter, UnusableFilter, texts_from
+from instances.messages.value_filter import PROGRAM_CHARS_MAX
 from instances.services.messages import MessagePage, ShownMessage
 from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX
 from tenants.api.strict import Choice, Instant, Integer, StrictSerializer, Text
@@ -30,28 +33,61 @@ CREATE_TIME, APPEND_TIME = "create", "log_append"
 START_CHARS_MAX = 64
 
 
-class MessageQuery(StrictSerializer):
+class StreamQuery(StrictSerializer):
+    """Filters of messages, and the format in which they are shown."""
+
+    partition = serializers.IntegerField(
+        required=False, min_value=0, max_value=PARTITIONS_PER_TOPIC_MAX, help_text="One partition; all without it."
+    )
+    contains = Text(
+        required=False, max_length=limits.FILTER_CHARS_MAX, help_text="Text that is in the key or the value, as it is."
+    )
+    key_contains = Text(required=False, max_length=limits.FILTER_CHARS_MAX, help_text="Text that is in the key.")
+    header_contains = Text(
+        required=False,
+        max_length=limits.FILTER_CHARS_MAX,
+        help_text="Text that is in one of the headers, each written as `name: value`.",
+    )
+    matches = Text(
+        required=False,
+        max_length=limits.FILTER_CHARS_MAX,
+        help_text="Regular expression of RE2 that is found in the key or the value; `^` and `$` are its ends. It looks "
+        f"into the first {SEARCHED_BYTES_MAX:,} bytes, and into fewer if it repeats much.",
+    )
+    key_matches = Text(
+        required=False, max_length=limits.FILTER_CHARS_MAX, help_text="Regular expression that is found in the key."
+    )
+    jq = Text(
+        required=False,
+        max_length=PROGRAM_CHARS_MAX,
+        help_text="Filter of JSON, Avro and Protobuf values by a part of jq: paths, comparisons, `and`, `or`, `not`, "
+        "`select`, `length`, `has`, `contains`, `startswith`, `endswith`, `test`, and `$key`, `$headers`, "
+        "`$partition`, `$offset`, `$timestamp`. A message matches if any output is neither false nor null.",
+    )
+    decode = Choice(
+        required=False,
+        choices=content.SHOWN_AS,
+        help_text="How keys and values are shown; `auto` takes the topic's schemas, else JSON, text or hex. Bytes that "
+        "do not have the format are shown as hex, and `format` says so.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            RecordFilter(texts_from(attrs))
+        except UnusableFilter as error:
+            raise serializers.ValidationError({error.name: str(error)}) from None
+        return attrs
+
+
+class MessageQuery(StreamQuery):
     start = Text(
         required=False,
         max_length=START_CHARS_MAX,
         help_text="`newest` (the default; reads towards older messages), `oldest`, `offset:N`, or "
         "`time:2026-01-31T12:00:00Z`: the first message that is not older.",
     )
-    partition = serializers.IntegerField(
-        required=False, min_value=0, max_value=PARTITIONS_PER_TOPIC_MAX, help_text="One partition; all without it."
-    )
     limit = serializers.IntegerField(
         required=False, min_value=1, max_value=limits.PAGE_MESSAGES_MAX, help_text="Messages at most; 50 without it."
-    )
-    contains = Text(
-        required=False, max_length=limits.FILTER_CHARS_MAX, help_text="Text that is in the key or the value, as it is."
-    )
-    key_contains = Text(required=False, max_length=limits.FILTER_CHARS_MAX, help_text="Text that is in the key.")
-    decode = Choice(
-        required=False,
-        choices=content.SHOWN_AS,
-        help_text="How keys and values are shown; `auto` takes JSON, text or hex. Bytes that do not have the format "
-        "are shown as hex, and `format` says so.",
     )
     page_token = Text(
         required=False, max_length=PAGE_TOKEN_CHARS_MAX, help_text="`next_page_token` of the page before."
@@ -65,12 +101,24 @@ class MessageQuery(StrictSerializer):
         return words
 
 
+class FileQuery(MessageQuery):
+    form = Choice(
+        required=False,
+        choices=files.FORMS,
+        help_text="`jsonl` (the default): a message a line, as `list_messages` answers it. `csv`: texts that a "
+        "spreadsheet would run as a formula begin with an apostrophe. `zip`: the values as they are stored, up to "
+        f"{limits.PAGE_SHOWN_BYTES_MAX:,} bytes, and the messages as JSON lines. `value`: the value of the first "
+        "message, as it is stored.",
+    )
+
+
 class ContentOut(serializers.Serializer):
     """Bytes of a key, a value or a header's value as text."""
 
     format = serializers.ChoiceField(
-        choices=(content.TEXT, content.JSON, content.HEX, content.BASE64, content.NULL),
-        help_text="`null`: there are no bytes at all; of a value, that is a tombstone.",
+        choices=content.SHOWN_FORMATS,
+        help_text="`null`: there are no bytes at all; of a value, that is a tombstone. `avro` and `protobuf`: `data` "
+        "is JSON. `masked`: the caller may see nothing of it.",
     )
     data = serializers.CharField(allow_null=True)
     bytes = serializers.IntegerField(help_text="Size of what is stored.")
@@ -78,6 +126,14 @@ class ContentOut(serializers.Serializer):
         help_text=f"`data` is the beginning alone: more than {limits.SHOWN_BYTES_MAX:,} bytes, or with `limit=1` "
         f"{limits.SHOWN_BYTES_ALONE_MAX:,}."
     )
+    schema_id = serializers.IntegerField(allow_null=True, help_text="Id in Confluent's header, of what has one.")
+    problem = serializers.SerializerMethodField(
+        help_text="Why no schema shows it: `no_schema`, `damaged` (it is not of the schema) or `too_large`."
+    )
+    masked = serializers.BooleanField(source="is_masked", help_text="The topic masks fields of it from the caller.")
+
+    def get_problem(self, shown: content.Content) -> str | None:
+        return shown.problem or None
 
 
 class HeaderOut(serializers.Serializer):

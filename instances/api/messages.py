@@ -1,18 +1,43 @@
-"""REST API of the messages of a topic: read and send."""
+"""REST API of the messages of a topic: read, download, follow and send."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from instances import access, services
 from instances.api import message_serializers as s
+from instances.api.message_files import message_file
 from instances.api.topics import DATA_PLANE_ERRORS
-from instances.messages import content, limits, start
+from instances.messages import content, files, limits, start
+from instances.messages.interfaces import FROM_NEWEST
+from instances.messages.live_events import LiveMessages
+from instances.messages.record_filter import texts_from
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
+from tenants.live_response import EVENT_STREAM, LiveResponse
 
 DEFAULT_START = "newest"
+
+
+LAST_EVENT_ID = "Last-Event-ID"
+
+
+class EventRenderer(BaseRenderer):
+    """Lets a caller accept events only; the view writes them itself."""
+
+    media_type = EVENT_STREAM
+    format = "events"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return json.dumps(data).encode()
 
 
 class MessageCollection(ApiView):
@@ -29,20 +54,11 @@ class MessageCollection(ApiView):
         """Read messages of a topic.
 
         Commits no offset and affects no group. Read messages count against the instance's bandwidth and are not billed.
-        A page ends early, with a token to continue, after 1.5 seconds or 8 MB.
+        A page ends early, with a token to continue, after 1.5 seconds or 8 MB. Fields that the topic masks are hidden
+        from callers without `messages:unmask`, and filters do not find them.
         """
         instance = access.instance(self.actor, instance_id)
-        words = self.query.get("start", DEFAULT_START)
-        wanted = services.ReadRequest(
-            start=start.parse(words),
-            start_words=words,
-            partition=self.query.get("partition"),
-            limit=self.query.get("limit", limits.PAGE_MESSAGES_DEFAULT),
-            contains=self.query.get("contains", ""),
-            key_contains=self.query.get("key_contains", ""),
-            token=self.query.get("page_token", ""),
-            decode=self.query.get("decode", content.AUTO),
-        )
+        wanted = _request(self.query)
         page = services.read_messages(acting=self.actor, instance=instance, topic=name, wanted=wanted)
         return self.one(page, s.MessagePageOut)
 
@@ -65,3 +81,101 @@ class MessageCollection(ApiView):
         messages = [s.new_message(given) for given in self.body["messages"]]
         results = services.send_messages(acting=self.actor, instance=instance, topic=name, messages=messages)
         return self.one({"results": results}, s.SendResultsOut, status=201)
+
+
+class FileRenderer(BaseRenderer):
+    """Lets a caller accept any media type; the view writes the file itself."""
+
+    media_type = "*/*"
+    format = "file"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return json.dumps(data).encode()
+
+
+class MessageFile(ApiView):
+    tag = "Messages"
+    renderer_classes = (JSONRenderer, FileRenderer)
+
+    @endpoint(
+        "download_messages",
+        Scope.MESSAGES_READ,
+        query=s.FileQuery,
+        text=files.MEDIA_TYPES[files.VALUE],
+        errors=DATA_PLANE_ERRORS,
+    )
+    def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:
+        """Download a page of messages as a file.
+
+        It has the messages that `list_messages` answers to the same query. The header `Link` with `rel="next"` has the
+        address of the next page, if there is one. Values as they are stored (`zip`, `value`) take `messages:unmask` if
+        the topic masks fields of its values.
+        """
+        instance = access.instance(self.actor, instance_id)
+        form = self.query.get("form", files.JSON_LINES)
+        wanted = replace(_request(self.query), file=form)
+        if form == files.VALUE:
+            wanted = replace(wanted, limit=1)
+        page = services.read_messages(acting=self.actor, instance=instance, topic=name, wanted=wanted)
+        response = message_file(page, name, form)
+        if page.next_token is not None:
+            query = request.GET.copy()
+            query["page_token"] = page.next_token
+            response["Link"] = f'<{request.path}?{query.urlencode()}>; rel="next"'
+        return response
+
+
+class MessageEvents(ApiView):
+    tag = "Messages"
+    renderer_classes = (JSONRenderer, EventRenderer)
+
+    @endpoint(
+        "stream_messages",
+        Scope.MESSAGES_READ,
+        query=s.StreamQuery,
+        text=EVENT_STREAM,
+        errors=DATA_PLANE_ERRORS,
+    )
+    def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:
+        """Stream new messages of a topic as server-sent events.
+
+        It begins behind the last message. The data of an event is a message as `list_messages` answers it; an event
+        `trouble` has `code` and `detail` of what is in the way for now. With `Last-Event-ID` it goes on where it was: a
+        message may come twice, and none is left out. It ends after a minute, or when its caller may read no longer, and
+        counts against the instance's bandwidth.
+        """
+        instance = access.instance(self.actor, instance_id)
+        wanted = services.ReadRequest(
+            start=FROM_NEWEST,
+            start_words=DEFAULT_START,
+            partition=self.query.get("partition"),
+            filters=texts_from(self.query),
+            decode=self.query.get("decode", content.AUTO),
+        )
+        if request.method == "HEAD":
+            return HttpResponse(content_type=EVENT_STREAM)
+        stream = services.open_stream(
+            acting=self.actor,
+            instance=instance,
+            topic=name,
+            wanted=wanted,
+            last_event_id=request.headers.get(LAST_EVENT_ID, ""),
+        )
+        return LiveResponse(LiveMessages(stream, _message_json))
+
+
+def _request(query: Mapping[str, Any]) -> services.ReadRequest:
+    words = query.get("start", DEFAULT_START)
+    return services.ReadRequest(
+        start=start.parse(words),
+        start_words=words,
+        partition=query.get("partition"),
+        limit=query.get("limit", limits.PAGE_MESSAGES_DEFAULT),
+        filters=texts_from(query),
+        token=query.get("page_token", ""),
+        decode=query.get("decode", content.AUTO),
+    )
+
+
+def _message_json(shown: services.ShownMessage) -> str:
+    return json.dumps(s.MessageOut(shown).data, ensure_ascii=False)

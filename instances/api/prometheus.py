@@ -55,7 +55,7 @@ class PrometheusMetrics(ApiView):
         may_see_groups = permissions.permits(self.actor, Scope.GROUPS_READ)
         known = lag_history.latest(instance.pk, now_ms) if may_see_groups else {}
         oldest_ms = min((at_ms for at_ms, _ in known.values()), default=now_ms)
-        figures = prometheus.Figures(
+        figures = prometheus.ScrapeValues(
             bandwidth_mb_s=instance.bandwidth_mb_s,
             storage_gb=instance.storage_gb,
             traffic=traffic,

@@ -62,8 +62,9 @@ class SettingsIn(StrictSerializer):
         required=False,
         choices=BandwidthPolicy.choices,
         help_text="How the bandwidth is shared out over the brokers that lead its partitions. adaptive: follows what "
-        "clients move and wait for. normalised, literal: follows what they move, as CKafka does; literal may exceed "
-        "what was bought for a while. static: by partitions.",
+        "clients move and wait for. normalised, weighted, literal: follows what they move, as CKafka does; weighted "
+        "compares brokers by what a partition of them moves, literal may exceed what was bought for a while. static: "
+        "by partitions.",
     )
     quota_scope = Choice(
         required=False,
@@ -307,7 +308,7 @@ class RoutePatch(StrictSerializer):
         required=False,
         allow_null=True,
         max_length=HOST_CHARS_MAX,
-        help_text="What clients are told to connect to, without a port, instead of the brokers' own hosts.",
+        help_text="The host that clients connect to, without a port, instead of the brokers' own hosts.",
     )
     connections_max = Integer(
         required=False,

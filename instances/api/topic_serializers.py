@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from instances.api.watching import SilentOut
+from instances.choices import TopicState
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
@@ -19,6 +20,10 @@ from instances.models import TOPIC_CHARS_MAX
 from instances.topics.listing import DEFAULT_SORT, SORTS
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import Choice, Integer, StrictSerializer, Text
+
+CONFIG, RECORDS = "config", "records"
+CLONE_COPIES = (CONFIG, RECORDS)
+STATE_HELP = "Brokers hear of a topic that is created or restored about a second later; until then it cannot be used."
 
 
 class ConfigValues(serializers.DictField):
@@ -60,6 +65,12 @@ class DeleteTopicQuery(StrictSerializer):
 
 class CloneIn(StrictSerializer):
     name = Text(max_length=TOPIC_CHARS_MAX, help_text="Of the new topic.")
+    copy = Choice(
+        required=False,
+        choices=CLONE_COPIES,
+        default=CONFIG,
+        help_text="`records`: also the messages that the topic has now; the answer is 202 with the copy.",
+    )
 
 
 class Addresses(serializers.ListField):
@@ -127,8 +138,9 @@ class TopicSummaryOut(serializers.Serializer):
 
     name = serializers.CharField()
     topic_id = serializers.CharField()
+    state = serializers.ChoiceField(choices=TopicState.choices, help_text=STATE_HELP)
     partitions = serializers.IntegerField(source="partition_count")
-    replication_factor = serializers.IntegerField()
+    replication_factor = serializers.IntegerField(allow_null=True, help_text="null while the topic is being restored.")
     size_bytes = serializers.IntegerField(
         allow_null=True, help_text="On the leaders; null while a broker does not answer."
     )
@@ -141,8 +153,11 @@ class TopicItemOut(serializers.Serializer):
 
     name = serializers.CharField(source="row.name")
     topic_id = serializers.CharField()
+    state = serializers.ChoiceField(choices=TopicState.choices, help_text=STATE_HELP)
     partitions = serializers.IntegerField(source="row.partition_count")
-    replication_factor = serializers.IntegerField(source="row.replication_factor")
+    replication_factor = serializers.IntegerField(
+        source="row.replication_factor", allow_null=True, help_text="null while the topic is being restored."
+    )
     size_bytes = serializers.IntegerField(
         source="row.size_bytes", allow_null=True, help_text="On the leaders; null while a broker does not answer."
     )

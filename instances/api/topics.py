@@ -13,11 +13,14 @@ from rest_framework.response import Response
 
 from instances import access, selectors, services
 from instances.api import topic_serializers as s
+from instances.api.topic_copy_serializers import TopicCopyOut
+from instances.choices import TopicState
 from instances.interfaces import ConfigEntry, PartitionSummary
 from instances.models import Instance
 from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
 from instances.topics.listing import topic_page
+from instances.topics.presence import TopicNotReady
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import NotFound, Unavailable
@@ -71,8 +74,14 @@ class TopicResource(ApiView):
 
     @endpoint("get_topic", Scope.TOPICS_READ, returns=s.TopicOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str, name: str) -> Response:
-        """Read a topic with its partitions and configuration."""
-        topic = selectors.topic_detail(access.instance(self.actor, instance_id), name)
+        """Read a topic with its partitions and configuration.
+
+        For about a second after it is created or restored, `state` says so, and it has no leaders, settings and ETag.
+        """
+        try:
+            topic = selectors.topic_detail(access.instance(self.actor, instance_id), name)
+        except TopicNotReady as error:
+            return self.one(selectors.pending_view(error.topic), s.TopicOut)
         return self.one(topic, s.TopicOut, etag=topic.etag)
 
     @endpoint(
@@ -110,7 +119,8 @@ class TopicResource(ApiView):
             )
         try:
             after = selectors.topic_detail(instance, name)
-        except (NotFound, Unavailable):  # what is done stays done; without an ETag, because this is not what was read
+        except (NotFound, TopicNotReady, Unavailable):
+            # What is done stays done; without an ETag, because this is not what was read.
             return self.one(_changed(before, self.body), s.TopicOut)
         # In a dry run the brokers still return the previous topic; the address lists are read inside the transaction.
         if self.dry_run:
@@ -151,15 +161,26 @@ class TopicClone(ApiView):
         body=s.CloneIn,
         returns=s.TopicMadeOut,
         status=201,
+        also=((202, TopicCopyOut),),
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Create a topic with the partitions, replicas and settings of this one.
+        """Create a topic with the partitions, replicas and settings of this one, and with its messages if `copy` is
+        `records`.
 
-        Messages, address lists and offsets of groups are not copied.
+        Messages that the topic has now are copied in the background, at a quarter of the instance's bandwidth and at
+        most 5 MB/s, against its bandwidth and storage: committed ones, each in its partition, in its order, with key,
+        value, headers and timestamp. Offsets begin at 0. Where the topic stamps the time of the append, copies have a
+        new one. Address lists and offsets of groups are not copied.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = self.body["name"]
+        if self.body["copy"] == s.RECORDS:
+            copy = services.copy_topic(
+                acting=self.actor, instance=instance, topic=name, name=wanted, dry_run=self.dry_run
+            )
+            location = f"{API_ROOT}/instances/{instance_id}/topic-copies/{copy.pk}"
+            return self.one(copy, TopicCopyOut, status=202, location=location)
         before = selectors.topic_detail(instance, name)
         services.clone_topic(acting=self.actor, instance=instance, topic=name, name=wanted, dry_run=self.dry_run)
         planned = {
@@ -179,7 +200,7 @@ def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
     """
     try:
         return selectors.topic_detail(instance, str(wanted["name"]))
-    except (NotFound, Unavailable):
+    except (NotFound, TopicNotReady, Unavailable):
         return _planned(instance.settings_in_force, wanted)
 
 
@@ -216,7 +237,7 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
     return TopicView(
         name=str(wanted["name"]),
         topic_id="",
-        partitions=tuple(PartitionSummary(index=index, leader=-1, replicas=(), isr=()) for index in range(count)),
+        partitions=selectors.unassigned_partitions(count),
         replication_factor=int(str(wanted.get("replication_factor") or settings["default_replication_factor"] or 1)),
         size_bytes=0,
         message_count=0,
@@ -227,4 +248,5 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
             ConfigEntry(name=name, value=value, is_default=False, is_read_only=False)
             for name, value in wanted.get("config", {}).items()
         ),
+        state=TopicState.BEING_CREATED.value,
     )

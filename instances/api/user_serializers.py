@@ -33,6 +33,12 @@ class UserQuery(PageQuery):
     contains = Text(required=False, max_length=USER_NAME_BYTES_MAX, help_text="Part of the name.")
 
 
+class DeleteUserQuery(StrictSerializer):
+    for_good = Choice(
+        required=False, choices=("true", "false"), default="false", help_text="`true`: it cannot be restored."
+    )
+
+
 class UserIn(StrictSerializer):
     """A user to create. Without `superuser` access rules decide what it may do; `rights` creates some for it."""
 
@@ -81,7 +87,7 @@ class SecretOut(serializers.Serializer):
 
 
 class UserOut(serializers.Serializer):
-    """A user of an instance, as whom Kafka clients sign in."""
+    """A user of an instance, as which Kafka clients sign in."""
 
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=STATES, help_text="Whether it may sign in.")

@@ -98,16 +98,30 @@ class UserResource(ApiView):
         )
         return self.one(user, s.UserOut, etag=selectors.etag_of(user))
 
-    @endpoint("delete_user", Scope.USERS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    @endpoint(
+        "delete_user",
+        Scope.USERS_WRITE,
+        query=s.DeleteUserQuery,
+        status=204,
+        match=True,
+        errors=DATA_PLANE_ERRORS,
+    )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Delete a user.
 
-        Its connections end within a second. Access rules and quotas that name it stay, for a later user of the same
-        name.
+        Its connections end within a second. It can be restored for seven days, with its passwords; until then its name
+        is taken. With `for_good` it is deleted permanently and immediately. Access rules and quotas that name it stay,
+        for itself or a later user of the same name.
         """
         instance = access.instance(self.actor, instance_id)
         self._require_match(instance, name)
-        services.delete_user(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
+        services.delete_user(
+            acting=self.actor,
+            instance=instance,
+            name=name,
+            for_good=self.query["for_good"] == "true",
+            dry_run=self.dry_run,
+        )
         return self.nothing()
 
     def _require_match(self, instance: Any, name: str) -> None:

@@ -1,1 +1,1 @@
-"""Clients that are connected to an instance now."""
+"""Connections of clients to an instance, and the clients of a topic."""

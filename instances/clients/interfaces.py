@@ -1,4 +1,4 @@
-"""Connections of clients as instances needs them of the app above it, as ports `brokers` plugs."""
+"""The interface to connections and counters of clients, implemented by `brokers`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tenants.interfaces import Interface
 
 
 class Connection(NamedTuple):
-    """A connection of a client to one broker. `id` is never used again. Empty text is not known, such as the user of
-    one that is signing in, or the software of a client that does not say; `since_ms` in ms since the epoch.
+    """A client's connection to one broker. `id` is never used again. Empty text is unknown, such as the user of a
+    connection that is signing in, or the software of a client that does not report it; `since_ms` in ms since the
+    epoch.
     """
 
     id: str
@@ -30,7 +31,9 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionList:
-    """Connections to all brokers of an instance; those to a silent broker are missing. `is_cut`: there are more."""
+    """Connections to all brokers of an instance; those to unresponsive brokers are missing. `is_cut`: not all are
+    listed.
+    """
 
     connections: Sequence[Connection]
     silent: tuple[BrokerUnresponsive, ...]
@@ -38,22 +41,22 @@ class ConnectionList:
 
 
 class ConnectionAdminClient(Protocol):
-    """Asks brokers about connections, and has them closed."""
+    """Admin client that lists and closes connections."""
 
     def connections(self, instance_id: str, at_most: int) -> ConnectionList:
-        """All connections of an instance now, up to so many."""
+        """Returns the current connections of an instance, `at_most` of them."""
         ...
 
     def close(self, instance_id: str, connection_id: str) -> None:
-        """Raises `NotFound` for a connection that is not there, `Unavailable` where its broker does not answer, and
-        `OutcomeUnknown` where it does not say whether it was closed.
+        """Closes a connection. Raises `NotFound` for an unknown one, `Unavailable` if its broker does not answer, and
+        `OutcomeUnknown` if it is unknown whether it was closed.
         """
         ...
 
 
 class ClientCounter(NamedTuple):
-    """Bytes that one user and client id moved from or to a topic on one broker since its start. `direction` is
-    `produce` or `consume`; `moved_ms` in ms since the epoch, to within 10 s.
+    """Bytes of one user and client id from or to a topic on one broker since its start. `direction` is `produce` or
+    `consume`; `moved_ms` in ms since the epoch, to within 10 s.
     """
 
     user: str
@@ -77,7 +80,7 @@ class BrokerTopicTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTraffic:
-    """Counters by broker id, and the brokers that gave none."""
+    """Counters by broker id, and the brokers that did not answer."""
 
     brokers: Mapping[int, BrokerTopicTraffic]
     silent: tuple[BrokerUnresponsive, ...]

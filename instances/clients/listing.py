@@ -1,4 +1,4 @@
-"""A page of an instance's connections, filtered and sorted; what brokers said is kept for a moment."""
+"""Pages of an instance's connections, filtered and sorted, from a report of the brokers that is cached for a moment."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def connection_page(
 
 
 def connection_detail(instance: Instance, connection_id: str) -> Connection:
-    """One connection as it is now. Raises `NotFound`."""
+    """Returns the current state of one connection. Raises `NotFound`."""
     found = connections_now(instance, fresh=True)
     for connection in found.connections:
         if connection.id == connection_id:
@@ -92,7 +92,7 @@ def connection_detail(instance: Instance, connection_id: str) -> Connection:
 
 
 def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionList:
-    """All connections that are listed, a moment old at most; `fresh` asks the brokers in any case."""
+    """Returns all listed connections, at most a moment old; `fresh` queries the brokers in any case."""
     require_reachable(instance)
     key = f"clients:{instance.pk}"
     kept = None if fresh else cache.get(key)
@@ -106,7 +106,7 @@ def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionLis
 
 
 def forget(instance_id: str) -> None:
-    """The next page asks the brokers."""
+    """Drops the cached report, so that the next page queries the brokers."""
     cache.delete(f"clients:{instance_id}")
 
 

@@ -1,7 +1,7 @@
 """Producers and consumers of one topic: counters of brokers by user and client id, with connections and groups.
 
-A rate is the difference of two looks at counters of brokers. Connections are those that the same user has open now
-under the same client id: brokers do not count by connection. A member of a group is told from its client id and its
+A rate is the difference of two samples of the brokers' counters. Connections are those that the same user has open now
+under the same client id: brokers do not count by connection. A member of a group is identified by its client id and its
 address.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 
 from django.core.cache import cache
 
-from instances import interfaces
 from instances.access import require_reachable
 from instances.clients import listing
 from instances.clients.interfaces import (
@@ -39,6 +38,7 @@ from instances.limits import (
 from instances.models import Instance
 from instances.sorted_pages import SortedPage, sorted_page, sorts_of
 from instances.topics import rates
+from instances.topics.presence import described
 from tenants.errors import Unavailable
 
 PRODUCE, CONSUME = "produce", "consume"
@@ -143,7 +143,7 @@ def topic_client_page(
     where none answers.
     """
     require_reachable(instance)
-    interfaces.data_plane.it.topic(instance.pk, topic)
+    described(instance, topic)
     traffic = _traffic(instance, topic)
     measured = rates.note_looks(f"clients:{instance.pk}:of:{topic}:looks", looks_of(traffic))
     listed = listing.connections_now(instance)

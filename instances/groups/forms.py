@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from instances.groups.offset_plans import Aim, Target, instant_ms
+from instances.groups.offset_plans import ResetMode, ResetTarget, instant_ms
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
 
 OFFSET_MAX = 2**63 - 1
@@ -17,18 +17,20 @@ PARTITIONS_CHARS_MAX = 2_000
 _SPANS = re.compile(r"\s*(\d{1,6})\s*(?:[-–]\s*(\d{1,6})\s*)?\Z")
 
 AIMS = (
-    (Aim.EARLIEST.value, _("The first message kept")),
-    (Aim.LATEST.value, _("The end: skip all that is there")),
-    (Aim.TIME.value, _("The first message since a time")),
-    (Aim.OFFSET.value, _("An offset")),
-    (Aim.SHIFT.value, _("So many messages forward or back")),
+    (ResetMode.EARLIEST.value, _("The first message kept")),
+    (ResetMode.LATEST.value, _("The end: skip all that is there")),
+    (ResetMode.TIME.value, _("The first message since a time")),
+    (ResetMode.OFFSET.value, _("An offset")),
+    (ResetMode.SHIFT.value, _("Forward or back by a number of messages")),
 )
 
 
 class ResetForm(forms.Form):
     """The new offsets of a group. Values of other targets are ignored."""
 
-    to = forms.ChoiceField(label=_("Read on from"), choices=AIMS, widget=forms.RadioSelect, initial=Aim.EARLIEST.value)
+    to = forms.ChoiceField(
+        label=_("Read on from"), choices=AIMS, widget=forms.RadioSelect, initial=ResetMode.EARLIEST.value
+    )
     time = forms.DateTimeField(
         label=_("Time"), required=False, input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
@@ -66,7 +68,7 @@ class ResetForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        needed = {Aim.TIME: "time", Aim.OFFSET: "offset", Aim.SHIFT: "by"}.get(values.get("to", ""))
+        needed = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by"}.get(values.get("to", ""))
         if needed and values.get(needed) is None and needed not in self.errors:
             self.add_error(needed, _("This is needed."))
         if values.get("partitions") and not values.get("topic"):
@@ -74,15 +76,15 @@ class ResetForm(forms.Form):
         return values
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ResetTarget:
         """Returns the target of the reset."""
         values = self.cleaned_data
-        aim = Aim(values["to"])
-        return Target(
+        aim = ResetMode(values["to"])
+        return ResetTarget(
             aim=aim,
-            at_ms=instant_ms(values["time"]) if aim is Aim.TIME else None,
-            offset=values["offset"] if aim is Aim.OFFSET else None,
-            by=values["by"] if aim is Aim.SHIFT else None,
+            at_ms=instant_ms(values["time"]) if aim is ResetMode.TIME else None,
+            offset=values["offset"] if aim is ResetMode.OFFSET else None,
+            by=values["by"] if aim is ResetMode.SHIFT else None,
         )
 
     @property

@@ -51,7 +51,7 @@ class GroupList:
 
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GroupMember:
     """A consumer in a group. `assignment` is None when its bytes are not those of the consumer protocol."""
 
     id: str
@@ -71,7 +71,7 @@ class GroupDescription:
     protocol_type: str
     protocol: str
     coordinator: int
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
 
 
 @cacheable

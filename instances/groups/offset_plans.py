@@ -13,7 +13,7 @@ from enum import StrEnum
 from instances.groups.interfaces import Committed, Partition
 
 
-class Aim(StrEnum):
+class ResetMode(StrEnum):
     """The kind of target of the offsets."""
 
     EARLIEST = "earliest"
@@ -24,7 +24,7 @@ class Aim(StrEnum):
     GIVEN = "given"
 
 
-class Clip(StrEnum):
+class ClampedTo(StrEnum):
     """The end of the log to which an offset was clipped."""
 
     NONE = ""
@@ -33,13 +33,13 @@ class Clip(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ResetTarget:
     """An aim and its value: `at_ms` (ms since 1970) of TIME, `offset` of OFFSET, `by` of SHIFT, `given` of GIVEN.
 
     In `given`, None forgets the offset.
     """
 
-    aim: Aim
+    aim: ResetMode
     at_ms: int | None = None
     offset: int | None = None
     by: int | None = None
@@ -72,8 +72,8 @@ class Change:
     after: int | None
     start: int
     end: int
-    clipped: Clip = Clip.NONE
-    edge: Clip = Clip.NONE
+    clipped: ClampedTo = ClampedTo.NONE
+    edge: ClampedTo = ClampedTo.NONE
 
     @property
     def place(self) -> Partition:
@@ -115,24 +115,27 @@ class NoOffsetToShift(Exception):
 
 
 def plan(
-    target: Target, places: Iterable[Partition], committed: Mapping[Partition, Committed], logs: Mapping[Partition, Log]
+    target: ResetTarget,
+    places: Iterable[Partition],
+    committed: Mapping[Partition, Committed],
+    logs: Mapping[Partition, Log],
 ) -> tuple[Change, ...]:
     """Returns a change for each partition, in order. `logs` contains all of `places`.
 
     Raises `NoOffsetToShift`.
     """
     wanted = sorted(set(places))
-    if target.aim is Aim.SHIFT:
+    if target.aim is ResetMode.SHIFT:
         bare = tuple(place for place in wanted if place not in committed)
         if bare:
             raise NoOffsetToShift(bare)
     return tuple(_change(target, place, committed.get(place), logs[place]) for place in wanted)
 
 
-def _change(target: Target, place: Partition, committed: Committed | None, log: Log) -> Change:
+def _change(target: ResetTarget, place: Partition, committed: Committed | None, log: Log) -> Change:
     before = committed.offset if committed else None
     wanted = _wanted(target, place, before, log)
-    after, clipped = clip(wanted, log) if wanted is not None else (None, Clip.NONE)
+    after, clipped = clip(wanted, log) if wanted is not None else (None, ClampedTo.NONE)
     return Change(
         topic=place[0],
         partition=place[1],
@@ -145,35 +148,35 @@ def _change(target: Target, place: Partition, committed: Committed | None, log: 
     )
 
 
-def _edge(target: Target, log: Log) -> Clip:
+def _edge(target: ResetTarget, log: Log) -> ClampedTo:
     """Returns the end of the log that is requested by name, not by number."""
-    if target.aim is Aim.EARLIEST:
-        return Clip.START
-    is_after_all = target.aim is Aim.TIME and log.at_time is not None and log.at_time < 0
-    return Clip.END if target.aim is Aim.LATEST or is_after_all else Clip.NONE
+    if target.aim is ResetMode.EARLIEST:
+        return ClampedTo.START
+    is_after_all = target.aim is ResetMode.TIME and log.at_time is not None and log.at_time < 0
+    return ClampedTo.END if target.aim is ResetMode.LATEST or is_after_all else ClampedTo.NONE
 
 
-def _wanted(target: Target, place: Partition, before: int | None, log: Log) -> int | None:
-    if target.aim is Aim.EARLIEST:
+def _wanted(target: ResetTarget, place: Partition, before: int | None, log: Log) -> int | None:
+    if target.aim is ResetMode.EARLIEST:
         return log.start
-    if target.aim is Aim.LATEST:
+    if target.aim is ResetMode.LATEST:
         return log.end
-    if target.aim is Aim.TIME:
+    if target.aim is ResetMode.TIME:
         assert log.at_time is not None
         return log.end if log.at_time < 0 else log.at_time
-    if target.aim is Aim.OFFSET:
+    if target.aim is ResetMode.OFFSET:
         return target.offset
-    if target.aim is Aim.SHIFT:
+    if target.aim is ResetMode.SHIFT:
         assert before is not None and target.by is not None
         return before + target.by
     assert target.given is not None
     return target.given[place]
 
 
-def clip(offset: int, log: Log) -> tuple[int, Clip]:
+def clip(offset: int, log: Log) -> tuple[int, ClampedTo]:
     """Returns an offset inside of the log, and the end to which it was clipped."""
     if offset < log.start:
-        return log.start, Clip.START
+        return log.start, ClampedTo.START
     if offset > log.end:
-        return log.end, Clip.END
-    return offset, Clip.NONE
+        return log.end, ClampedTo.END
+    return offset, ClampedTo.NONE

@@ -22,8 +22,8 @@ from instances.groups.interfaces import (
     Committed,
     GroupDescription,
     GroupListing,
+    GroupMember,
     GroupSummary,
-    Member,
     Partition,
     group_admin_client,
 )
@@ -87,7 +87,7 @@ class PartitionLag:
     metadata: str
     start: int | None
     end: int | None
-    member: Member | None
+    member: GroupMember | None
     behind: Behind | None = None
 
     @property
@@ -312,7 +312,7 @@ def _line(
     committed: Committed | None,
     begins: Mapping[Partition, int],
     ends: Mapping[Partition, int],
-    owners: Mapping[Partition, Member],
+    owners: Mapping[Partition, GroupMember],
 ) -> PartitionLag:
     return PartitionLag(
         topic=place[0],

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from instances.choices import ConditionType
+from instances.metrics.storage_use import FULL_PERCENT, is_storage_full, used_percent
 from tenants.formatting import from_ms
 
 OBSERVED = (
@@ -24,7 +25,7 @@ OBSERVED = (
 )
 PARTITIONS_NAMED_MAX = 5
 # Percent of the bought storage at which the tenant is warned; at the last one produce is refused.
-STORAGE_FULL = 100
+STORAGE_FULL = FULL_PERCENT
 STORAGE_LEVELS = (80, 90, STORAGE_FULL)
 # A warning ends when usage is lower by this much, so that it does not change with every segment.
 STORAGE_BACK_PERCENT = 2
@@ -124,10 +125,10 @@ def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
 
 def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
     """Returns the reached level, 0 for none; `before` is left only when usage is clearly lower."""
-    if used.is_full:
+    if is_storage_full(used.used_bytes, bought_bytes, is_refused=used.is_full):
         return STORAGE_FULL
-    percent = used.used_bytes * 100 // max(1, bought_bytes)
-    reached = max((level for level in STORAGE_LEVELS[:-1] if percent >= level), default=0)
+    percent = used_percent(used.used_bytes, bought_bytes)
+    reached = max((level for level in STORAGE_LEVELS if percent >= level), default=0)
     if reached < before < STORAGE_FULL and percent >= before - STORAGE_BACK_PERCENT:
         return before
     return reached

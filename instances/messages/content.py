@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+from instances.messages.schemas.sources import FORMATS
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
 NULL: Final = "null"
-SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64)
+MASKED: Final = "masked"
+SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64, *FORMATS)
+# What `data` can be.
+SHOWN_FORMATS: Final = (TEXT, JSON, HEX, BASE64, *FORMATS, NULL, MASKED)
+STRUCTURED: Final = (JSON, *FORMATS)
 SENT_AS: Final = (TEXT, JSON, HEX, BASE64)
 
 # Beyond these bytes, nobody checks whether a text is JSON.
@@ -25,15 +31,19 @@ class Unwritable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes as text: `data` in `format` (text, json, hex or base64; null with None), and the size of what is stored.
+    """Bytes as text: `data` in one of `SHOWN_FORMATS` (null and masked with None), and the size of what is stored.
 
-    With `truncated`, `data` shows the beginning of it only.
+    With `truncated`, `data` shows the beginning of it only. `schema_id` is the one that the bytes carry, `problem` says
+    why no schema shows them, and with `is_masked` the reader may not see all of them.
     """
 
     format: str
     data: str | None
     bytes: int
     truncated: bool = False
+    schema_id: int | None = None
+    problem: str = ""
+    is_masked: bool = False
 
 
 NOTHING: Final = Content(NULL, None, 0)
@@ -56,6 +66,11 @@ def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
     if not cut and _is_json(text, how, len(raw)):
         return Content(JSON, text, len(raw))
     return Content(TEXT, text, len(raw), cut)
+
+
+def with_problem(shown: Content, problem: str) -> Content:
+    """Returns the content with the reason for which no schema shows it."""
+    return replace(shown, problem=problem) if problem else shown
 
 
 def shown_bytes(content: Content) -> int:

@@ -6,15 +6,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
+from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from instances.messages import content, limits
+from instances.messages import content, limits, record_filter
+from instances.messages.drafts import HEADER_LINES_CHARS_MAX
 from instances.messages.interfaces import NEWEST, OFFSET, OLDEST, TIME, NewMessage
+from instances.messages.record_filter import FilterTexts, UnusableFilter
+from instances.messages.schemas.sources import AVRO, PROTOBUF
 from instances.messages.start import OFFSET_MAX, to_ms
+from instances.messages.value_filter import PROGRAM_CHARS_MAX
 from tenants.limits import PAGE_TOKEN_CHARS_MAX
+from tenants.wording import localized
 
-HEADER_LINES_CHARS_MAX = 10_000
+# Parameters of the API by field.
+FILTER_FIELDS = {
+    "q": "contains", "key": "key_contains", "header": "header_contains", "re": "matches", "key_re": "key_matches",
+    "jq": "jq",
+}  # fmt: skip
+# Fields that may be written wrongly.
+PARSED_FILTERS = {"re": "matches", "key_re": "key_matches", "jq": "jq"}
 
 
 class ReadForm(forms.Form):
@@ -33,10 +45,21 @@ class ReadForm(forms.Form):
     q = forms.CharField(
         label=_("In key or value"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False
     )  # fmt: skip
+    key = forms.CharField(label=_("In the key"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False)
+    header = forms.CharField(label=_("In a header"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False)
+    re = forms.CharField(
+        label=_("Regular expression"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False
+    )  # fmt: skip
+    key_re = forms.CharField(
+        label=_("Regular expression, key"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False
+    )  # fmt: skip
     show = forms.ChoiceField(
         label=_("Show as"), required=False,
         choices=[(content.AUTO, _("What fits")), (content.TEXT, _("Text")), (content.JSON, "JSON"),
-                 (content.HEX, "Hex"), (content.BASE64, "Base64")],
+                 (content.HEX, "Hex"), (content.BASE64, "Base64"), (AVRO, "Avro"), (PROTOBUF, "Protobuf")],
+    )  # fmt: skip
+    jq = forms.CharField(
+        label=_("Filter by path"), required=False, max_length=PROGRAM_CHARS_MAX, strip=False,
     )  # fmt: skip
     page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX, widget=forms.HiddenInput)
 
@@ -56,7 +79,18 @@ class ReadForm(forms.Form):
                 self.add_error("time", _("Give a time."))
             elif to_ms(moment) < 0:
                 self.add_error("time", _("Times begin with 1970."))
+        for name, parameter in PARSED_FILTERS.items():
+            try:
+                record_filter.check(parameter, values.get(name) or "")
+            except UnusableFilter as error:
+                self.add_error(name, localized(error.args[0]))
         return values
+
+    @property
+    def filters(self) -> FilterTexts:
+        """The filters, under the names of the API."""
+        values = self.cleaned_data
+        return FilterTexts(**{parameter: values.get(name) or "" for name, parameter in FILTER_FIELDS.items()})
 
     @property
     def start_words(self) -> str:
@@ -71,12 +105,27 @@ class ReadForm(forms.Form):
         return kind
 
 
+class PlaceForm(forms.Form):
+    """Place of one message."""
+
+    partition = forms.IntegerField(min_value=0)
+    offset = forms.IntegerField(min_value=0, max_value=OFFSET_MAX)
+
+    def __init__(self, *args: Any, partitions: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["partition"].validators.append(MaxValueValidator(partitions - 1))
+
+
 class SendForm(forms.Form):
     """One message. An empty key is none; a tombstone is asked for by name, because an empty value is a value."""
 
     key = forms.CharField(
         label=pgettext_lazy("message", "Key"), required=False, max_length=limits.SENT_KEY_CHARS_MAX, strip=False,
         help_text=_("Messages of one key keep their order. Empty: the message has none."),
+    )  # fmt: skip
+    key_format = forms.ChoiceField(
+        label=_("The key is"), required=False,
+        choices=[(content.TEXT, _("Text")), (content.HEX, "Hex"), (content.BASE64, "Base64")],
     )  # fmt: skip
     value = forms.CharField(
         label=_("Value"), required=False, max_length=limits.SENT_BYTES_MAX, strip=False, widget=forms.Textarea
@@ -119,13 +168,17 @@ class SendForm(forms.Form):
             values["raw"] = content.to_bytes(text, values.get("value_format") or content.TEXT)
         except content.Unwritable:
             self.add_error("value", _("The value does not have this format."))
+        try:
+            values["raw_key"] = content.to_bytes(values.get("key", ""), values.get("key_format") or content.TEXT)
+        except content.Unwritable:
+            self.add_error("key", _("The key does not have this format."))
         return values
 
     @property
     def message(self) -> NewMessage:
         values = self.cleaned_data
         return NewMessage(
-            key=values["key"].encode() or None,
+            key=values["raw_key"] or None,
             value=None if values["is_tombstone"] else values["raw"],
             headers=values["headers"],
             partition=values["partition"],

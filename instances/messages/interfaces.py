@@ -90,7 +90,8 @@ class Page:
 class PageRequest:
     """Page that is wanted: from `positions`, or from `start` without them. `partition` None: all.
 
-    `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one.
+    `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one. `is_costly`: either
+    may take milliseconds, so that the page ends on time after any record.
     """
 
     start: Start
@@ -100,6 +101,7 @@ class PageRequest:
     accepts: Callable[[Record], bool]
     is_filtered: bool
     shown_bytes: Callable[[Record], int]
+    is_costly: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,11 @@ PAGE_SHOWN_BYTES_MAX: Final = 4_000_000
 SHOWN_BYTES_MAX: Final = 65_536
 SHOWN_BYTES_ALONE_MAX: Final = 4_000_000
 HEADERS_SHOWN_MAX: Final = 100
+# Larger values are not looked into by path filters, and hidden as a whole where one of their fields is masked.
+JSON_PARSED_BYTES_MAX: Final = 1_000_000
+MASKS_PER_TOPIC_MAX: Final = 50
+MASKS_PER_INSTANCE_MAX: Final = 2_000
+MASK_CHARS_MAX: Final = 250
 
 # Work of one page: bytes that brokers send, bytes that these inflate to, records looked at, and the time of a web
 # thread. A page that reaches one of them ends with what it has and the token to go on.
@@ -29,6 +34,20 @@ MARKER_SCAN_BYTES_MAX: Final = 2_000_000
 READS_AT_ONCE_MAX: Final = 3
 READS_AT_ONCE_PER_TENANT_MAX: Final = 1
 READ_WAIT_S_MAX: Final = 1.0
+
+# Live messages: streams that one web process holds, in all, of a tenant and of an instance; each ends after a while, so
+# that its reader comes again, if still signed in. A step reads a page of this many messages.
+STREAMS_MAX: Final = 100
+STREAMS_PER_TENANT_MAX: Final = 6
+STREAMS_PER_INSTANCE_MAX: Final = 3
+# Steps of streams read beside pages, so that a tenant that follows a topic can still page through it.
+STREAM_READS_AT_ONCE_MAX: Final = 2
+STREAM_S_MAX: Final = 60.0
+STREAM_STEP_MESSAGES_MAX: Final = 100
+STREAM_STEP_EVERY_S: Final = 1.0
+# A step that did not reach the end of the topic is followed by the next one as soon as the server gets to it.
+STREAM_STEP_SOON_S: Final = 0.1
+STREAM_HEARTBEAT_S: Final = 10.0
 
 SENT_MESSAGES_MAX: Final = 100
 SENT_BYTES_MAX: Final = 1_000_000

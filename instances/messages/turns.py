@@ -1,4 +1,7 @@
-"""Reads of messages at once in one web process: each may hold tens of megabytes and the interpreter for a while."""
+"""Reads and streams of messages at once in one web process.
+
+Each read may hold tens of megabytes and the interpreter for a while. A stream holds a connection, and reads in turns.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,52 @@ class ReadTurns:
         return self._running.total() < self._at_once and self._running[tenant_id] < self._per_tenant
 
 
+class StreamPlaces:
+    """Streams that are open: at most `total` in all, `per_tenant` and `per_instance`. Nobody waits for a place."""
+
+    def __init__(self, *, total: int, per_tenant: int, per_instance: int) -> None:
+        self._total, self._per_tenant, self._per_instance = total, per_tenant, per_instance
+        self._by_tenant: Counter[str] = Counter()
+        self._by_instance: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._by_tenant.total()
+
+    def take(self, tenant_id: str, instance_id: str) -> None:
+        """Raises `Unavailable` where there is no place."""
+        with self._lock:
+            if (
+                self._by_tenant.total() >= self._total
+                or self._by_tenant[tenant_id] >= self._per_tenant
+                or self._by_instance[instance_id] >= self._per_instance
+            ):
+                raise Unavailable(
+                    "As many streams of messages are open as may be. Close one, or try again in a minute.",
+                    code="too_many_streams",
+                    retry_after_s=60,
+                )
+            self._by_tenant[tenant_id] += 1
+            self._by_instance[instance_id] += 1
+
+    def release(self, tenant_id: str, instance_id: str) -> None:
+        with self._lock:
+            for counts, name in ((self._by_tenant, tenant_id), (self._by_instance, instance_id)):
+                counts[name] -= 1
+                if counts[name] <= 0:
+                    del counts[name]
+
+
+stream_places = StreamPlaces(
+    total=limits.STREAMS_MAX,
+    per_tenant=limits.STREAMS_PER_TENANT_MAX,
+    per_instance=limits.STREAMS_PER_INSTANCE_MAX,
+)
+stream_turns = ReadTurns(
+    at_once=limits.STREAM_READS_AT_ONCE_MAX,
+    per_tenant=limits.READS_AT_ONCE_PER_TENANT_MAX,
+    wait_s_max=limits.READ_WAIT_S_MAX,
+)
 read_turns = ReadTurns(
     at_once=limits.READS_AT_ONCE_MAX,
     per_tenant=limits.READS_AT_ONCE_PER_TENANT_MAX,

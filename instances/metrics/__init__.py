@@ -1,1 +1,1 @@
-"""What is measured of an instance."""
+"""Metrics of an instance: stored bytes, forecasts, throttling and the Prometheus text."""

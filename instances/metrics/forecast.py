@@ -1,7 +1,7 @@
-"""When an instance's storage is full, by how it grew in the last hours. Pure.
+"""Forecast of the time when an instance's storage is full, from its growth in the last hours. Pure.
 
-The slope is Theil and Sen's: the median of the slopes between pairs of samples. What retention deletes at once, or
-somebody by hand, moves it little.
+The slope is the Theil-Sen estimator: the median of the slopes between pairs of samples. A single large deletion, by
+retention or by hand, changes it little.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from enum import StrEnum
 from itertools import combinations
 from statistics import median
 
+from instances.metrics.storage_use import is_storage_full
+
 MS_PER_S = 1_000
 MS_PER_HOUR = 3_600_000
-# Less says nothing about days to come.
+# Fewer samples do not allow a forecast of several days.
 SPAN_MS_MIN = 30 * 60 * MS_PER_S
 SAMPLES_MIN = 10
-# So many of the samples are compared with each other.
+# Bounds the number of pairs, which is quadratic.
 COMPARED_MAX = 60
-# What takes longer than this to fill is not filling.
+# Storage that is full later than this counts as not filling.
 HORIZON_S = 365 * 24 * 3_600
 
 # (ms since 1970, bytes), oldest first
@@ -35,7 +37,7 @@ class FillState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """`full_in_s` of what is filling alone; `bytes_per_hour` None where it is not known."""
+    """Forecast of storage use. `full_in_s` is None unless `state` is FILLING, `bytes_per_hour` if it is unknown."""
 
     state: FillState
     full_in_s: int | None = None
@@ -43,10 +45,10 @@ class Forecast:
 
 
 def forecast(samples: Sequence[Sample], *, used_bytes: int, bought_bytes: int) -> Forecast:
-    """What the samples say, if it goes on like this. `used_bytes` is the latest figure."""
+    """Returns the forecast for storage that goes on growing as in the samples. `used_bytes` is the latest figure."""
     per_ms = slope(samples)
     per_hour = None if per_ms is None else round(per_ms * MS_PER_HOUR)
-    if used_bytes >= bought_bytes:
+    if is_storage_full(used_bytes, bought_bytes):
         return Forecast(state=FillState.FULL, bytes_per_hour=per_hour)
     if per_ms is None:
         return Forecast(state=FillState.UNKNOWN)
@@ -59,7 +61,7 @@ def forecast(samples: Sequence[Sample], *, used_bytes: int, bought_bytes: int) -
 
 
 def slope(samples: Sequence[Sample]) -> float | None:
-    """Bytes per ms; None where there is not enough to say."""
+    """Returns the growth in bytes per ms, or None if there are too few samples."""
     if len(samples) < SAMPLES_MIN or samples[-1][0] - samples[0][0] < SPAN_MS_MIN:
         return None
     step = -(-len(samples) // COMPARED_MAX)

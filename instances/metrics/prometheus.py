@@ -1,6 +1,6 @@
-"""An instance's figures as Prometheus text: what its pages show, for somebody's own monitoring and alerts. Pure.
+"""Metrics of an instance as Prometheus text, for the tenant's own monitoring and alerts. Pure.
 
-What a scrape may cost is bounded: beyond the limits the largest topics and lags are told, and how many were left out.
+The size of a scrape is bounded: beyond the limits it has the largest topics and lags, and the number of those left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """`lags` are messages by group and topic; `lags_age_s` how old the oldest of them is."""
+class ScrapeValues:
+    """Values of one scrape. `lags` are messages by group and topic; `lags_age_s` is the age of the oldest one."""
 
     bandwidth_mb_s: int
     storage_gb: int
@@ -35,22 +35,22 @@ class Figures:
     lags_age_s: float
 
 
-def render(figures: Figures) -> str:
-    """The exposition, version 0.0.4."""
+def render(figures: ScrapeValues) -> str:
+    """Returns the metrics in Prometheus text format 0.0.4."""
     registry = CollectorRegistry()
     registry.register(_Sample(figures))
     return generate_latest(registry).decode()
 
 
 class _Sample(Collector):
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: ScrapeValues) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         return _metrics(self._figures)
 
 
-def _metrics(figures: Figures) -> Iterator[Metric]:
+def _metrics(figures: ScrapeValues) -> Iterator[Metric]:
     produced, consumed = rates(figures.traffic)
     limit = figures.bandwidth_mb_s * BYTES_PER_MB
     active = [entry for entry in figures.throttles.entries if entry.active]
@@ -59,9 +59,9 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
     span = f"over the last {METRIC_RATE_OVER_S} s"
     yield _one("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
     yield _one("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
-    yield _one("penstock_instance_bandwidth_limit_bytes_per_second", "What is bought, in each direction.", limit)
+    yield _one("penstock_instance_bandwidth_limit_bytes_per_second", "Bandwidth bought, in each direction.", limit)
     yield _one("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", figures.sizes.stored_bytes)
-    text = "What is bought."
+    text = "Storage bought."
     yield _one("penstock_instance_storage_limit_bytes", text, figures.storage_gb * BYTES_PER_GB)
     yield _one("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
     longest = max((entry.delay_ms_mean for entry in active), default=0.0)
@@ -80,7 +80,7 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
 
 
 def _by_cause(throttles: Throttles) -> Iterator[Metric]:
-    """Each broker counts from its start on, so each has a counter of its own."""
+    """Yields the counters of throttling by broker: each broker counts from its own start."""
     text = "Requests delayed, and parts of requests refused, by the kind of limit."
     requests = CounterMetricFamily("penstock_instance_throttled_requests", text, labels=("broker", "cause"))
     text = "Time for which requests were delayed, by the kind of limit."
@@ -94,7 +94,7 @@ def _by_cause(throttles: Throttles) -> Iterator[Metric]:
 
 
 def rates(traffic: Traffic) -> tuple[float, float]:
-    """Bytes per second produced and consumed, over the last full seconds."""
+    """Returns bytes per second produced and consumed, over the last full seconds."""
     until_ms = traffic.now_ms - traffic.now_ms % traffic.step_ms
     since_ms = until_ms - METRIC_RATE_OVER_S * MS_PER_S
     points = [point for point in traffic.points if since_ms <= point[0] < until_ms]
@@ -121,5 +121,5 @@ def _labelled(
     return family
 
 
-def _largest(found: Mapping[Key, int], most: int) -> dict[Key, int]:
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:most])
+def _largest(values: Mapping[Key, int], count_max: int) -> dict[Key, int]:
+    return dict(sorted(values.items(), key=lambda pair: (-pair[1], str(pair[0])))[:count_max])

@@ -1,4 +1,4 @@
-"""What an instance stores, topic by topic, and when it is full."""
+"""Storage use of an instance by topic, with its forecast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.errors import Unavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStorage:
-    """`leader_bytes` lie at the leaders of its partitions, `stored_bytes` count once for each replica."""
+    """Storage use of one topic. `leader_bytes` is the size at the leaders, `stored_bytes` that of all replicas."""
 
     name: str
     partitions: int
@@ -25,8 +25,8 @@ class TopicStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Storage of an instance, without the partitions of `silent`. `used_bytes`, which produce is refused by, is the sum
-    over `topics` and `deleted_bytes`, of deleted topics that may be restored.
+    """Storage use of an instance, without the partitions led by `silent` brokers. `used_bytes`, which is compared with
+    the limit, is the sum over `topics` and `deleted_bytes`, the size of deleted topics that may be restored.
     """
 
     bought_bytes: int
@@ -38,7 +38,7 @@ class Storage:
 
 
 def storage_of(instance: Instance) -> Storage:
-    """Raises `Conflict` while there are no brokers to ask, and `Unavailable` where none answers."""
+    """Returns the storage use. Raises `Conflict` while the instance has no brokers, `Unavailable` if none answers."""
     access.require_reachable(instance)
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
     if sizes.silent and not sizes.topics:
@@ -58,7 +58,7 @@ def storage_of(instance: Instance) -> Storage:
 
 
 def by_topic(sizes: TopicSizes) -> tuple[TopicStorage, ...]:
-    """By name. Pure."""
+    """Returns the storage use of each topic, in the order of names. Pure."""
     return tuple(
         TopicStorage(
             name=name,
@@ -77,7 +77,7 @@ def topics_of(result: Storage, *, contains: str = "") -> list[TopicStorage]:
 def topic_page(
     instance: Instance, result: Storage, *, contains: str, page_token: str | None, page_size: int
 ) -> tuple[list[TopicStorage], str | None]:
-    """One page of topics by name, and the token of the next."""
+    """Returns one page of topics in the order of names, and the token of the next page."""
     return pages.page_of_items(
         topics_of(result, contains=contains),
         key=lambda topic: topic.name,

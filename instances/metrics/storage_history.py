@@ -1,4 +1,4 @@
-"""How the used bytes of instances went in the last half day: samples in the cache, which may be lost."""
+"""Samples of the used bytes of instances over the last half day, in the cache, which may lose them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ KEEP_S = STORAGE_SAMPLE_EVERY_S * STORAGE_SAMPLES_MAX
 
 
 def note(used_bytes: Mapping[str, int], now_ms: int) -> int:
-    """Take a sample of each instance; one that has a sample of a moment ago has none. How many were taken."""
+    """Adds a sample for each instance whose last one is not recent. Returns the number of samples added."""
     kept = cache.get_many([_key(instance_id) for instance_id in used_bytes])
     grown: dict[str, tuple[Sample, ...]] = {}
     for instance_id, used in used_bytes.items():
-        samples = [item for item in kept.get(_key(instance_id), ()) if 0 <= now_ms - item[0] <= KEEP_S * MS_PER_S]
+        stored = kept.get(_key(instance_id), ())
+        samples = [(at_ms, value) for at_ms, value in stored if 0 <= now_ms - at_ms <= KEEP_S * MS_PER_S]
         if samples and now_ms - samples[-1][0] < STORAGE_SAMPLE_EVERY_S * MS_PER_S // 2:
             continue
         grown[_key(instance_id)] = (*samples, (now_ms, used))[-STORAGE_SAMPLES_MAX:]
@@ -28,13 +29,13 @@ def note(used_bytes: Mapping[str, int], now_ms: int) -> int:
 
 
 def samples_of(instance_id: str) -> tuple[Sample, ...]:
-    """Oldest first."""
+    """Returns the samples of an instance, oldest first."""
     kept: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
     return kept
 
 
 def latest_of(instance_ids: Iterable[str]) -> dict[str, Sample]:
-    """The last sample of each instance that has one."""
+    """Returns the last sample of each instance that has one."""
     keys = {_key(instance_id): instance_id for instance_id in instance_ids}
     return {keys[key]: samples[-1] for key, samples in cache.get_many(list(keys)).items() if samples}
 

@@ -1,4 +1,4 @@
-"""What held an instance's clients back in a span of the past: kept minutes, summed over brokers by step and cause."""
+"""Causes of throttling in a past span: the stored minutes of an instance, summed over brokers by step and cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connection
 from instances.limits import THROTTLED_CLIENTS_MAX, THROTTLED_STEPS_SHOWN_MAX
 from instances.models import Instance
 
-# The same rule with another limit is the same cause: what it was raised to stands beside it.
+# A rule whose limit changed stays one cause, with the highest of its limits.
 _STEPS = """
 WITH cause AS (
     SELECT to_timestamp(floor(extract(epoch FROM kept.minute) / %(step_s)s) * %(step_s)s) AS start,
@@ -49,7 +49,7 @@ FROM heaviest ORDER BY start DESC, waited_ms DESC, count DESC, kind, quota
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCause:
-    """A rule that held clients back in the step that began at `start`, over all brokers. `waited_ms` 0: it refused."""
+    """A rule that throttled clients in the step that began at `start`, over all brokers. `waited_ms` 0: it refused."""
 
     start: datetime
     kind: str
@@ -67,8 +67,8 @@ class PastCause:
 def past_causes(
     instance: Instance, *, start: datetime, end: datetime, step_s: int
 ) -> tuple[list[PastCause], datetime | None]:
-    """The causes of each step, latest step first and the longest waits first in it; and where the list ends before the
-    span does, up to when it reaches back.
+    """Returns the causes of each step, latest step first and longest waits first within a step; and the start of the
+    oldest step if the list is cut, else None.
     """
     given: dict[str, Any] = {
         "instance_id": instance.pk,
@@ -103,5 +103,5 @@ def past_causes(
 
 
 def _plain(value: Any) -> Any:
-    """Django leaves jsonb as text in queries of one's own."""
+    """Decodes jsonb, which Django returns as text from raw queries."""
     return json.loads(value) if isinstance(value, str) else value

@@ -1,1 +1,1 @@
-"""Whose tokens clients of an instance may bring (OAUTHBEARER): key sets, the configuration, reads."""
+"""OAuth configuration of an instance (OAUTHBEARER): key sets, limits, checks and reads."""

@@ -1,7 +1,7 @@
-"""JSON Web Key Sets (RFC 7517): which of their keys may prove a token, and for which algorithms. Pure.
+"""JSON Web Key Sets (RFC 7517): the keys of a set that may prove a token, with their algorithms. Pure.
 
-Only asymmetric keys are kept, and of those only what is public. What an authorization server publishes may hold keys
-for other purposes: they are left out. A set that a person pins holds nothing else, so there they are a mistake.
+Only public asymmetric keys are accepted. The key set of an authorization server may have keys for other purposes, which
+are left out; in a pinned key set such a key is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALGORITHM_OF_CURVE: Final[Mapping[tuple[str, str], str]] = {
     ("OKP", "Ed25519"): "EdDSA",
     ("OKP", "Ed448"): "EdDSA",
 }
-# RFC 9864's names of what EdDSA means with either curve.
+# RFC 9864's names of EdDSA with either curve.
 _EQUIVALENT: Final[Mapping[str, str]] = {"Ed25519": "EdDSA", "Ed448": "EdDSA"}
 ALGORITHMS: Final = frozenset((*RSA_ALGORITHMS, *ALGORITHM_OF_CURVE.values()))
 _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,19 +42,28 @@ _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "EC": ("crv", "x", "y"),
     "OKP": ("crv", "x"),
 }
-# base64url, or the name of a curve. Python's own decoder takes anything.
+# base64url, or the name of a curve. Python's own decoder skips characters outside the alphabet.
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_-]+=*")
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _MAKERS: Final[Mapping[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
 
 
+def gettext_noop(text: str) -> str:
+    """Returns the text: marks it for the catalog as Django's function does, which the broker does not import."""
+    return text
+
+
 class KeySetRefused(ValueError):
-    """It is no key set that can be used; the message says why, to whoever wrote it."""
+    """The key set cannot be used. `msgid` and `values` make the sentence for its author; `why` is another refusal."""
+
+    def __init__(self, msgid: str, **values: object) -> None:
+        super().__init__(msgid % values if values else msgid)
+        self.msgid, self.values = msgid, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """One key. `id` is its `kid`, None where it has none; `members` are those of the JWK that make the key."""
+    """A public key. `id` is its `kid` or None; `members` are the members of the JWK that define the key."""
 
     id: str | None
     type: str
@@ -62,10 +71,10 @@ class PublicKey:
     members: tuple[tuple[str, str], ...]
 
     def build(self) -> Any:
-        """As `cryptography` has it. Takes up to a millisecond.
+        """Returns the key as an object of `cryptography`; takes up to a millisecond.
 
         Raises:
-            ValueError: it is no such key.
+            ValueError: the members do not define a key of this type.
         """
         try:
             return _MAKERS[self.type].from_jwk({"kty": self.type, **dict(self.members)})
@@ -74,24 +83,24 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """What tells it from every other key, whatever it is called (RFC 7638)."""
+        """Thumbprint of the key, independent of its id (RFC 7638)."""
         named = {"kty": self.type, **dict(self.members)}
         return hashlib.sha256(json.dumps(named, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
 
     def to_body(self) -> dict[str, Any]:
-        """As rows and documents keep it, with all algorithms that it is for."""
+        """Returns the form in which rows and documents store the key, with all its algorithms."""
         named = {} if self.id is None else {"kid": self.id}
         return {"kty": self.type, **named, **dict(self.members), "algs": list(self.algorithms)}
 
     def to_jwk(self) -> dict[str, str]:
-        """As RFC 7517 writes it; `keys_of` makes the same key of it."""
+        """Returns the key as a JWK (RFC 7517), which `keys_of` reads back."""
         named = {} if self.id is None else {"kid": self.id}
         algorithm = {"alg": self.algorithms[0]} if len(self.algorithms) == 1 else {}
         return {"kty": self.type, **named, **algorithm, "use": "sig", **dict(self.members)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> PublicKey:
-        """What `to_body` made."""
+        """Returns the key that `to_body` wrote."""
         return cls(
             id=body.get("kid"),
             type=body["kty"],
@@ -101,108 +110,119 @@ class PublicKey:
 
 
 def parse(raw: bytes, *, is_pinned: bool) -> tuple[PublicKey, ...]:
-    """The keys of a set that may prove tokens.
+    """Returns the keys of a serialized key set that may prove tokens.
 
     Raises:
-        KeySetRefused: none may; or, of a pinned one, one of them may not.
+        KeySetRefused: no key may prove tokens, or the key set is pinned and one of its keys may not.
     """
     if len(raw) > KEY_SET_BYTES_MAX:
-        raise KeySetRefused(f"A key set has at most {KEY_SET_BYTES_MAX} bytes.")
+        raise KeySetRefused(gettext_noop("A key set has at most %(n)s bytes."), n=KEY_SET_BYTES_MAX)
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
-        raise KeySetRefused("It is not JSON.") from None
+        raise KeySetRefused(gettext_noop("It is not JSON.")) from None
     return keys_of(document, is_pinned=is_pinned)
 
 
 def keys_of(document: object, *, is_pinned: bool) -> tuple[PublicKey, ...]:
-    """As `parse`, of what was JSON."""
+    """Returns the keys of a decoded key set that may prove tokens. Raises as `parse`."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
-        raise KeySetRefused('A key set is a JSON object with a list "keys" (RFC 7517).')
+        raise KeySetRefused(gettext_noop('A key set is a JSON object with a list "keys" (RFC 7517).'))
     if len(listed) > KEYS_PER_SET_MAX:
-        raise KeySetRefused(f"A key set has at most {KEYS_PER_SET_MAX} keys.")
+        raise KeySetRefused(gettext_noop("A key set has at most %(n)s keys."), n=KEYS_PER_SET_MAX)
     keys: list[PublicKey] = []
-    faults: list[str] = []
+    faults: list[KeySetRefused] = []
     for number, jwk in enumerate(listed):
         try:
             keys.append(_key(jwk, is_pinned=is_pinned))
         except KeySetRefused as refused:
             if is_pinned:
-                raise KeySetRefused(f"Key {number}: {refused}") from None
-            faults.append(str(refused))
+                raise KeySetRefused(gettext_noop("Key %(n)s: %(why)s"), n=number, why=refused) from None
+            faults.append(refused)
     _require_distinct(keys)
     if not keys:
-        detail = f" {faults[0]}" if faults else ""
-        raise KeySetRefused(f"The set has no key that can prove a token.{detail}")
+        if not faults:
+            raise KeySetRefused(gettext_noop("The set has no key that can prove a token."))
+        raise KeySetRefused(gettext_noop("The set has no key that can prove a token. %(why)s"), why=faults[0])
     return tuple(keys)
 
 
 def _require_distinct(keys: Sequence[PublicKey]) -> None:
     ids = [key.id for key in keys if key.id is not None]
-    twice = next((id for id in ids if ids.count(id) > 1), None)
-    if twice is not None:
-        raise KeySetRefused(f'Two keys have the id "{twice}".')
+    duplicate = next((id for id in ids if ids.count(id) > 1), None)
+    if duplicate is not None:
+        raise KeySetRefused(gettext_noop('Two keys have the id "%(id)s".'), id=duplicate)
 
 
 def _key(jwk: object, *, is_pinned: bool) -> PublicKey:
     if not isinstance(jwk, dict):
-        raise KeySetRefused("It is not a JSON object.")
+        raise KeySetRefused(gettext_noop("It is not a JSON object."))
     if is_pinned and not _PRIVATE_MEMBERS.isdisjoint(jwk):
-        raise KeySetRefused("It has a secret part. Pin public keys only, and replace this key: it has been sent.")
+        raise KeySetRefused(
+            gettext_noop("It has a secret part. Pin public keys only, and replace this key: it has been sent.")
+        )
     kind = jwk.get("kty")
     if not isinstance(kind, str) or kind not in _PUBLIC_MEMBERS or not _PRIVATE_MEMBERS.isdisjoint(jwk):
-        raise KeySetRefused("Only public keys of the types RSA, EC and OKP prove tokens.")
+        raise KeySetRefused(gettext_noop("Only public keys of the types RSA, EC and OKP prove tokens."))
     _require_for_signatures(jwk)
     id = jwk.get("kid")
     if id is not None and not (isinstance(id, str) and id.isprintable() and 0 < len(id.encode()) <= KEY_ID_BYTES_MAX):
-        raise KeySetRefused(f"Its id is not a text of 1 to {KEY_ID_BYTES_MAX} bytes.")
+        raise KeySetRefused(gettext_noop("Its id is not a text of 1 to %(n)s bytes."), n=KEY_ID_BYTES_MAX)
     members = tuple((name, jwk.get(name)) for name in _PUBLIC_MEMBERS[kind])
     if not all(isinstance(value, str) and _MEMBER.fullmatch(value) for _, value in members):
-        raise KeySetRefused(f"A key of type {kind} has the members {', '.join(_PUBLIC_MEMBERS[kind])}.")
+        raise KeySetRefused(
+            gettext_noop("A key of type %(type)s has the members %(names)s."),
+            type=kind,
+            names=", ".join(_PUBLIC_MEMBERS[kind]),
+        )
     key = PublicKey(id=id, type=kind, algorithms=_algorithms(jwk), members=members)  # type: ignore[arg-type]
     try:
         key.build()
     except ValueError:
-        raise KeySetRefused(f"Its members make no key of type {kind}.") from None
+        raise KeySetRefused(gettext_noop("Its members make no key of type %(type)s."), type=kind) from None
     return key
 
 
 def _require_for_signatures(jwk: Mapping[str, Any]) -> None:
     purposes = jwk.get("key_ops")
     if jwk.get("use", "sig") != "sig" or (isinstance(purposes, list) and "verify" not in purposes):
-        raise KeySetRefused("It is not for signatures.")
+        raise KeySetRefused(gettext_noop("It is not for signatures."))
 
 
 def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the key may be used with: what its `alg` says, if it can be true."""
+    """Returns the algorithms that the key may be used with: its `alg` if it has one, else all of its type."""
     if jwk["kty"] == "RSA":
         _require_size(jwk)
         possible: tuple[str, ...] = RSA_ALGORITHMS
     else:
         algorithm = ALGORITHM_OF_CURVE.get((jwk["kty"], str(jwk.get("crv"))))
         if algorithm is None:
-            raise KeySetRefused("Curves are P-256, P-384, P-521, Ed25519 and Ed448.")
+            raise KeySetRefused(gettext_noop("Curves are P-256, P-384, P-521, Ed25519 and Ed448."))
         possible = (algorithm,)
     named = jwk.get("alg")
     if named is None:
         return possible
     if not isinstance(named, str) or _EQUIVALENT.get(named, named) not in possible:
-        raise KeySetRefused("Its algorithm is none that the key can have.")
+        raise KeySetRefused(gettext_noop("Its algorithm is none that the key can have."))
     return (_EQUIVALENT.get(named, named),)
 
 
 def _require_size(jwk: Mapping[str, Any]) -> None:
-    """Before the key is made: that takes long of a huge one."""
+    """Refuses an RSA key by its size before it is built: building a huge one takes long."""
     bits, exponent_bits = _bits(jwk.get("n")), _bits(jwk.get("e"))
     if not RSA_KEY_BITS_MIN <= bits <= RSA_KEY_BITS_MAX:
-        raise KeySetRefused(f"An RSA key has {RSA_KEY_BITS_MIN} to {RSA_KEY_BITS_MAX} bits.")
+        raise KeySetRefused(
+            gettext_noop("An RSA key has %(least)s to %(most)s bits."), least=RSA_KEY_BITS_MIN, most=RSA_KEY_BITS_MAX
+        )
     if not 1 < exponent_bits <= RSA_EXPONENT_BITS_MAX:
-        raise KeySetRefused(f"The exponent of an RSA key has at most {RSA_EXPONENT_BITS_MAX} bits.")
+        raise KeySetRefused(
+            gettext_noop("The exponent of an RSA key has at most %(most)s bits."), most=RSA_EXPONENT_BITS_MAX
+        )
 
 
 def _bits(text: object) -> int:
-    """Of a base64url number; 0: it is none."""
+    """Returns the number of bits of a base64url number, or 0 if the text is not one."""
     if not isinstance(text, str) or not _MEMBER.fullmatch(text):
         return 0
     try:

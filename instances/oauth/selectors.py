@@ -7,5 +7,5 @@ from tenants.access import fetch
 
 
 def configuration(instance: Instance) -> OAuthConfiguration:
-    """Of an instance that was fetched for the actor. Raises `NotFound` where tokens are not taken."""
+    """Returns the OAuth configuration of an instance that was fetched for the actor. Raises `NotFound` without one."""
     return fetch(OAuthConfiguration.objects.filter(instance=instance, is_removed=False))

@@ -1,4 +1,4 @@
-"""An OAuth configuration as it is asked for: checked and brought into the columns of its row."""
+"""Checks of a requested OAuth configuration, and its conversion to the columns of its row."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 from instances.oauth.key_sets import KeySetRefused, parse
 from instances.oauth.limits import DEFAULT_CLOCK_SKEW_S, DEFAULT_PRINCIPAL_CLAIM
 from tenants import outbound
-from tenants.errors import Invalid
+from tenants.errors import Invalid, Message
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`keys` is there with a pinned set alone. Raises `Invalid`."""
+    """Returns the columns of a requested configuration; `keys` is among them for a pinned key set only.
+
+    Raises `Invalid`.
+    """
     url, document = given.get("jwks_url"), given.get("jwks")
     if (url is None) == (document is None):
         raise Invalid.at("/jwks_url", "Give either jwks_url or jwks: the keys must come from one place.", code="one_of")
@@ -28,11 +31,19 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             outbound.target_of(url)
         except outbound.OutboundFailed as error:
-            raise Invalid.at("/jwks_url", str(error), code="invalid_url") from error
+            raise Invalid.at("/jwks_url", error.detail, code="invalid_url") from error
         return columns
     try:
-        # As text: a number of a key may have any length, and brokers keep what is written.
+        # Serialized again, so that the size limit of a key set applies to it.
         keys = parse(json.dumps(document).encode(), is_pinned=True)
     except KeySetRefused as error:
-        raise Invalid.at("/jwks", str(error), code="invalid_key_set") from error
+        raise Invalid.at("/jwks", message_of(error), code="invalid_key_set") from error
     return {**columns, "keys": [key.to_body() for key in keys]}
+
+
+def message_of(refused: KeySetRefused) -> Message:
+    """Returns the sentence of a refused key set, with the message id for pages."""
+    values = {
+        name: message_of(value) if isinstance(value, KeySetRefused) else value for name, value in refused.values.items()
+    }
+    return Message(refused.msgid, **values)

@@ -1,1 +1,1 @@
-"""One button on a fresh instance: topic, user, password, sample data and code."""
+"""Quickstart of a fresh instance: topic, user, password, sample data and code."""

@@ -1,4 +1,4 @@
-"""Turns of "push the limit": a demo client sends more than its quota lets in, and the quota is taken back."""
+"""Turns of "push the limit": a demo client sends more than its quota admits, and the quota is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEMO_CLIENT = EntityPart(name=DEMO_CLIENT_ID)
 
 
 def push_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
-    """Send the messages of one turn; returns True if another turn follows. After the last one the quota goes."""
+    """Sends the messages of one turn; returns True if another turn follows. After the last one the quota is removed."""
     if not runs.is_current(instance_id, run, runs.PUSH):
         return False
     is_reachable = Instance.objects.filter(pk=instance_id, phase__in=[phase.value for phase in REACHABLE]).exists()
@@ -39,7 +39,7 @@ def push_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
 
 
 def end_push(instance_id: str, run: str) -> None:
-    """Take the quota of the demo client back. Nothing happens where another run has begun, or this one has ended."""
+    """Removes the quota of the demo client. Does nothing if another run has begun, or this one has ended."""
     if not runs.is_current(instance_id, run, runs.PUSH):
         return
     instance = Instance.objects.select_related("tenant").filter(pk=instance_id).first()
@@ -48,7 +48,7 @@ def end_push(instance_id: str, run: str) -> None:
             acting = system_actor("push-the-limit", instance.tenant)
             quota_services.delete_quota(acting=acting, instance=instance, user=None, client_id=DEMO_CLIENT)
     except NotFound:
-        pass  # somebody has removed it already
+        pass  # a member removed it
     except DomainError as error:
         logger.warning("demo quota not removed", extra={"instance": instance_id, "code": error.code})
         return  # the run stays, and the task at its end tries again

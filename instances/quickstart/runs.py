@@ -1,4 +1,4 @@
-"""Runs of sample data and of "push the limit", kept in the shared cache: each has a place of its tenant and one of all
+"""Runs of sample data and of "push the limit" in the shared cache. A run takes a slot of its tenant and one of all
 tenants. Losing the cache ends a run.
 """
 
@@ -22,7 +22,7 @@ KEPT_S = 2 * SAMPLE_RUN_S
 
 
 def begin(tenant_id: str, instance_id: str, kind: str = SAMPLES) -> str:
-    """Returns the id of a new run; empty where the instance has one of the kind, or no place is free."""
+    """Returns the id of a new run; empty if the instance has one of the kind, or if no slot is free."""
     run = secrets.token_hex(8)
     tenant = [f"samples:tenant:{tenant_id}:{number}" for number in range(SAMPLE_RUNS_PER_TENANT_MAX)]
     everybody = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
@@ -51,7 +51,7 @@ def is_current(instance_id: str, run: str, kind: str = SAMPLES) -> bool:
 
 
 def end(run: str) -> None:
-    """Give the places of a run back."""
+    """Frees the slots of a run."""
     try:
         cache.delete_many([*(cache.get(_places_key(run)) or ()), _places_key(run)])
     except (RedisError, OSError) as error:

@@ -1,5 +1,5 @@
-"""Certificates that a tenant hands in for a route: read, checked, and summed up for who asks for them. Pure but for the
-clock, which is handed in; every fault is told as `Invalid` at its field, in words of `certificate_faults`.
+"""Checks of certificates that a tenant uploads for a route, with the summaries that are shown. Pure; the clock is an
+argument. Every fault raises `Invalid` at its field, with a text of `certificate_faults`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ CA_FIELD: Final = "/ca_pem"
 LIST_FIELD: Final = "/crl_pem"
 CERTIFICATE_FIELD: Final = "/certificate_pem"
 KEY_FIELD: Final = "/private_key_pem"
-# Clocks may be wrong by so much.
+# Tolerated difference of clocks.
 CLOCK_SKEW: Final = timedelta(hours=1)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _KEY_MARK: Final = "PRIVATE KEY-----"
-# Faults of what is handed in, as the library raises them.
+# Errors that the library raises for malformed uploads.
 _NOT_READABLE: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _NAMES_SHOWN_MAX: Final = 100
 _NAME_CHARS_SHOWN_MAX: Final = 256
@@ -58,7 +58,7 @@ _NAME_CHARS_SHOWN_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCa:
-    """`authorities` are `authority_key`s."""
+    """Certificate authorities of a route's clients. `authorities` has the `authority_key` of each one, in hex."""
 
     pem: str
     authorities: frozenset[str]
@@ -67,7 +67,7 @@ class ClientCa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationList:
-    """`numbers` are those of the lists, by the `authority_key` of who signed it."""
+    """Revocation lists of a route. `numbers` has the CRL number of each list by the `authority_key` of its issuer."""
 
     revoked: bytes
     numbers: dict[str, int]
@@ -76,7 +76,7 @@ class RevocationList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCertificate:
-    """With its private key, which is encrypted."""
+    """Certificate chain of a route's brokers with its private key, which is encrypted."""
 
     pem: str
     encrypted_key_pem: str = field(repr=False)
@@ -84,7 +84,7 @@ class ServerCertificate:
 
 
 def client_ca(pem: str, now: datetime) -> ClientCa:
-    """Authorities that may sign certificates of clients."""
+    """Returns the checked authorities that may sign certificates of clients."""
     certificates = _certificates(pem, CA_FIELD, CLIENT_CA_BYTES_MAX, CLIENT_CA_CERTIFICATES_MAX)
     for number, certificate in enumerate(certificates, start=1):
         which = faults.certificate(number) if len(certificates) > 1 else faults.THE_CERTIFICATE
@@ -95,9 +95,9 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
     read = [_read(certificate, CA_FIELD) for certificate in certificates]
     return ClientCa(
         pem=_as_pem(certificates),
-        authorities=frozenset(_key_of(each) for each in read),
+        authorities=frozenset(_key_of(certificate) for certificate in read),
         summary={
-            "subjects": [_name(each.subject) for each in read],
+            "subjects": [_name(certificate.subject) for certificate in read],
             "not_after": _shown(min(certificate.not_valid_after_utc for certificate in certificates)),
             "fingerprints_sha256": [certificate.fingerprint(SHA256()).hex() for certificate in certificates],
         },
@@ -105,14 +105,16 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
 
 
 def authorities_of(pem: str) -> frozenset[str]:
-    """Of certificates that were checked before."""
+    """Returns the `authority_key` of each certificate in a PEM text that was checked before."""
     certificates = x509.load_pem_x509_certificates(pem.encode()) if pem else []
     return frozenset(_key_of(_read(certificate, CA_FIELD)) for certificate in certificates)
 
 
 def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime) -> RevocationList:
-    """Lists of one authority or several, each once. `ca_pem` are the route's authorities, `before` the numbers of the
-    lists in force. A list whose time is over is taken: it revokes as before.
+    """Returns the checked revocation lists of a PEM text, at most one of each authority.
+
+    `ca_pem` has the route's authorities, `before` the numbers of the lists in force. An expired list is accepted: it
+    revokes as before.
     """
     _require_size(pem, LIST_FIELD, REVOCATION_LIST_BYTES_MAX)
     end = "-----END X509 CRL-----"
@@ -125,9 +127,9 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
     lists: list[x509.CertificateRevocationList] = []
     for block in blocks:
         try:
-            found = x509.load_pem_x509_crl(block.encode())
-            issuer = _read(_signer(found, authorities), LIST_FIELD)
-            number = _crl_number(found)
+            crl = x509.load_pem_x509_crl(block.encode())
+            issuer = _read(_signer(crl, authorities), LIST_FIELD)
+            number = _crl_number(crl)
         except _NOT_READABLE:
             _refuse(LIST_FIELD, faults.UNREADABLE_LIST, "pem")
         key = _key_of(issuer)
@@ -136,20 +138,20 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
         if number < before.get(key, 0):
             detail = faults.older_list(before[key], number)
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
-        if found.last_update_utc > now + CLOCK_SKEW:
-            _refuse(LIST_FIELD, faults.list_begins_later(_shown(found.last_update_utc)), "not_yet")
+        if crl.last_update_utc > now + CLOCK_SKEW:
+            _refuse(LIST_FIELD, faults.list_begins_later(_shown(crl.last_update_utc)), "not_yet")
         numbers[key] = number
-        if len(entries) + len(found) > REVOKED_MAX:
+        if len(entries) + len(crl) > REVOKED_MAX:
             _refuse(LIST_FIELD, faults.too_many_revoked(REVOKED_MAX), "count")
-        entries += [revocation_entry(issuer.public_key, _serial(each.serial_number)) for each in found]
-        lists.append(found)
-    updates = [each.next_update_utc for each in lists if each.next_update_utc is not None]
+        entries += [revocation_entry(issuer.public_key, _serial(revoked.serial_number)) for revoked in crl]
+        lists.append(crl)
+    updates = [crl.next_update_utc for crl in lists if crl.next_update_utc is not None]
     return RevocationList(
         revoked=Revoked.of(entries).as_bytes,
         numbers=numbers,
         summary={
             "crl_number": next(iter(numbers.values())) if len(numbers) == 1 else None,
-            "this_update": _shown(min(each.last_update_utc for each in lists)),
+            "this_update": _shown(min(crl.last_update_utc for crl in lists)),
             "next_update": _shown(min(updates)) if updates else None,
             "count": len(entries),
         },
@@ -157,7 +159,7 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
 
 
 def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -> ServerCertificate:
-    """A route's own certificate, with those between it and its authority behind it, in their order."""
+    """Returns a route's own certificate, checked, followed by its intermediate certificates in order."""
     _require_size(key_pem, KEY_FIELD, PRIVATE_KEY_BYTES_MAX)
     chain = _certificates(pem, CERTIFICATE_FIELD, SERVER_CHAIN_BYTES_MAX, SERVER_CHAIN_MAX)
     leaf = chain[0]
@@ -188,7 +190,7 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
             "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
             "issuer": issued_by,
             "not_before": _shown(leaf.not_valid_before_utc),
-            "not_after": _shown(min(each.not_valid_after_utc for each in chain)),
+            "not_after": _shown(min(certificate.not_valid_after_utc for certificate in chain)),
             "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
             "names": names[:_NAMES_SHOWN_MAX],
         },
@@ -196,8 +198,8 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
 
 
 def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
-    """The key of a certificate. How long its parts are is looked at before OpenSSL checks them: of primes of any length
-    that takes minutes.
+    """Returns the private key of a certificate. The lengths of its parts are checked before OpenSSL validates them:
+    that takes minutes for very long primes.
     """
     try:
         key = load_pem_private_key(pem.encode(), password=None, unsafe_skip_rsa_key_validation=True)
@@ -218,7 +220,7 @@ def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
 
 
 def _has_short_parts(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Two primes of half a key each, as everybody makes them, and what follows from them."""
+    """True if the key has two primes of at most half the key's length, and no longer part."""
     primes, others = (numbers.p, numbers.q), (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
     are_short = all(prime.bit_length() <= RSA_BITS_MAX // 2 for prime in primes)
     return are_short and all(other.bit_length() <= RSA_BITS_MAX for other in others)
@@ -263,7 +265,7 @@ def _require_valid_now(certificate: x509.Certificate, which: str, at: str, now: 
 
 
 def _require_strong(certificate: x509.Certificate, which: str, at: str, *, authority: bool) -> None:
-    """What OpenSSL would refuse in every handshake, or take too long over."""
+    """Refuses a key that OpenSSL would refuse in every handshake, or that takes too long to use."""
     try:
         key: Any = certificate.public_key()
     except _NOT_READABLE:
@@ -276,8 +278,8 @@ def _require_strong(certificate: x509.Certificate, which: str, at: str, *, autho
         _refuse(at, faults.key_kind(which), "key_kind")
 
 
-def _signer(found: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:
-    for extension in found.extensions:
+def _signer(crl: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:
+    for extension in crl.extensions:
         if isinstance(extension.value, x509.DeltaCRLIndicator):
             _refuse(LIST_FIELD, faults.DELTA_LIST, "delta")
         if isinstance(extension.value, x509.IssuingDistributionPoint) and (
@@ -286,24 +288,24 @@ def _signer(found: x509.CertificateRevocationList, authorities: Sequence[x509.Ce
             _refuse(LIST_FIELD, faults.PARTIAL_LIST, "partial")
     for authority in authorities:
         usage = _extension(authority, ExtensionOID.KEY_USAGE)
-        if authority.subject != found.issuer or (usage is not None and not usage.crl_sign):
+        if authority.subject != crl.issuer or (usage is not None and not usage.crl_sign):
             continue
         key = authority.public_key()
-        assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey), "it was checked"
-        if found.is_signature_valid(key):
+        assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey), "authorities are checked at upload"
+        if crl.is_signature_valid(key):
             return authority
-    raise Invalid.at(LIST_FIELD, faults.signer(_short(found.issuer.rfc4514_string())), code="signer")
+    raise Invalid.at(LIST_FIELD, faults.signer(_short(crl.issuer.rfc4514_string())), code="signer")
 
 
-def _crl_number(found: x509.CertificateRevocationList) -> int:
+def _crl_number(crl: x509.CertificateRevocationList) -> int:
     try:
-        return found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+        return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
     except x509.ExtensionNotFound:
         return 0
 
 
 def _serial(number: int) -> bytes:
-    """As DER has it."""
+    """Returns a serial number in DER."""
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -316,14 +318,14 @@ def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bo
 
 
 def _names(certificate: x509.Certificate) -> list[str]:
-    found = _extension(certificate, ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
-    if found is None:
+    names = _extension(certificate, ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
+    if names is None:
         return []
-    return [*map(_short, found.get_values_for_type(x509.DNSName)), *map(str, found.get_values_for_type(x509.IPAddress))]
+    return [*map(_short, names.get_values_for_type(x509.DNSName)), *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
 def _extension(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> Any:
-    """None: it has none, or none that can be read."""
+    """Returns the value of an extension, or None if it is missing or malformed."""
     try:
         return certificate.extensions.get_extension_for_oid(oid).value
     except (x509.ExtensionNotFound, *_NOT_READABLE):
@@ -351,7 +353,7 @@ def _public_bytes(key: Any) -> bytes:
 
 
 def _as_pem(certificates: Sequence[x509.Certificate]) -> str:
-    """Without whatever stood between them."""
+    """Returns the certificates as PEM, without any text between them."""
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 

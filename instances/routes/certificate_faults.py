@@ -1,4 +1,4 @@
-"""What may be wrong with a certificate or list that is handed in, in words that pages say in the reader's language."""
+"""Error texts about uploaded certificates and revocation lists, translated when they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of certificates: they read what was pasted; services decide."""
+"""Forms for certificates. They read pasted text; services check it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.utils.translation import gettext_lazy as _
 
 from tenants.limits import REQUEST_BODY_BYTES_MAX
 
-# As much as a request of the API has; services know what each may really have.
+# Size limit of an API request; services check the smaller limit of each field.
 PEM_CHARS_MAX: Final = REQUEST_BODY_BYTES_MAX
 
 
 class SecretArea(forms.Textarea):
-    """What was pasted is not shown again."""
+    """A text area that does not show its value again."""
 
     def format_value(self, value: Any) -> str:
         return ""
@@ -30,7 +30,10 @@ class ClientCaForm(forms.Form):
 class RevocationListForm(forms.Form):
     crl_pem = forms.CharField(
         label=_("Revocation list"), widget=forms.Textarea, max_length=PEM_CHARS_MAX,
-        help_text=_("PEM, one of each authority. It replaces the one before; whom it names is disconnected."),
+        help_text=_(
+            "PEM, one list of each authority. It replaces the previous one; clients with revoked certificates are "
+            "disconnected."
+        ),
     )  # fmt: skip
 
 

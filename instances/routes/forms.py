@@ -1,4 +1,4 @@
-"""Forms of routes: they read what was typed; services decide."""
+"""Forms for routes. They read typed text; services check it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CHOICES: Final = [(kind, RouteSecurity(kind).label) for kind in SECURITIES]
 
 
 class RouteForm(forms.Form):
-    """A new route, or with `route` one that is there. Only where a plaintext route would be open to others than this
-    machine, and is not open already, there is a field that confirms it.
+    """Form for a new route, or with `route` for an existing one. It asks for confirmation where a new plaintext route
+    would be reachable from other machines.
     """
 
     name = forms.RegexField(
@@ -63,7 +63,7 @@ class RouteForm(forms.Form):
     )  # fmt: skip
     advertised_host = forms.CharField(
         label=gettext_lazy("Advertised host"), max_length=HOST_CHARS_MAX, required=False,
-        help_text=gettext_lazy("What clients are told to connect to, such as a load balancer. Empty: the brokers."),
+        help_text=gettext_lazy("The host that clients connect to, such as a load balancer. Empty: the brokers."),
     )  # fmt: skip
     proxies = forms.CharField(
         label=gettext_lazy("Proxies"), widget=LINES, required=False, max_length=LIST_CHARS_MAX,
@@ -93,7 +93,7 @@ class RouteForm(forms.Form):
         return values
 
     def wanted(self) -> dict[str, Any]:
-        """As the services take it, out of valid values. Rules that are left empty stay as they are."""
+        """Returns the valid values as arguments of the services, without mapping rules that were left empty."""
         values = dict(self.cleaned_data)
         for name in LISTS:
             values[name] = values[name].split()

@@ -1,18 +1,18 @@
-"""How a route is protected, and what an instance has of routes at most. Brokers know the same words. Pure."""
+"""Kinds of security of routes, and limits of routes; brokers use the same constants. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# Of an instance: each takes a port on every broker that serves it.
+# Per instance: each route takes a port on every broker that serves the instance.
 ROUTES_MAX: Final = 5
-# Of one list of a route.
+# Entries of one list of a route.
 CIDRS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 40
-# What a route may ask for as its own limit of connections on each broker.
+# Upper bound of a route's own limit of connections on each broker.
 ROUTE_CONNECTIONS_MAX: Final = 1_000_000
-# What every instance had before there were routes: one, over its ports, without security.
+# Name of the route of an instance that is created without any.
 DEFAULT_ROUTE: Final = "default"
 
 PLAINTEXT: Final = "plaintext"
@@ -20,7 +20,7 @@ SASL_PLAINTEXT: Final = "sasl_plaintext"
 TLS: Final = "tls"
 SASL_TLS: Final = "sasl_tls"
 MTLS: Final = "mtls"
-# By what a client sets as `security.protocol`.
+# A client's `security.protocol` by kind of security.
 PROTOCOLS: Final[Mapping[str, str]] = {
     PLAINTEXT: "PLAINTEXT",
     SASL_PLAINTEXT: "SASL_PLAINTEXT",
@@ -28,10 +28,10 @@ PROTOCOLS: Final[Mapping[str, str]] = {
     SASL_TLS: "SASL_SSL",
     MTLS: "SSL",
 }
-# What brokers open and tenants may choose.
+# Kinds that brokers open and tenants may choose.
 SECURITIES: Final = tuple(PROTOCOLS)
 WITH_SASL: Final = frozenset({SASL_PLAINTEXT, SASL_TLS})
 WITH_TLS: Final = frozenset({TLS, SASL_TLS, MTLS})
-# Kafka's `ssl.principal.mapping.rules`: a user by certificate is its distinguished name.
+# Default of Kafka's `ssl.principal.mapping.rules`: the user's name is the distinguished name of its certificate.
 DEFAULT_MAPPING_RULES: Final = "DEFAULT"
 MAPPING_RULES_CHARS_MAX: Final = 4_096

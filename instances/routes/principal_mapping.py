@@ -1,7 +1,7 @@
-"""Names of users by certificate: Kafka's `ssl.principal.mapping.rules` (KIP-371), over a distinguished name.
+"""Names of users by certificate: Kafka's `ssl.principal.mapping.rules` (KIP-371), applied to a distinguished name.
 
-The rules are a tenant's and run in every handshake, so they run in RE2, whose time is linear in the name: what only a
-backtracking engine can do is refused when rules are set. Pure.
+A tenant's rules run in every handshake, so they run in RE2, whose time is linear in the length of the name. Patterns
+that need a backtracking engine are refused when rules are set. Pure.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import re2
 from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX
 
 RULES_MAX: Final = 16
-# Instructions of all patterns of a route, as RE2 compiles them: a search takes as many steps for each byte at most.
+# Instructions of all compiled patterns of a route: the maximum number of steps of a search for each byte.
 PROGRAM_SIZE_MAX: Final = 2_000
-# Of a subject's distinguished name, and of the name that a rule makes of it.
+# Length of a subject's distinguished name, and of the name that a rule makes of it.
 DISTINGUISHED_NAME_CHARS_MAX: Final = 1_024
-# How often a pattern may be found in one name; those that describe a name as a whole are found once.
+# Matches of a pattern in one name; a pattern that describes a whole name matches once.
 REPLACEMENTS_MAX: Final = 4
-# Of one compiled pattern.
+# Memory of one compiled pattern.
 PATTERN_MEMORY_BYTES_MAX: Final = 128 * 1024
 
-# As in Kafka's SslPrincipalMapper.
+# Syntax of a rule, taken over from Kafka's SslPrincipalMapper.
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER: Final = re2.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _PARSER: Final = re2.compile(_RULE)
@@ -40,7 +40,7 @@ class NoName(Exception):
 
 
 class _Rule:
-    """`RULE:pattern/replacement/case`."""
+    """A rule `RULE:pattern/replacement/case`."""
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
         """Raises RulesRefused."""
@@ -62,7 +62,7 @@ class _Rule:
         self._case = case
 
     def apply(self, name: str) -> str | None:
-        """As Java's `replaceAll` of what matches as a whole."""
+        """Returns the name after Java's `replaceAll`, or None if the pattern does not match the whole name."""
         if self._pattern.fullmatch(name) is None:
             return None
         pieces: list[str] = []
@@ -82,7 +82,7 @@ class _Rule:
 
 
 class PrincipalMapping:
-    """Rules of one route. The first one that matches a whole name makes the user's name of it."""
+    """Mapping rules of one route. The first rule that matches a whole name makes the user's name of it."""
 
     def __init__(self, text: str = DEFAULT_MAPPING_RULES) -> None:
         """Raises RulesRefused."""
@@ -90,7 +90,7 @@ class PrincipalMapping:
             raise RulesRefused(f"they have {len(text)} characters, {MAPPING_RULES_CHARS_MAX} at most")
         if not text.isprintable():
             raise RulesRefused("write them in one line, separated by commas")
-        # None is Kafka's DEFAULT: the name as it is.
+        # None is Kafka's DEFAULT: the unchanged name.
         self._rules: list[_Rule | None] = []
         size = 0
         for number, written in enumerate(filter(None, _split(text)), start=1):
@@ -108,7 +108,7 @@ class PrincipalMapping:
             raise RulesRefused("there is no rule; DEFAULT takes every name as it is")
 
     def user_of(self, distinguished_name: str) -> str:
-        """Raises NoName."""
+        """Returns the user's name for a distinguished name. Raises `NoName`."""
         if len(distinguished_name) > DISTINGUISHED_NAME_CHARS_MAX:
             raise NoName(f"it has {len(distinguished_name)} characters, {DISTINGUISHED_NAME_CHARS_MAX} at most")
         for rule in self._rules:
@@ -119,17 +119,17 @@ class PrincipalMapping:
 
 
 def _split(text: str) -> Iterator[str]:
-    return (found.group(1) or "" for found in _SPLITTER.finditer(text.strip()))
+    return (match.group(1) or "" for match in _SPLITTER.finditer(text.strip()))
 
 
 def _parsed(written: str) -> _Rule | None:
-    found = _PARSER.match(written)
-    if found is None or found.end() != len(written):
-        rest = written if found is None else written[found.end() :]
+    match = _PARSER.match(written)
+    if match is None or match.end() != len(written):
+        rest = written if match is None else written[match.end() :]
         raise RulesRefused(f"{_shown(rest)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]")
-    if found.group(1) is not None:
+    if match.group(1) is not None:
         return None
-    return _Rule(found.group(2), found.group(4), found.group(6) or "")
+    return _Rule(match.group(2), match.group(4), match.group(6) or "")
 
 
 def _shown(written: str) -> str:
@@ -137,7 +137,7 @@ def _shown(written: str) -> str:
 
 
 def _refuse_other_meaning(pattern: str) -> None:
-    """What RE2 understands and Java does not, or otherwise."""
+    """Refuses syntax that RE2 accepts and that Java refuses or reads in another way."""
     in_class = False
     at = 0
     while at < len(pattern):
@@ -156,7 +156,7 @@ def _refuse_other_meaning(pattern: str) -> None:
             in_class = char != "]"
         elif char == "[":
             in_class = True
-            # A bracket that closes nothing is one of the characters.
+            # A closing bracket at the start of a class is one of its characters.
             at += 1 if pattern.startswith("[^", at) else 0
             at += 1 if pattern[at + 1 : at + 2] == "]" else 0
         elif _flags(pattern, at).endswith("U"):
@@ -165,14 +165,14 @@ def _refuse_other_meaning(pattern: str) -> None:
 
 
 def _flags(pattern: str, at: int) -> str:
-    """Of a group that begins there, up to the first U."""
-    found = _FLAGS.match(pattern, at)
-    return "" if found is None else found.group()
+    """Returns the flags of the group that begins at an index, up to the first U."""
+    match = _FLAGS.match(pattern, at)
+    return "" if match is None else match.group()
 
 
 def _replacement(text: str, groups: int, names: dict[str, int]) -> Iterator[str | int]:
-    """Pieces of a replacement: text, and numbers of groups, as Java's Matcher reads them once Kafka has escaped what
-    names no group.
+    """Yields the parts of a replacement, text and group numbers, as Java's Matcher reads them after Kafka has escaped
+    references to missing groups.
     """
     at = 0
     while at < len(text):
@@ -194,7 +194,7 @@ def _replacement(text: str, groups: int, names: dict[str, int]) -> Iterator[str 
             if not digits:
                 raise RulesRefused("a $ in the replacement is followed by no number; write \\$ for the character")
             if groups and int(digits[0]) > groups:
-                yield f"${digits}"  # Kafka takes it as it is written
+                yield f"${digits}"  # Kafka takes it literally
                 at += 1 + len(digits)
                 continue
             used = _longest_group(digits, groups)
@@ -210,7 +210,7 @@ def _digits(text: str) -> str:
 
 
 def _longest_group(digits: str, groups: int) -> int:
-    """How many of the digits name a group, as Java takes them: as many as still name one."""
+    """Returns the number of leading digits that name a group: like Java, as many as possible."""
     if int(digits[0]) > groups:
         raise RulesRefused(f"the pattern has no group {digits[0]}")
     used = 1

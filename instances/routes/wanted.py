@@ -1,4 +1,4 @@
-"""A route as it is asked for: checked and brought into one form."""
+"""Checks of requested routes, and their conversion to columns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 def default_routes() -> list[dict[str, Any]]:
-    """Routes of an instance that is created without any: users sign in, encrypted where the network carries it."""
+    """Returns the route of an instance that is created without any: SASL, over TLS where brokers are exposed."""
     security = RouteSecurity.SASL_TLS if interfaces.exposure.it() else RouteSecurity.SASL_PLAINTEXT
     return [{"name": DEFAULT_ROUTE, "security": security.value}]
 
 
 def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list[Route]:
-    """Rows of a new instance. Raises `Invalid` with a pointer below `/routes`, `Conflict` for a name used twice."""
+    """Creates the rows of a new instance. Raises `Invalid` with a pointer below `/routes`, and `Conflict` for a name
+    used twice.
+    """
     if not 1 <= len(routes) <= ROUTES_MAX:
         raise Invalid.at(
             "/routes", Message(gettext_noop("An instance has 1 to %(n)s routes."), n=ROUTES_MAX), code="count"
@@ -46,8 +48,8 @@ def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list
 
 
 def checked(given: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """The columns of a route out of what is asked for; wrong places are told below the pointer `at`. Raises `Invalid`
-    and, for a plaintext route that others could reach, `Conflict` (`confirm_plaintext`).
+    """Returns the columns of a requested route. Raises `Invalid` with pointers below `at`, and `Conflict`
+    (`confirm_plaintext`) for a plaintext route that other machines could reach.
     """
     result = {name: value for name, value in given.items() if name != CONFIRM_PLAINTEXT}
     for name in ("allow_list", "proxies"):
@@ -72,7 +74,7 @@ def _check_rules(rules: str, at: str) -> None:
 
 
 def _require_loopback(at: str) -> None:
-    """Raises `Conflict` where a route without security would be open to more than this machine."""
+    """Raises `Conflict` if other machines could reach a route without security."""
     if not interfaces.exposure.it():
         return
     detail = (
@@ -86,7 +88,7 @@ def _require_loopback(at: str) -> None:
 
 
 def _host(host: str, at: str) -> str:
-    """A name or an address, as clients are to connect to it."""
+    """Returns the normalized host name or address that clients connect to. Raises `Invalid`."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -101,5 +103,5 @@ def name_taken(at: str) -> Conflict:
 
 
 def shown_route(route: Route) -> dict[str, Any]:
-    """What the audit log keeps of a route."""
+    """Returns the fields of a route that the audit log records."""
     return {"name": route.name} | {name: getattr(route, name) for name in COLUMNS}

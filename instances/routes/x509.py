@@ -1,6 +1,6 @@
-"""The few fields of a certificate that decide who comes by it, out of its DER. Pure.
+"""A reader of the fields of a DER certificate that identify a client. Pure.
 
-What verifies a certificate is OpenSSL; this reads what has been verified.
+OpenSSL verifies certificates; this module reads verified ones.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 class _Element(NamedTuple):
     tag: int
-    # The element, and its contents.
+    # `begins` is the index of the element, `start` that of its content.
     begins: int
     start: int
     end: int
 
 
 class Certificate(NamedTuple):
-    """Parts as DER; `serial` is its number's bytes alone."""
+    """Fields of a certificate in DER; `serial` is the content of the number without tag and length."""
 
     serial: bytes
     subject: bytes
@@ -54,7 +54,7 @@ class Certificate(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Raises ValueError."""
+    """Returns the fields of a certificate. Raises ValueError if it is malformed."""
     whole = _element(der, 0, len(der))
     signed = _expect(_element(der, whole.start, whole.end), _SEQUENCE)
     fields = list(_elements(der, signed))
@@ -77,11 +77,14 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def distinguished_name(subject: bytes) -> str:
-    """As Java's X500Principal has it by RFC 2253, which is what Kafka calls a client. Raises ValueError."""
-    relative = list(_elements(subject, _expect(_element(subject, 0, len(subject)), _SEQUENCE)))
+    """Returns a subject in the RFC 2253 form of Java's X500Principal, which is Kafka's name of a client.
+
+    Raises ValueError.
+    """
+    relative_names = list(_elements(subject, _expect(_element(subject, 0, len(subject)), _SEQUENCE)))
     return ",".join(
-        "+".join(_attribute(subject, attribute) for attribute in _elements(subject, _expect(each, _SET)))
-        for each in reversed(relative)
+        "+".join(_attribute(subject, attribute) for attribute in _elements(subject, _expect(relative_name, _SET)))
+        for relative_name in reversed(relative_names)
     )
 
 
@@ -102,7 +105,7 @@ def _escaped(text: str) -> str:
     leading = len(result) - len(result.lstrip(" \r"))
     trailing = len(result) - len(inner) - leading if inner else 0
     spaces = result[:leading], result[len(result) - trailing :]
-    before, after = ("".join(f"\\{char}" for char in each) for each in spaces)
+    before, after = ("".join(f"\\{char}" for char in part) for part in spaces)
     return before + inner + after
 
 
@@ -125,7 +128,7 @@ def _oid(content: bytes) -> str:
 def _time(der: bytes, element: _Element) -> datetime:
     text = der[element.start : element.end].decode("ascii")
     if element.tag == _UTC_TIME:
-        # RFC 5280: two digits of a year are of 1950 to 2049.
+        # RFC 5280: a year of two digits is in 1950 to 2049.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif element.tag != _GENERALIZED_TIME:
         raise ValueError("this is no time")
@@ -153,7 +156,7 @@ def _element(der: bytes, at: int, end: int) -> _Element:
     if length & _LONG_LENGTH:
         count = length & ~_LONG_LENGTH
         if not 1 <= count <= _LENGTH_BYTES_MAX:
-            raise ValueError("a length is not as DER has it")
+            raise ValueError("a length is not valid DER")
         length = int.from_bytes(der[start : start + count], "big")
         start += count
     if start + length > end:

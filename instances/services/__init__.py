@@ -6,6 +6,8 @@ from instances.services.changing import configure_instance, protect_instance, re
 from instances.services.clients import close_connection
 from instances.services.closing import close_instance
 from instances.services.common import hold_topic, hold_user
+from instances.services.copies import NEEDED as COPY_NEEDS
+from instances.services.copies import cancel_copy, copy_topic, resume_copy, topic_copies, topic_copy
 from instances.services.creating import create_instance, retry_instance
 from instances.services.delays import forget_delays, keep_delays
 from instances.services.deleted_topics import (
@@ -14,6 +16,13 @@ from instances.services.deleted_topics import (
     purge_deleted_topic,
     purge_expired,
     restore_topic,
+)
+from instances.services.deleted_users import KEPT_FOR as USERS_KEPT_FOR
+from instances.services.deleted_users import (
+    deleted_users,
+    purge_deleted_user,
+    purge_expired_users,
+    restore_user,
 )
 from instances.services.ending import (
     delete_instance,
@@ -28,6 +37,7 @@ from instances.services.first_steps import Push, Quickstart, push_limit, quickst
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
+from instances.services.message_streams import MessageStream, open_stream
 from instances.services.messages import MessagePage, ReadRequest, ShownMessage, read_messages, send_messages
 from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
@@ -47,6 +57,14 @@ from instances.services.throttled_minutes import (
     forget_throttled_minutes,
     keep_throttled_minutes,
 )
+from instances.services.topic_reading import (
+    add_schema,
+    delete_schema,
+    masks_of,
+    require_unmasked,
+    schemas_of,
+    set_masks,
+)
 from instances.services.topics import (
     check_topic_config,
     clone_topic,
@@ -60,8 +78,11 @@ from instances.services.transactions import abort_transaction
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
+    "COPY_NEEDS",
     "QUICKSTART_TOPIC",
+    "USERS_KEPT_FOR",
     "MessagePage",
+    "MessageStream",
     "MinuteOfBroker",
     "Purge",
     "Push",
@@ -70,13 +91,16 @@ __all__ = [
     "Reset",
     "ShownMessage",
     "abort_transaction",
+    "add_schema",
     "add_secret",
+    "cancel_copy",
     "check_topic_config",
     "clone_topic",
     "close_connection",
     "close_instance",
     "configure_instance",
     "configure_oauth",
+    "copy_topic",
     "create_acls",
     "create_instance",
     "create_route",
@@ -87,9 +111,11 @@ __all__ = [
     "delete_instance",
     "delete_offsets",
     "delete_route",
+    "delete_schema",
     "delete_topic",
     "delete_user",
     "deleted_topics",
+    "deleted_users",
     "forget_delays",
     "forget_throttled_minutes",
     "group_ref",
@@ -100,16 +126,20 @@ __all__ = [
     "keep_delays",
     "keep_throttled_minutes",
     "kept_for",
+    "masks_of",
     "note_certificate_ends",
     "note_health",
     "observed_conditions",
     "offsets_of",
+    "open_stream",
     "own_settings",
     "plan_purge",
     "plan_reset",
     "protect_instance",
     "purge_deleted_topic",
+    "purge_deleted_user",
     "purge_expired",
+    "purge_expired_users",
     "purge_instance",
     "purge_topic",
     "push_limit",
@@ -121,19 +151,26 @@ __all__ = [
     "remove_revocation_list",
     "remove_secret",
     "rename_instance",
+    "require_unmasked",
     "reset_offsets",
     "resize_instance",
     "restore_acls",
     "restore_instance",
     "restore_topic",
+    "restore_user",
+    "resume_copy",
     "resume_instance",
     "retry_instance",
+    "schemas_of",
     "send_messages",
     "set_allow_list",
     "set_certificate",
     "set_client_ca",
+    "set_masks",
     "set_revocation_list",
     "suspend_instance",
+    "topic_copies",
+    "topic_copy",
     "undo_offsets",
     "update_route",
     "update_topic",

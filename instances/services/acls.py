@@ -1,4 +1,4 @@
-"""Access rules of an instance, changed through the data plane's own admin client. They live in ZooKeeper.
+"""Changes of an instance's access rules, through a Kafka admin client. The rules are stored in ZooKeeper.
 
 The audit row is written first and the admin client is called last: a refusal by the brokers rolls everything back.
 """
@@ -33,9 +33,9 @@ NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # PostgreS
 
 @audit.atomic
 def create_acls(*, acting: Actor, instance: Instance, rules: Sequence[AclRule], dry_run: bool = False) -> list[AclRule]:
-    """Make access rules; returns those that were not there before. Brokers act on them within a second.
+    """Creates access rules and returns those that are new. They take effect within a second.
 
-    Raises `Invalid` for a rule that decides nothing, and `QuotaExceeded` where the instance has as many as it may.
+    Raises `Invalid` for a rule without effect, and `QuotaExceeded` beyond the limit of an instance.
     """
     for rule in rules:
         require_valid(rule)
@@ -47,7 +47,7 @@ def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry
     new = missing_acls(acting, instance, wanted)
     if not new:
         return []
-    after = {"rules": _kept(new)}
+    after = {"rules": _audit_values(new)}
     entry = audit.record(acting, "acl.created", acl_ref(instance, new), None, after, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
@@ -56,9 +56,9 @@ def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry
 
 
 def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -> list[AclRule]:
-    """Rules that the instance does not have yet. Nobody else changes its rules until the transaction ends.
+    """Returns the rules that the instance does not have yet, and locks its rules until the transaction ends.
 
-    Raises `QuotaExceeded` where there is no room for them.
+    Raises `QuotaExceeded` if the missing rules go beyond the limit.
     """
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
@@ -76,48 +76,49 @@ def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -
 def delete_acls(
     *, acting: Actor, instance: Instance, wanted: AclFilter, dry_run: bool = False
 ) -> tuple[list[AclRule], AuditEntry]:
-    """Delete every rule that a filter means; returns them, and the audit row that an undo takes.
+    """Deletes all rules that match a filter; returns them, and the audit row for an undo.
 
-    Raises `NotFound` where it means none.
+    Raises `NotFound` if none matches.
     """
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
     hold_acls(instance)
-    meant = selectors.acl_list(instance, wanted)
-    if not meant:
+    matching = selectors.acl_list(instance, wanted)
+    if not matching:
         raise NotFound
-    before = {"rules": _kept(meant)}
-    entry = audit.record(acting, DELETED, acl_ref(instance, meant), before, None, tenant=instance.tenant)
+    before = {"rules": _audit_values(matching)}
+    entry = audit.record(acting, DELETED, acl_ref(instance, matching), before, None, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
-            # One by one, lest a rule go that was made meanwhile and that no row tells of; of many, that is too long.
-            exact = [selectors.exactly(rule) for rule in meant]
+            # One filter for each rule, so that no rule is deleted that was created meanwhile and is not in the audit
+            # row. Beyond `FILTERS_AT_ONCE_MAX` that takes too long.
+            exact = [selectors.exactly(rule) for rule in matching]
             acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [wanted])
-    return meant, entry
+    return matching, entry
 
 
 @audit.atomic
 def restore_acls(*, acting: Actor, instance: Instance, entry_id: str) -> list[AclRule]:
-    """Make the rules again that a deletion took, named by its audit row. Raises `NotFound` for another row."""
+    """Creates the rules of a deletion again, which is named by its audit row. Raises `NotFound` for any other row."""
     access.require(acting, Scope.ACLS_WRITE)
     rows = AuditEntry.objects.filter(
         tenant_id=instance.tenant_id, action=DELETED, target_id__startswith=f"{instance.pk}/"
     )
-    kept = fetch(rows, pk=entry_id).before or {}
-    return _create(acting, instance, sorted(_rule(one) for one in kept.get("rules", ())))
+    before = fetch(rows, pk=entry_id).before or {}
+    return _create(acting, instance, sorted(_rule(values) for values in before.get("rules", ())))
 
 
 def acl_ref(instance: Instance, rules: Sequence[AclRule]) -> tuple[str, str]:
-    """How the audit log names rules: by their resource, `ins-…/acls/topic/orders`, where they have one in common."""
+    """Returns the audit log's name of rules: with their resource, `ins-…/acls/topic/orders`, if they share one."""
     resources = {(rule.resource_type, rule.resource_name) for rule in rules}
     shown = "/".join(next(iter(resources))).translate(NO_NUL) if len(resources) == 1 else ""
     return "acl", f"{instance.pk}/acls/{shown}".rstrip("/")[:REF_CHARS_MAX]
 
 
-def _kept(rules: Sequence[AclRule]) -> list[dict[str, str]]:
-    """As a row of the audit log holds them."""
+def _audit_values(rules: Sequence[AclRule]) -> list[dict[str, str]]:
+    """Returns rules in the form of the audit log."""
     return [{name: value.translate(NO_NUL) for name, value in asdict(rule).items()} for rule in rules]
 
 
-def _rule(kept: Mapping[str, Any]) -> AclRule:
-    return AclRule(**{name: str(kept[name]) for name in AclRule.__dataclass_fields__})
+def _rule(values: Mapping[str, Any]) -> AclRule:
+    return AclRule(**{name: str(values[name]) for name in AclRule.__dataclass_fields__})

@@ -1,4 +1,4 @@
-"""Owners are told when certificates of a route end soon, and when a revocation list is overdue: an event, once each."""
+"""Events for certificates of a route that expire soon and for overdue revocation lists, each recorded once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants import audit
 from tenants.actors import system_actor
 from tenants.containment import contained
 
-# Days before the end; 0: it has ended.
+# Days before the expiry; 0: it has expired.
 WARNED_DAYS: Final = (0, 7, 30)
 LOOKED_AT_ONCE: Final = 500
 ACTIONS: Final = {
@@ -24,8 +24,9 @@ ACTIONS: Final = {
 
 
 def warnings_due(route: Route, now: datetime) -> dict[str, int]:
-    """Of what is there and ends soon, how many days before the end that is said. A list is replaced often, so that it
-    is only told of one that should have been.
+    """Returns the warnings that apply to a route's certificates: days before the expiry, by kind.
+
+    Revocation lists are replaced often, so that only an overdue one is reported.
     """
     result = {}
     for kind in (CERTIFICATE, CLIENT_CA, REVOCATION):
@@ -33,23 +34,23 @@ def warnings_due(route: Route, now: datetime) -> dict[str, int]:
         if end is None:
             continue
         days = WARNED_DAYS[:1] if kind == REVOCATION else WARNED_DAYS
-        due = next((each for each in days if end - now <= timedelta(days=each)), None)
+        due = next((days_before for days_before in days if end - now <= timedelta(days=days_before)), None)
         if due is not None:
             result[kind] = due
     return result
 
 
 def note_certificate_ends(now: datetime) -> int:
-    """Returns the number of routes whose owners were told of something."""
+    """Records the events that are due. Returns the number of routes with a new event."""
     rows = RouteCertificates.objects.filter(route__instance__deleted_at=None).select_related("route")
-    kept = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
-    waiting = []
-    for row in rows.only(*kept).iterator(chunk_size=LOOKED_AT_ONCE):
+    columns = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
+    due = []
+    for row in rows.only(*columns).iterator(chunk_size=LOOKED_AT_ONCE):
         with contained("certificates.route_failed", route_id=row.pk):
-            if _unsaid(row, now):
-                waiting.append(row.pk)
+            if _new_warnings(row, now):
+                due.append(row.pk)
     noted = 0
-    for route_id in waiting:
+    for route_id in due:
         with contained("certificates.route_failed", route_id=route_id):
             noted += _note(route_id, now)
     return noted
@@ -61,17 +62,17 @@ def _note(route_id: int, now: datetime) -> bool:
     if row is None:
         return False
     instance: Instance = row.route.instance
-    unsaid = _unsaid(row, now)
-    for kind, days in unsaid.items():
+    new = _new_warnings(row, now)
+    for kind, days in new.items():
         end = _end_of(row.route, kind)
         after = {"route": row.route.name, "ends": end, "days_before": days}
         audit.record(system_actor("watcher", instance.tenant), ACTIONS[kind], instance, None, after)
-    row.warned = {**row.warned, **unsaid}
+    row.warned = {**row.warned, **new}
     row.save(update_fields=("warned",))
-    return bool(unsaid)
+    return bool(new)
 
 
-def _unsaid(row: RouteCertificates, now: datetime) -> dict[str, int]:
+def _new_warnings(row: RouteCertificates, now: datetime) -> dict[str, int]:
     return {kind: days for kind, days in warnings_due(row.route, now).items() if row.warned.get(kind) != days}
 
 

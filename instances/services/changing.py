@@ -1,4 +1,4 @@
-"""Changing an instance: size, settings, name, protection. Instances come locked from `access.instance(lock=True)`."""
+"""Changes of an instance's size, settings, name and protection. Callers lock it by `access.instance(lock=True)`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def resize_instance(
     storage_gb: int | None = None,
     dry_run: bool = False,
 ) -> Operation | None:
-    """Changes plan or size, up or down; returns None when it is the size it has.
+    """Changes plan or size, up or down; returns None if nothing differs.
 
-    With another plan, sizes that are not given become what that plan includes. Raises `QuotaExceeded` (beyond the
-    plan, or storage grows while deleted instances hold too much) and `Conflict` (no room on the cluster, or a phase
-    that cannot change).
+    With another plan, omitted sizes become those that the plan includes. Raises `QuotaExceeded` (beyond the plan, or
+    storage grows while deleted instances occupy too much) and `Conflict` (no capacity in the cluster, or a phase in
+    which an instance cannot change).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -76,8 +76,9 @@ def resize_instance(
 def configure_instance(
     *, acting: Actor, instance: Instance, settings: Mapping[str, Any], dry_run: bool = False
 ) -> Operation | None:
-    """Change settings of brokers' and of growth; None when nothing differs. Raises `Invalid` where it would grow to
-    nowhere.
+    """Changes settings of brokers and of storage growth; returns None if nothing differs.
+
+    Raises `Invalid` for inconsistent growth settings.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -97,7 +98,7 @@ def configure_instance(
 
 @transaction.atomic
 def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance:
-    """Another name; the id, the address and the data stay. Raises `Conflict` when the name is taken."""
+    """Renames an instance; its id, address and data stay. Raises `Conflict` if the name is taken."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if name == instance.name:
         return instance
@@ -108,7 +109,7 @@ def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance
         with name_taken_meanwhile():
             instance.save_changes(["name"])
     except Conflict:
-        instance.refresh_from_db(fields=("name", "version"))  # what refuses shows it as it is called
+        instance.refresh_from_db(fields=("name", "version"))  # the refusing page shows the unchanged name
         raise
     audit.record(acting, "instance.renamed", instance, before, {"name": name})
     return instance
@@ -116,7 +117,7 @@ def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance
 
 @transaction.atomic
 def protect_instance(*, acting: Actor, instance: Instance, protected: bool) -> Instance:
-    """Forbid or allow deletion."""
+    """Forbids or allows deletion."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if protected == instance.protected:
         return instance
@@ -137,8 +138,8 @@ def publish_change(
     fields: Sequence[str] = (),
     dry_run: bool,
 ) -> Operation:
-    """What brokers act on has changed (`changes`: before, after): another generation, an operation to follow, and the
-    reconciler on commit. Raises `Conflict` when too many are open.
+    """Publishes a change to brokers: another generation, an operation, an audit row with `changes` (before, after), and
+    the reconciler on commit. Raises `Conflict` if too many operations are open.
     """
     if len(operations.open_operations(instance)) >= OPERATIONS_OPEN_PER_INSTANCE_MAX:
         detail = "Too many changes of this instance are under way."

@@ -1,4 +1,4 @@
-"""What every service of instances does: move the phase by the table, ask the reconciler on commit."""
+"""Steps that services of instances share: phase transitions, generations, reconciliation on commit, and locks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from instances.limits import DATA_PLANE_LOCK_WAIT_MS
 from instances.models import Instance
 from tenants.errors import Conflict
 
+USER_REF_CHARS_MAX = 300
 logger = logging.getLogger(__name__)
 
-# The wait is bounded for this lock alone.
+# The timeout applies to this lock only.
 _LOCK_IN_TIME = """
 SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s), set_config('lock_timeout', '0', true)
 """
 
 
 def set_phase(instance: Instance, phase: Phase, reason: Reason | str = Reason.NONE) -> list[str]:
-    """Set phase and reason on the (locked) row; returns the fields to save. Raises `IllegalTransition`."""
+    """Sets phase and reason of the (locked) row; returns the fields to save. Raises `IllegalTransition`."""
     require_transition(instance.current_phase, phase)
     if instance.phase != phase.value:
         instance.phase_since = timezone.now()
@@ -34,23 +35,23 @@ def set_phase(instance: Instance, phase: Phase, reason: Reason | str = Reason.NO
 
 
 def bump_generation(instance: Instance) -> list[str]:
-    """Something that brokers are told has changed: the next generation is wanted."""
+    """Counts a change that brokers have to confirm; returns the fields to save."""
     instance.generation += 1
     return ["generation"]
 
 
 def want_published(instance: Instance, *, dry_run: bool = False) -> None:
-    """The same where the row is not locked: something beside it has changed, such as the address lists of a topic.
+    """Counts a change beside the row of an instance that is not locked, such as the address lists of a topic.
 
-    What lies in the queue may be lost, and the sweep looks for generations alone. Call it last, or the row is kept from
-    others while a broker takes its time; who changes a topic holds that one (`hold_topic`) before.
+    A queued task may be lost, and the sweep finds instances by their generation. Call this last: it locks the row,
+    which others would wait for during a call to a broker. A caller that changes a topic calls `hold_topic` before.
     """
     Instance.objects.filter(pk=instance.pk).update(generation=F("generation") + 1)
     reconcile_on_commit(instance, dry_run=dry_run)
 
 
 def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
-    """Ask for the work once the transaction is written. A queue that does not answer delays it until the sweep."""
+    """Enqueues the reconciliation when the transaction is committed. If the queue is down, the sweep does it later."""
     if dry_run:
         return
     instance_id = instance.pk
@@ -58,23 +59,34 @@ def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
 
 
 def hold_topic(instance: Instance, name: str) -> None:
-    """Until the transaction ends, nobody else changes this topic by way of the control plane.
+    """Locks a topic against other changes through the control plane until the transaction ends.
 
-    What is read after it and compared with an If-Match is what is then changed. Topics have no row to lock, and the
-    instance's is wanted by others while a broker takes its time. Raises `Conflict(already_in_progress)` when the one
-    before takes too long.
+    A state that is read under the lock and compared with an If-Match is the state that is changed. It is an advisory
+    lock: topics have no row, and the row of the instance would block others during a call to a broker. Raises
+    `Conflict(already_in_progress)` if the lock is not free in time.
     """
     _hold(f"topic\n{instance.pk}\n{name}", "Another change of this topic is being carried out.")
 
 
 def hold_user(instance: Instance, name: str) -> None:
-    """The same for a user of the instance."""
+    """Locks a user of the instance in the way of `hold_topic`."""
     _hold(f"user\n{instance.pk}\n{name}", "Another change of this user is being carried out.")
 
 
+def hold_copies(instance: Instance) -> None:
+    """Serialises changes of the copies of topics of all instances of a tenant, which have limits together."""
+    _hold(f"copies\n{instance.tenant_id}", "Another copy of a topic is being begun or stopped.")
+
+
 def hold_acls(instance: Instance) -> None:
-    """The same for the access rules of the instance, all together: what a row of the audit log says was there, was."""
+    """Locks all access rules of the instance in the way of `hold_topic`, so that audit rows have the state before."""
     _hold(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
+
+
+def user_ref(instance: Instance, name: str) -> tuple[str, str]:
+    """Returns the name of an instance's user in the audit log: `ins-…/users/alice`. A column holds no U+0000."""
+    shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return "user", f"{instance.pk}/users/{shown}"[:USER_REF_CHARS_MAX]
 
 
 def _hold(text: str, refusal: str) -> None:

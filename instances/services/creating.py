@@ -1,4 +1,4 @@
-"""Buying an instance, and trying again when it could not be made."""
+"""Creation of an instance, and its retry after a failure."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def create_instance(
     routes: Sequence[Mapping[str, Any]] | None = None,
     dry_run: bool = False,
 ) -> tuple[Instance, Operation]:
-    """Writes down what is bought; the reconciler makes it.
+    """Creates the row of an instance; the reconciler provisions it.
 
-    Sizes default to what the plan includes, `routes` (as `services.routes.create_route` takes them) to one on which
-    users sign in. The instance is closed unless `settings` open it (`allow_everyone_if_no_acl`).
+    Sizes default to those that the plan includes, `routes` (arguments of `instances.services.routes.create_route`) to
+    one route with SASL. The instance is closed unless `settings` open it (`allow_everyone_if_no_acl`).
 
     Raises `Invalid` (unknown plan), `Conflict` (name taken) and `QuotaExceeded` (too many instances, larger than the
-    plan, too much storage held by deleted instances).
+    plan, too much storage of deleted instances).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
@@ -85,14 +85,14 @@ def create_instance(
     after = shown(instance) | {"routes": [shown_route(route) for route in made]}
     audit.record(acting, "instance.created", instance, None, after)
     if dry_run:
-        _foretell(instance, operation)
+        _add_forecast(instance, operation)
     reconcile_on_commit(instance, dry_run=dry_run)
     return instance, operation
 
 
 @transaction.atomic
 def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Begin again after a failure. Raises `Conflict` for an instance that has not failed."""
+    """Provisions a failed instance again. Raises `Conflict` if the instance has not failed."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if instance.current_phase is not Phase.FAILED:
         text = gettext_noop("The instance is %(phase)s; only a failed one is tried again.")
@@ -102,13 +102,13 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
     operation = operations.begin(acting, instance, OperationType.CREATE)
     audit.record(acting, "instance.retried", instance)
     if dry_run:
-        _foretell(instance, operation)
+        _add_forecast(instance, operation)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
 
 
-def _foretell(instance: Instance, operation: Operation) -> None:
-    """In a dry run the step of the placement says whether there is room now, and what happens where there is none."""
+def _add_forecast(instance: Instance, operation: Operation) -> None:
+    """Adds the forecast of the placement to the operation of a dry run."""
     forecast = interfaces.capacity.it.forecast(instance)
     operations.step_forecast(operation, Step.PLACED, forecast.fact, forecast.data)
 
@@ -124,16 +124,16 @@ def _too_many_instances(alive: QuerySet[Instance]) -> QuotaExceeded:
 
 
 def require_free_name(tenant: Tenant, name: str) -> None:
-    """Raise `Conflict` when another instance of the tenant has the name."""
+    """Raises `Conflict` if another instance of the tenant has the name."""
     if instances_of(tenant).filter(name=name).exists():
         raise _name_taken()
 
 
 @contextmanager
 def name_taken_meanwhile() -> Iterator[None]:
-    """Around the write of a name that was free: raises the same `Conflict` when another has taken it since.
+    """Context manager around the write of a free name: raises `Conflict` if another instance took it meanwhile.
 
-    The tenant cannot be locked for it: who renames holds the instance, and the tenant is taken before its instances.
+    The tenant cannot be locked instead: a rename has locked the instance, and a tenant is locked before its instances.
     """
     try:
         with transaction.atomic():
@@ -150,6 +150,6 @@ def _name_taken() -> Conflict:
 
 
 def shown(instance: Instance) -> dict[str, Any]:
-    """What the audit log keeps of an instance."""
+    """Returns the fields of an instance that the audit log records."""
     names = ("name", "plan", "bandwidth_mb_s", "storage_gb", "cluster_type", "settings", "protected")
     return {name: getattr(instance, name) for name in names}

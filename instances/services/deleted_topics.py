@@ -1,7 +1,7 @@
-"""Undo of a topic's deletion: a deleted topic is hidden from clients, and goes for good when its time is over.
+"""Deletion of topics with undo: a deleted topic is hidden from clients, and purged when its time is over.
 
-Deleting writes a row, and brokers are told with the instance's other documents. Records, offsets of groups, settings
-and address lists stay where they are; so the name stays taken.
+A deletion writes a row, which is published to brokers with the instance's other documents. Records, offsets of groups,
+settings and address lists stay, and so the name stays taken.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_reachable
+from instances.choices import TopicState
 from instances.interfaces import TopicDescription
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import (
@@ -25,9 +26,11 @@ from instances.limits import (
     STORAGE_SAMPLE_EVERY_S,
 )
 from instances.metrics import storage_history
+from instances.metrics.storage_use import used_percent
 from instances.models import DeletedTopic, Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
-from instances.topics import allow_lists, table
+from instances.topic_models import TopicSchema
+from instances.topics import allow_lists, pending, table
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
 from tenants.choices import Scope
@@ -43,7 +46,7 @@ def kept_for() -> timedelta:
 
 
 def keep_aside(instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool) -> DeletedTopic:
-    """Notes that a topic is deleted and has brokers hide it. The oldest deleted topic beyond the limit goes soon."""
+    """Notes that a topic is deleted, so that brokers hide it. The oldest deleted topic beyond the limit expires now."""
     rows = DeletedTopic.objects.filter(instance=instance, is_restored=False).exclude(topic=description.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
     too_many = list(oldest_first[: max(0, rows.count() - DELETED_TOPICS_MAX + 1)])
@@ -74,9 +77,10 @@ def require_name_free(instance: Instance, name: str) -> None:
 
 @audit.atomic
 def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Shows a deleted topic to clients again, within about a second: records, offsets and settings are as they were,
-    less what retention has removed meanwhile. Raises `NotFound` for a topic that is not among the deleted ones, and
-    `Conflict(already_exists)` where another one has its name.
+    """Shows a deleted topic to clients again, within about a second, with its records, offsets and settings, less what
+    retention has removed meanwhile.
+
+    Raises `NotFound` for a topic that is not deleted, and `Conflict(already_exists)` if another topic has its name.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -87,12 +91,16 @@ def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool
     DeletedTopic.objects.filter(pk=row.pk).update(is_restored=True)
     want_published(instance, dry_run=dry_run)
     if not dry_run:
+        restored = pending.PendingTopic(
+            name, TopicState.BEING_RESTORED.value, row.topic_id, row.partitions, None, pending.current_ms()
+        )
+        transaction.on_commit(lambda: pending.note(instance.pk, restored))
         transaction.on_commit(lambda: table.forget(instance.pk, created=[name]))
 
 
 @audit.atomic
 def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Deletes a deleted topic for good. Raises `NotFound` for one that is not among the deleted ones."""
+    """Purges a deleted topic. Raises `NotFound` for a topic that is not deleted."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
@@ -102,6 +110,7 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
     is_shown = _shown_as(instance, name) not in (None, row.topic_id)
     row.delete()
     if not is_shown:
+        TopicSchema.objects.filter(instance=instance, topic=name).delete()
         columns = allow_lists.AllowLists().columns("")
         if TopicAllowList.objects.filter(instance=instance, topic=name).update(**columns):
             want_published(instance, dry_run=dry_run)
@@ -111,8 +120,8 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
 
 
 def purge_expired(now: datetime) -> int:
-    """Deletes what nobody can restore any more, and the oldest one of each instance that needs its storage. Returns how
-    many went; one that fails is tried again in the next round.
+    """Purges expired topics, and the oldest one of each instance that needs its storage. Returns the number of purged
+    topics; one that fails is tried again in the next round.
     """
     reachable = [phase.value for phase in REACHABLE]
     kept = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
@@ -128,11 +137,11 @@ def purge_expired(now: datetime) -> int:
 
 
 def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) -> None:
-    """One topic of an instance for each sample of what it stores: the next sample says whether that was enough."""
+    """Expires one topic of an instance for each sample of its storage; the next sample shows if that was enough."""
     samples = storage_history.latest_of(instance_ids)
     for instance in Instance.objects.filter(pk__in=list(samples)):
         at_ms, used_bytes = samples[instance.pk]
-        if used_bytes * 100 < instance.storage_bytes * DELETED_TOPICS_GO_FROM_PERCENT:
+        if used_percent(used_bytes, instance.storage_bytes) < DELETED_TOPICS_GO_FROM_PERCENT:
             continue
         key = f"deleted-topics:{instance.pk}:sample"
         if cache.get(key) == at_ms:
@@ -144,7 +153,7 @@ def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) 
 
 
 def deleted_topics(instance: Instance) -> Iterable[DeletedTopic]:
-    """Deleted topics that can be restored, the latest first."""
+    """Returns the deleted topics that can be restored, latest first."""
     return DeletedTopic.objects.filter(instance=instance, is_restored=False).order_by("-deleted_at", "topic")
 
 
@@ -157,7 +166,9 @@ def _deleted(instance: Instance, name: str) -> DeletedTopic:
 
 
 def _shown_as(instance: Instance, name: str) -> str | None:
-    """Id of the topic that brokers show under a name now; a moment after a deletion it is still the deleted one's."""
+    """Returns the id of the topic that brokers show under a name; shortly after a deletion it is still the deleted
+    one's.
+    """
     try:
         return interfaces.data_plane.it.topic(instance.pk, name).topic_id
     except NotFound:

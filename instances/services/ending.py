@@ -1,4 +1,4 @@
-"""Stopping an instance for a while or for good, undoing both, and giving up what a deleted one keeps."""
+"""Suspension, deletion and purge of an instance, with resume and restore."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tenants.services.tenancy import checked_note
 @transaction.atomic
 def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
     """Closes an instance to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is
-    given back at once, and its storage when its files are gone.
+    released at once, its storage when its files are deleted.
 
-    An instance that never ran, or has no topic, has nothing to restore and is purged at once: `restorable_until` is
-    now. Raises `Conflict` when it is protected or deleted.
+    An instance that never ran or has no topic has nothing to restore and is purged at once: `restorable_until` is now.
+    Raises `Conflict` if it is protected or deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     access.require_confirmed(acting)
@@ -57,9 +57,9 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
 
 
 def has_nothing_to_restore(instance: Instance) -> bool:
-    """True for an instance that never ran or has no topic. An instance whose brokers do not answer may have some.
+    """True for an instance that never ran or has no topic; False if its brokers do not answer.
 
-    A topic that a client creates while the instance is being deleted is purged with it.
+    A topic that a client creates during the deletion is purged with the instance.
     """
     if instance.first_running_at is None:
         return True
@@ -79,10 +79,9 @@ def _deletion_fact(acting: Actor, instance: Instance) -> str:
 
 @transaction.atomic
 def purge_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Ends the time in which a deleted instance can be restored: its topics, messages and address go now, and the
-    storage it holds is given back.
+    """Purges a deleted instance before its time: topics, messages and address are deleted and its storage is released.
 
-    Raises `Conflict` (`not_deleted`) for an instance that was not deleted before.
+    Raises `Conflict` (`not_deleted`) for an instance that is not deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     access.require_confirmed(acting)
@@ -102,9 +101,9 @@ def purge_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
 
 @transaction.atomic
 def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Undo a deletion: the same address, topics and messages. Its bandwidth is asked for again.
+    """Undoes a deletion, with the same address, topics and messages. Its bandwidth is reserved again.
 
-    Raises `Conflict` when there is nothing to restore, and `Conflict(no_room)` with what is missing when its bandwidth
+    Raises `Conflict` if there is nothing to restore, and `Conflict(no_room)` with the missing capacity if its bandwidth
     has been sold meanwhile.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
@@ -140,7 +139,7 @@ def suspend_instance(
     note: str = "",
     dry_run: bool = False,
 ) -> Operation:
-    """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills. The tenant reads the `note`."""
+    """Suspends an instance: produce is refused, consume allowed (CKA-14). The `note` is shown to the tenant."""
     access.require(acting, Scope.OPERATOR)
     if instance.is_suspended or not may_transition(instance.current_phase, Phase.SUSPENDED):
         raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
@@ -161,9 +160,9 @@ def suspend_instance(
 
 @transaction.atomic
 def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """End a suspension: a tenant may end the one that came because nobody used the instance, and no other.
+    """Ends a suspension. A tenant may end one for idleness, an operator any.
 
-    Raises `Conflict` when there is none, or while the instance is being deleted.
+    Raises `Conflict` if there is none, or while the instance is being deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE if instance.suspended_for == Reason.IDLE else Scope.OPERATOR)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:

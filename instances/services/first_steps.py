@@ -1,4 +1,4 @@
-"""First steps on an instance: topic, user with rights, password and sample data; and a limit that is seen at work."""
+"""First steps on an instance: a topic, a user with rights and a password, sample data, and a quota to watch at work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from instances.quickstart.limits import PUSH_LIMIT_BYTES_PER_S, PUSH_RUN_S, SAMP
 from instances.quickstart.pushing import DEMO_CLIENT
 from instances.services.topics import create_topic, topic_ref
 from instances.services.users import create_user
+from instances.topics.presence import described
 from instances.users.interfaces import NewSecret
 from instances.users.routes import first_route, sasl_route
 from quotas import services as quota_services
@@ -34,8 +35,8 @@ USER = "quickstart"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quickstart:
-    """Result of one call. `user` and `secret` are None where nobody signs in; `route` is the address that clients use.
-    `samples_until` is None where no sample data is sent, because as many runs go on as may.
+    """Result of a quickstart. `user` and `secret` are None on an instance without sign-in; `route` is the one for
+    clients. `samples_until` is None if no sample data is sent, because too many runs are active.
     """
 
     topic: str
@@ -48,7 +49,7 @@ class Quickstart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """A demo client that is held back until about `until`; then its quota is gone."""
+    """A throttled run of the demo client. Its quota is removed at about `until`."""
 
     client_id: str
     limit_bytes_per_s: int
@@ -58,17 +59,17 @@ class Push:
 def quickstart(
     *, acting: Actor, instance: Instance, topic: str = TOPIC, user: str | None = None, dry_run: bool = False
 ) -> Quickstart:
-    """Create a topic and a user that may produce and consume, and send sample data to the topic for a minute.
+    """Creates a topic and a user that may produce and consume, and sends sample data to the topic for a minute.
 
-    A topic that exists is used. Without a name the user is called `quickstart`, or with a number where that is taken.
-    Raises `Conflict` for a `user` that exists, and what creating a topic and a user raises.
+    An existing topic is used. The user's default name is `quickstart`, with a number if that is taken. Raises
+    `Conflict` for a `user` that exists, and the errors of `create_topic` and `create_user`.
     """
     is_signed_in = sasl_route(instance) is not None
     is_closed = is_signed_in and not acl_selectors.allows_everyone(instance)
     needed = [Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE]
     needed += [Scope.USERS_WRITE] if is_signed_in else []
     needed += [Scope.ACLS_WRITE] if is_closed else []
-    for scope in needed:  # before the first of several acts
+    for scope in needed:  # all are checked before the first change
         access.require(acting, scope)
     require_reachable(instance)
     is_topic_new = _topic(acting, instance, topic, dry_run=dry_run)
@@ -88,14 +89,14 @@ def quickstart(
 
 @audit.atomic
 def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run: bool = False) -> Push:
-    """Set a small quota for a demo client, send beyond it for some seconds, and take the quota back.
+    """Sets a small quota for the demo client, sends beyond it for some seconds, and removes the quota.
 
-    Raises `NotFound` for a topic that is not there, and `Conflict(already_running)` while as many runs go on as may.
+    Raises `NotFound` for an unknown topic, and `Conflict(already_running)` while too many runs are active.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     access.require(acting, Scope.MESSAGES_WRITE)
     require_reachable(instance)
-    interfaces.data_plane.it.topic(instance.pk, topic)
+    described(instance, topic)
     run = "" if dry_run else runs.begin(instance.tenant_id, instance.pk, runs.PUSH)
     if not run and not dry_run:
         raise Conflict("It goes on already. Try again in a minute.", code="already_running")
@@ -138,7 +139,7 @@ def _user(
                 raise
         else:
             return made.name, secret
-    raise AssertionError("the last name has been made or refused")
+    raise AssertionError("the last name is either created or refused")
 
 
 def _samples(acting: Actor, instance: Instance, topic: str) -> datetime | None:

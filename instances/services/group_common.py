@@ -1,4 +1,4 @@
-"""What services of groups share: who may, what is there, the audit row, and writes that happen whole or not at all."""
+"""Steps that services of groups share: permission, current state, audit rows, and writes with rollback."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ logger = logging.getLogger(__name__)
 
 REF_CHARS_MAX = 240
 NO_EPOCH = -1
-# Of one audit row: a thousand partitions may have four thousand characters each, and a page shows fifty rows.
+# Limit of one audit row: a thousand partitions may have four thousand characters each, and a page shows fifty rows.
 METADATA_KEPT_CHARS_MAX = 65_536
-# None: nothing is committed.
+# None stands for no committed offset.
 Offsets = Mapping[Partition, Committed | None]
 
 
 def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[Committed, ...]]:
-    """A group that exists, and its offsets, for somebody who may change it.
+    """Returns an existing group with its offsets, for an actor who may change it.
 
-    Raises `NotFound`, and `Unavailable` when its coordinator does not answer.
+    Raises `NotFound`, and `Unavailable` if its coordinator does not answer.
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
@@ -42,7 +42,7 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
 
 
 def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[Committed, ...]:
-    """Offsets that somebody is about to change. Raises `Unavailable` where they are not known."""
+    """Returns offsets that are about to be changed. Raises `Unavailable` if they are unknown."""
     if offsets is None:
         raise Unavailable(
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=trouble), retry_after_s=1
@@ -51,7 +51,7 @@ def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[
 
 
 def require_empty(group: str, state: str) -> None:
-    """Raise `Conflict(group_not_empty)` while a group has members (GRP-21)."""
+    """Raises `Conflict(group_not_empty)` while a group has members (GRP-21)."""
     if state not in EMPTY_STATES:
         raise Conflict(
             Message(
@@ -62,16 +62,16 @@ def require_empty(group: str, state: str) -> None:
 
 
 def write(instance: Instance, group: str, wanted: Offsets, before: Offsets) -> None:
-    """Commit offsets and forget those that are None. When a part is refused, the rest is put back and it is said."""
+    """Commits offsets and deletes those that are None. If some are refused, restores the others and raises."""
     try:
         refused = _write(instance, group, wanted)
     except OutcomeUnknown:
-        raise  # it may come after what would be put back
+        raise  # the write may still arrive, after offsets were restored
     except DomainError:
-        _put_back(instance, group, before)
+        _restore(instance, group, before)
         raise
     if refused:
-        _put_back(instance, group, {place: before[place] for place in wanted if place not in refused})
+        _restore(instance, group, {place: before[place] for place in wanted if place not in refused})
         raise next(iter(refused.values()))
 
 
@@ -83,29 +83,29 @@ def record(
     before: Mapping[str, Any] | None,
     after: Mapping[str, Any] | None,
 ) -> AuditEntry:
-    """The audit row of a change of a group."""
+    """Writes the audit row of a change of a group."""
     return audit.record(acting, action, group_ref(instance, group), before, after, tenant=instance.tenant)
 
 
 def listed(offsets: Offsets) -> list[list[Any]]:
-    """`[topic, partition, offset]`, and behind it leader epoch and metadata where the offset was committed with them.
+    """Returns rows of `[topic, partition, offset]`, followed by leader epoch and metadata if the offset has them.
 
-    Lists, because the audit log hides values under keys that sound secret. PostgreSQL's JSON has no U+0000: metadata
-    with it is a list of what stands between. Metadata beyond `METADATA_KEPT_CHARS_MAX` together is left out.
+    They are lists, because the audit log hides values under keys that look secret. PostgreSQL's JSON has no U+0000:
+    metadata with it is split into a list. Metadata beyond `METADATA_KEPT_CHARS_MAX` in total is left out.
     """
     rows: list[list[Any]] = []
     left = METADATA_KEPT_CHARS_MAX
-    for (topic, index), item in offsets.items():
-        rows.append([topic, index, None if item is None else item.offset])
-        if item is not None and (item.leader_epoch >= 0 or item.metadata):
-            metadata = item.metadata if len(item.metadata) <= left else ""
+    for (topic, index), committed in offsets.items():
+        rows.append([topic, index, None if committed is None else committed.offset])
+        if committed is not None and (committed.leader_epoch >= 0 or committed.metadata):
+            metadata = committed.metadata if len(committed.metadata) <= left else ""
             left -= len(metadata)
-            rows[-1] += [item.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
+            rows[-1] += [committed.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
     return rows
 
 
 def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, Committed | None]:
-    """The offsets that `listed` put into an audit row."""
+    """Returns the offsets that `listed` wrote into an audit row."""
     result: dict[Partition, Committed | None] = {}
     for topic, index, offset, *more in (values or {}).get("offsets", ()):
         epoch, metadata = more or (NO_EPOCH, "")
@@ -117,17 +117,17 @@ def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, Committed 
 
 
 def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
-    """The same, as numbers alone."""
-    return {place: item.offset if item else None for place, item in committed_of(values).items()}
+    """Returns the offsets of an audit row without epochs and metadata."""
+    return {place: committed.offset if committed else None for place, committed in committed_of(values).items()}
 
 
 def group_ref(instance: Instance, group: str) -> tuple[str, str]:
-    """Name of a group in the audit log: `ins-…/etl`."""
+    """Returns the audit log's name of a group: `ins-…/etl`."""
     return scoped_ref("group", instance, group)
 
 
 def scoped_ref(kind: str, instance: Instance, name: str) -> tuple[str, str]:
-    """Name in the audit log of what a client named. What a column cannot hold is shortened, and stays unique."""
+    """Returns the audit log's name of an object that a client named; one that no column can hold gets a hash."""
     shown = name.replace("\x00", "�")
     if shown != name or len(shown) > REF_CHARS_MAX:
         shown = f"{shown[: REF_CHARS_MAX - 20]}…{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -135,21 +135,21 @@ def scoped_ref(kind: str, instance: Instance, name: str) -> tuple[str, str]:
 
 
 def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, DomainError]:
-    commits = [entry for _, entry in sorted(wanted.items(), key=lambda item: item[0]) if entry is not None]
-    forgotten = sorted(place for place, entry in wanted.items() if entry is None)
+    commits = [offset for _, offset in sorted(wanted.items(), key=lambda pair: pair[0]) if offset is not None]
+    deleted = sorted(place for place, offset in wanted.items() if offset is None)
     refused: dict[Partition, DomainError] = {}
     if commits:
         refused |= group_admin_client.it.commit(instance.pk, group, commits)
-    if forgotten:
-        refused |= group_admin_client.it.delete_offsets(instance.pk, group, forgotten)
+    if deleted:
+        refused |= group_admin_client.it.delete_offsets(instance.pk, group, deleted)
     return refused
 
 
-def _put_back(instance: Instance, group: str, before: Offsets) -> None:
-    """What a write that failed half-way may have changed. Where this fails too, the first failure is the one told."""
+def _restore(instance: Instance, group: str, before: Offsets) -> None:
+    """Restores offsets after a partial write. A failure here is logged; the caller raises the first one."""
     if not before:
         return
     try:
         _write(instance, group, before)
     except DomainError as error:
-        logger.warning("offsets could not be put back", extra={"instance": instance.pk, "code": error.code})
+        logger.warning("offsets could not be restored", extra={"instance": instance.pk, "code": error.code})

@@ -1,4 +1,4 @@
-"""Consumer groups: forgetting one or its offsets of a topic, and taking back what was done to offsets."""
+"""Deletion of a consumer group or of its offsets of a topic, and the undo of changes to offsets."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from tenants.models import AuditEntry
 
 @audit.atomic
 def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str, dry_run: bool = False) -> AuditEntry:
-    """Commit the offsets back that were there before a reset or a deletion, named by its audit row.
+    """Restores the offsets before a reset or a deletion, which is named by its audit row.
 
-    Raises `NotFound` for a row that is not this group's, `Conflict(changed_since)` when an offset has moved since, and
+    Raises `NotFound` for an audit row of another group, `Conflict(changed_since)` if an offset has moved since, and
     `Conflict(group_not_empty)`.
     """
     access.require(acting, Scope.GROUPS_WRITE)
@@ -53,30 +53,30 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
             retry_after_s=1,
         )
-    now = {item.place: item for item in offsets_known(summary.offsets, summary.trouble)}
+    now = {committed.place: committed for committed in offsets_known(summary.offsets, summary.trouble)}
     require_empty(group, summary.description.state)
     if any((now[place].offset if place in now else None) != became.get(place) for place in was):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
     before = {place: now.get(place) for place in was}
     after = {"undone": entry.pk, "offsets": listed(was)}
-    made = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before)}, after)
+    undo = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before)}, after)
     if not dry_run:
-        with audit.in_doubt(made):
+        with audit.in_doubt(undo):
             write(instance, group, was, before)
-    return made
+    return undo
 
 
 @audit.atomic
 def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool = False) -> AuditEntry:
-    """Forget a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
+    """Deletes a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
 
-    Returns the audit row, which an undo takes as long as it holds all the offsets.
+    Returns the audit row, from which it can be undone if the row has all the offsets.
     """
     description, committed = present(acting, instance, group)
     require_empty(group, description.state)
     before: dict[str, object] = {"partitions": len(committed)}
     if len(committed) <= RESET_PARTITIONS_MAX:
-        before["offsets"] = listed({item.place: item for item in committed})
+        before["offsets"] = listed({offset.place: offset for offset in committed})
     entry = record(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
         with audit.in_doubt(entry):
@@ -94,16 +94,20 @@ def delete_offsets(
     partitions: Sequence[int] | None = None,
     dry_run: bool = False,
 ) -> AuditEntry:
-    """Forget a group's offsets of one topic, or of some of its partitions; its members may run, but not read the topic.
+    """Deletes a group's offsets of a topic or of some of its partitions; members may run, but not read the topic.
 
-    Raises `NotFound` where there are none, `Conflict(topic_subscribed)`, and what else the brokers refuse all with.
-    The audit row returned tells of those that are forgotten.
+    Raises `NotFound` if there are none, `Conflict(topic_subscribed)`, and the error of the brokers if they refuse all.
+    The returned audit row has the offsets that were deleted.
     """
     description, committed = present(acting, instance, group)
-    mine = [item for item in committed if item.topic == topic and (partitions is None or item.partition in partitions)]
-    if not mine:
+    offsets = [
+        offset
+        for offset in committed
+        if offset.topic == topic and (partitions is None or offset.partition in partitions)
+    ]
+    if not offsets:
         raise NotFound
-    if len(mine) > RESET_PARTITIONS_MAX:
+    if len(offsets) > RESET_PARTITIONS_MAX:
         raise Invalid(
             Message(gettext_noop("At most %(n)s partitions at once."), n=RESET_PARTITIONS_MAX), code="too_many"
         )
@@ -111,30 +115,30 @@ def delete_offsets(
         raise Conflict("Members of the group read this topic.", code="topic_subscribed")
     try:
         with transaction.atomic():
-            entry = _record_forgotten(acting, instance, group, mine)
+            entry = _record_deleted(acting, instance, group, offsets)
             with audit.in_doubt(entry):
-                places = [item.place for item in mine]
+                places = [offset.place for offset in offsets]
                 refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, places)
             if refused:
                 raise _RefusedInPart(refused)
     except _RefusedInPart as refusal:
-        forgotten = [item for item in mine if item.place not in refusal.refused]
-        if not forgotten:
+        deleted = [offset for offset in offsets if offset.place not in refusal.refused]
+        if not deleted:
             raise next(iter(refusal.refused.values())) from None
-        entry = _record_forgotten(acting, instance, group, forgotten)
+        entry = _record_deleted(acting, instance, group, deleted)
     return entry
 
 
 class _RefusedInPart(Exception):
-    """Undoes the audit row of what was asked for, in favour of one of what was done."""
+    """Some partitions refused; rolls back the audit row of the request in favour of one of the deleted offsets."""
 
     def __init__(self, refused: Mapping[Partition, DomainError]) -> None:
         super().__init__()
         self.refused = refused
 
 
-def _record_forgotten(acting: Actor, instance: Instance, group: str, forgotten: Iterable[Committed]) -> AuditEntry:
-    before = {item.place: item for item in forgotten}
+def _record_deleted(acting: Actor, instance: Instance, group: str, deleted: Iterable[Committed]) -> AuditEntry:
+    before = {offset.place: offset for offset in deleted}
     after = dict.fromkeys(before)
     return record(
         acting, instance, group, "group.offsets_deleted", {"offsets": listed(before)}, {"offsets": listed(after)}

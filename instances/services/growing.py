@@ -1,4 +1,4 @@
-"""Instances that grow by themselves when their storage is nearly used up, as their owners chose."""
+"""Automatic growth of instances whose storage is nearly used up, by their owners' settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tenants.errors import DomainError
 
 @transaction.atomic
 def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
-    """Whether it grew: by steps until there is room, through a resize as any other. What is refused is an event, and
-    tried again a quarter of an hour later.
+    """Grows the storage by steps until there is room; returns True if it grew.
 
-    Safe to run twice: who comes second finds the size that the first one made.
+    A refused resize is recorded as an event and tried again after `GROWTH_RETRIED_AFTER`.
+
+    Safe to run twice: the second call finds the size that the first one set.
     """
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()
@@ -55,11 +56,11 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
 
 
 def _note(acting: Actor, instance: Instance, result: list[conditions.Condition]) -> None:
-    """The version stays, as with whatever is observed."""
+    """Stores conditions and records an event for each change. The row's version stays, as for all observations."""
     before = instance.conditions
     if result == before:
         return
     Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    for item in conditions.changed(before, result):
-        action = "instance.recovered" if item["status"] else "instance.degraded"
-        audit.record(acting, action, instance, None, {"condition": item["type"], "message": item["message"]})
+    for condition in conditions.changed(before, result):
+        action = "instance.recovered" if condition["status"] else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})

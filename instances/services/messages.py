@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from instances.access import require_reachable
-from instances.messages import content, limits, page_token
-from instances.messages.content import Content
+from instances.messages import content, files, limits, page_token
 from instances.messages.interfaces import (
     NEWER,
     OLDER,
@@ -22,13 +22,18 @@ from instances.messages.interfaces import (
     Unreadable,
     message_admin_client,
 )
-from instances.messages.turns import read_turns
+from instances.messages.masks import VALUE
+from instances.messages.record_filter import FilterTexts, RecordFilter, UnusableFilter
+from instances.messages.rendering import Renderer, ShownMessage
+from instances.messages.turns import ReadTurns, read_turns
 from instances.models import Instance
+from instances.services.topic_reading import TopicSchemas, masks_for, schemas_of
 from instances.services.topics import topic_ref
+from instances.topics.presence import waiting
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import DomainError, OutcomeUnknown
+from tenants.errors import DomainError, FieldError, Invalid, OutcomeUnknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,29 +44,16 @@ class ReadRequest:
     start_words: str
     partition: int | None = None
     limit: int = limits.PAGE_MESSAGES_DEFAULT
-    contains: str = ""
-    key_contains: str = ""
+    filters: FilterTexts = field(default_factory=FilterTexts)
     token: str = ""
     decode: str = content.AUTO
+    # Form of the file that is made of the page (`instances.messages.files`), if one is.
+    file: str = ""
 
     @property
-    def filters(self) -> Mapping[str, Any]:
-        return {
-            "start": self.start_words,
-            "partition": self.partition,
-            "contains": self.contains or None,
-            "key_contains": self.key_contains or None,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMessage:
-    """A record with its contents as text."""
-
-    record: Record
-    key: Content
-    value: Content
-    headers: Sequence[tuple[str, Content]]
+    def identity(self) -> Mapping[str, Any]:
+        """Start, partition and filters: a token belongs to a list with the same ones."""
+        return {"start": self.start_words, "partition": self.partition, **self.filters.given}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,62 +82,81 @@ class MessagePage:
 class _Rendering:
     """Contents of the records of one page, rendered once: their size decides where the page ends."""
 
-    how: str
-    bytes_max: int
+    renderer: Renderer
+    # A file of raw values has all of each: they decide where its page ends.
+    counts_raw: bool = False
     by_place: dict[tuple[int, int], ShownMessage] = field(default_factory=dict)
 
     def shown_bytes(self, record: Record) -> int:
-        shown = ShownMessage(
-            record=record,
-            key=content.show(record.key, self.how, self.bytes_max),
-            value=content.show(record.value, self.how, self.bytes_max),
-            headers=[
-                (content.header_key(name[: limits.SHOWN_BYTES_MAX]), content.show(raw, self.how, self.bytes_max))
-                for name, raw in record.headers
-            ],
-        )
+        shown = self.renderer.show(record)
         self.by_place[record.partition, record.offset] = shown
         sizes = [content.shown_bytes(shown.key), content.shown_bytes(shown.value)]
-        return sum(sizes) + sum(len(name) + content.shown_bytes(value) for name, value in shown.headers)
+        size_bytes = sum(sizes) + sum(len(name) + content.shown_bytes(value) for name, value in shown.headers)
+        return max(size_bytes, len(record.value or b"")) if self.counts_raw else size_bytes
 
 
 def read_messages(*, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest) -> MessagePage:
     """Returns one page of a topic's messages. No offset is committed and no group moves.
 
-    Raises `NotFound` for a topic that is not there, `Invalid` for a partition that is not, and `Unavailable`.
+    Fields that the actor may not see are masked, and filters do not find them. Raises `NotFound` for a topic that is
+    not there, `Invalid` for a partition that is not and for a wrong filter, and `Unavailable`.
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)
-    binding = page_token.binding_of(instance.pk, topic, wanted.filters)
+    binding = page_token.binding_of(instance.pk, topic, wanted.identity)
     positions = page_token.decode(wanted.token, binding) if wanted.token else None
+    page, is_masked = read_page(acting, instance, topic, wanted, positions, binding)
+    looked_at = {
+        "start": wanted.start_words,
+        "partition": wanted.partition,
+        "filtered": bool(wanted.filters),
+        "continued": positions is not None,
+        "masked": is_masked,
+        "count": len(page.messages),
+        **({"file": wanted.file} if wanted.file else {}),
+    }
+    audit.record(acting, "messages.read", topic_ref(instance, topic), None, looked_at, tenant=instance.tenant)
+    return page
+
+
+def read_page(
+    acting: Actor,
+    instance: Instance,
+    topic: str,
+    wanted: ReadRequest,
+    positions: Positions | None,
+    binding: str,
+    turns: ReadTurns = read_turns,
+) -> tuple[MessagePage, bool]:
+    """Returns a page for an actor who may read, and whether fields of it are masked. Writes no audit row."""
+    schemas, masks = TopicSchemas(schemas_of(instance, topic)), masks_for(acting, instance, topic)
+    if wanted.file in files.RAW and masks.covers(VALUE):
+        access.require(acting, Scope.MESSAGES_UNMASK)
     is_alone = wanted.limit == 1
-    rendering = _Rendering(wanted.decode, limits.SHOWN_BYTES_ALONE_MAX if is_alone else limits.SHOWN_BYTES_MAX)
-    contains, key_contains = wanted.contains.encode(), wanted.key_contains.encode()
-
-    def accepts(record: Record) -> bool:
-        key = record.key or b""
-        return key_contains in key and (contains in key or contains in (record.value or b""))
-
+    bytes_max = limits.SHOWN_BYTES_ALONE_MAX if is_alone else limits.SHOWN_BYTES_MAX
+    rendering = _Rendering(Renderer(schemas, masks, wanted.decode, bytes_max), counts_raw=wanted.file in files.RAW)
+    accepts = partial(_filter(wanted).accepts, rendering.renderer)
     request = PageRequest(
         start=wanted.start,
         positions=positions,
         partition=wanted.partition,
         limit=wanted.limit,
         accepts=accepts,
-        is_filtered=bool(contains or key_contains),
+        is_filtered=bool(wanted.filters),
         shown_bytes=rendering.shown_bytes,
+        is_costly=bool(masks or schemas) or wanted.filters.is_costly,
     )
-    with read_turns.turn(instance.tenant_id):
+    with turns.turn(instance.tenant_id), waiting(instance, topic):
         page = message_admin_client.it.read(instance.pk, topic, request)
-    looked_at = {
-        "start": wanted.start_words,
-        "partition": wanted.partition,
-        "filtered": request.is_filtered,
-        "continued": positions is not None,
-        "count": len(page.records),
-    }
-    audit.record(acting, "messages.read", topic_ref(instance, topic), None, looked_at, tenant=instance.tenant)
-    return _shown(page, rendering, positions, binding)
+    return _shown(page, rendering, positions, binding), bool(masks)
+
+
+def _filter(wanted: ReadRequest) -> RecordFilter:
+    try:
+        return RecordFilter(wanted.filters)
+    except UnusableFilter as error:
+        detail = str(error)
+        raise Invalid(detail, errors=[FieldError(parameter=error.name, detail=detail, code="filter")]) from None
 
 
 def _shown(page: Page, rendering: _Rendering, positions: Positions | None, binding: str) -> MessagePage:
@@ -184,7 +195,7 @@ def send_messages(
     size_bytes = sum(len(message.key or b"") + len(message.value or b"") for message in messages)
     sent = {"count": len(messages), "bytes": size_bytes}
     entry = audit.record(acting, "messages.sent", topic_ref(instance, topic), None, sent, tenant=instance.tenant)
-    with audit.in_doubt(entry):
+    with audit.in_doubt(entry), waiting(instance, topic):
         results = message_admin_client.it.send(instance.pk, topic, messages)
         errors = [result.error for result in results if result.error is not None]
         if errors and len(errors) == len(results):

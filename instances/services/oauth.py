@@ -1,5 +1,5 @@
-"""The OAuth configuration of an instance: whose tokens its clients may bring, and the keys that prove them. Instances
-come locked from `access.instance(lock=True)`.
+"""Changes of an instance's OAuth configuration: the accepted issuer, audience and keys. Callers lock the instance by
+`access.instance(lock=True)`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from instances import interfaces
 from instances.access import require_changeable
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import PublicKey
-from instances.oauth.limits import FETCH_ERROR_CHARS_MAX
 from instances.oauth.wanted import checked
 from tenants import access, audit
 from tenants.actors import Actor
@@ -27,11 +26,11 @@ from tenants.errors import NotFound
 def configure_oauth(
     *, acting: Actor, instance: Instance, wanted: Mapping[str, Any], dry_run: bool = False
 ) -> OAuthConfiguration:
-    """Take tokens of this issuer, for this audience, proven by these keys. `wanted` has `issuer`, `audience`, and
-    `jwks_url` or `jwks`, and may have `principal_claim` and `clock_skew_seconds`.
+    """Accepts tokens of an issuer for an audience. `wanted` has `issuer`, `audience`, and `jwks_url` or `jwks`, and may
+    have `principal_claim` and `clock_skew_seconds`.
 
-    In force within a second. Another issuer, audience or claim ends connections that tokens opened before; other keys
-    do not. Raises `Invalid`, and `Conflict` in a phase that cannot change.
+    It takes effect within a second. Another issuer, audience or claim ends connections that were opened with tokens;
+    other keys do not. Raises `Invalid`, and `Conflict` in a phase in which an instance cannot change.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
@@ -59,7 +58,7 @@ def configure_oauth(
 
 @transaction.atomic
 def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) -> None:
-    """Take no tokens any more: connections that were opened with one end within a second. Raises `NotFound`."""
+    """Stops accepting tokens: connections that were opened with one end within a second. Raises `NotFound`."""
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
     row = OAuthConfiguration.objects.select_for_update().filter(instance=instance, is_removed=False).first()
@@ -75,40 +74,38 @@ def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) ->
 
 @transaction.atomic
 def note_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now: datetime) -> bool:
-    """The address of the key set has answered; True when brokers are to be told. Nothing is noted where somebody has
-    named another address meanwhile.
-    """
-    found = _as_asked(row)
-    if found is None:
+    """Stores a fetched key set; returns True if brokers need it. A result for a replaced address is dropped."""
+    current = _row_with_same_address(row)
+    if current is None:
         return False
     bodies = [key.to_body() for key in keys]
-    has_changed = found.keys != bodies
-    found.keys, found.fetched_at, found.tried_at, found.fetch_error = bodies, now, now, ""
-    found.revision += has_changed
-    found.save(update_fields=["keys", "fetched_at", "tried_at", "fetch_error", "revision"])
+    has_changed = current.keys != bodies
+    current.keys, current.fetched_at, current.tried_at, current.fetch_error = bodies, now, now, ""
+    current.revision += has_changed
+    current.save(update_fields=["keys", "fetched_at", "tried_at", "fetch_error", "revision"])
     return has_changed
 
 
 @transaction.atomic
 def note_failed_fetch(row: OAuthConfiguration, reason: str, now: datetime) -> None:
-    """The keys that were fetched before stay in force."""
-    found = _as_asked(row)
-    if found is not None:
-        found.tried_at, found.fetch_error = now, reason[:FETCH_ERROR_CHARS_MAX]
-        found.save(update_fields=["tried_at", "fetch_error"])
+    """Stores the reason of a failed fetch. The keys that were fetched before stay in force."""
+    current = _row_with_same_address(row)
+    if current is not None:
+        current.tried_at, current.fetch_error = now, reason
+        current.save(update_fields=["tried_at", "fetch_error"])
 
 
 def note_published(row: OAuthConfiguration) -> None:
-    """Brokers can read `row` as it is here. One that was removed is forgotten."""
-    same = OAuthConfiguration.objects.filter(pk=row.pk, revision=row.revision)
+    """Notes that the revision of `row` is published. The row of a removed configuration is deleted."""
+    published = OAuthConfiguration.objects.filter(pk=row.pk, revision=row.revision)
     if row.is_removed:
-        same.delete()
+        published.delete()
     else:
-        same.update(published_revision=F("revision"))
+        published.update(published_revision=F("revision"))
 
 
 def shown_oauth(row: OAuthConfiguration) -> dict[str, Any]:
-    """What the audit log keeps: of pinned keys what names them."""
+    """Returns the fields that the audit log records, with the identity of pinned keys instead of the keys."""
     return {
         "issuer": row.issuer,
         "audience": row.audience,
@@ -124,11 +121,11 @@ def _named(key: PublicKey) -> dict[str, Any]:
 
 
 def oauth_ref(instance: Instance) -> tuple[str, str]:
-    """How the audit log names it."""
+    """Returns the audit log's name of an instance's OAuth configuration."""
     return "oauth", f"{instance.pk}/oauth"
 
 
-def _as_asked(row: OAuthConfiguration) -> OAuthConfiguration | None:
+def _row_with_same_address(row: OAuthConfiguration) -> OAuthConfiguration | None:
     return (
         OAuthConfiguration.objects.select_for_update()
         .filter(pk=row.pk, is_removed=False, jwks_url=row.jwks_url)

@@ -1,4 +1,4 @@
-"""What is observed of running instances, written to their rows: an event when it begins, and one when it ends."""
+"""Observed conditions of running instances: stored in their rows, with an event for each change."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tenants.actors import system_actor
 
 
 def observed_conditions(instance: Instance, seen: Observation) -> list[Condition]:
-    """The conditions of a running instance after a look; the same ones when nothing is new. Writes nothing."""
+    """Returns the conditions of a running instance after an observation, without writing them."""
     mine = frozenset(number for number in seen.silent if str(number) in instance.endpoints)
     return conditions.observed(instance.conditions, replace(seen, silent=mine), bought_bytes=instance.storage_bytes)
 
 
 @transaction.atomic
 def note_health(instance_id: str, seen: Observation) -> bool:
-    """Whether anything was written. Of brokers of its cluster only those it has an address on count.
+    """Stores the conditions after an observation; returns True if any changed. Only brokers of the instance count.
 
-    The version stays: what an owner changes is not contested by a broker that comes and goes.
+    The row's version stays, so that a broker that fails or returns does not make an owner's change fail.
     """
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()
@@ -35,7 +35,7 @@ def note_health(instance_id: str, seen: Observation) -> bool:
         return False
     Instance.objects.filter(pk=instance_id).update(conditions=result)
     acting = system_actor("watcher", instance.tenant)
-    for item in conditions.changed(instance.conditions, result):
-        action = "instance.recovered" if item["status"] else "instance.degraded"
-        audit.record(acting, action, instance, None, {"condition": item["type"], "message": item["message"]})
+    for condition in conditions.changed(instance.conditions, result):
+        action = "instance.recovered" if condition["status"] else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})
     return True

@@ -1,7 +1,7 @@
-"""Resetting a group's offsets: the table first, then the same table carried out.
+"""Reset of a group's offsets: a plan that can be shown, and its execution.
 
-The audit row holds where every offset was and went, so that undoing needs nothing else. It is written first and the
-admin client is called last: a refusal by the broker rolls everything back.
+The audit row has every offset before and after, so that an undo needs nothing else. It is written first and the admin
+client is called last: a refusal by the broker rolls everything back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.groups.interfaces import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
-from instances.groups.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
+from instances.groups.offset_plans import Change, Log, NoOffsetToShift, ResetMode, ResetTarget, plan
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import listed, present, record, require_empty, write
@@ -24,16 +24,16 @@ from tenants.actors import Actor
 from tenants.errors import Conflict, FieldError, Invalid, Message, NotFound, Unavailable
 
 PLACES_SHOWN_MAX = 20
-# Topics with the partitions meant; None means all of them.
+# Topics with their partitions; None stands for all of them.
 Wanted = Sequence[tuple[str, Sequence[int] | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """What a reset does or did. `blocked_by` counts members that must stop first.
+    """Plan or result of a reset. `blocked_by` counts members that must stop first.
 
-    `entry_id` names the audit row that an undo takes; empty where nothing was done. `committed` are the offsets before,
-    with all that was committed beside them.
+    `entry_id` is the audit row for an undo, empty if nothing was done. `committed` has the offsets before with epochs
+    and metadata.
     """
 
     group: str
@@ -49,19 +49,19 @@ class Reset:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same table. What goes to an end of a log goes there wherever that is by then: the ends of a
-        log that is in use move faster than anybody reads.
+        """Hash of the plan. A change to an end of a log counts without its offset, since the ends of a log in use move
+        faster than a person confirms.
         """
-        lines = [(change.place, change.before, change.edge.value or change.after) for change in self.changes]
-        return hashlib.sha256(repr(lines).encode()).hexdigest()[:16]
+        changes = [(change.place, change.before, change.edge.value or change.after) for change in self.changes]
+        return hashlib.sha256(repr(changes).encode()).hexdigest()[:16]
 
 
-def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target, wanted: Wanted = ()) -> Reset:
-    """The table of a reset, before and after; changes nothing, and is shown while the group has members, too.
+def plan_reset(*, acting: Actor, instance: Instance, group: str, target: ResetTarget, wanted: Wanted = ()) -> Reset:
+    """Returns the plan of a reset without changing anything; the group may have members.
 
-    `wanted` names topics and their partitions; nothing named means all partitions with an offset. Raises `NotFound`
-    for a group that is not there, `Invalid` with a place for what cannot be planned, and `Unavailable` where a leader
-    does not say what it holds.
+    `wanted` names topics and their partitions; an empty one stands for all partitions with an offset. Raises
+    `NotFound` for an unknown group, `Invalid` with pointers for a reset that cannot be planned, and `Unavailable` if a
+    leader does not answer.
     """
     description, offsets = present(acting, instance, group)
     committed = {offset.place: offset for offset in offsets}
@@ -76,7 +76,7 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     missing = sorted(set(places) - set(logs))
     if missing and not wanted:
         missing = _still_there(instance, missing)
-    if target.aim is Aim.GIVEN:
+    if target.aim is ResetMode.GIVEN:
         _require_known(target, sorted(set(places) - set(logs) - set(missing) - set(committed)))
     if missing:
         raise Unavailable(
@@ -106,14 +106,14 @@ def reset_offsets(
     acting: Actor,
     instance: Instance,
     group: str,
-    target: Target,
+    target: ResetTarget,
     wanted: Wanted = (),
     dry_run: bool = False,
     expected: str = "",
 ) -> Reset:
-    """Move a group's offsets. Raises `Conflict(group_not_empty)` while it has members; see also `plan_reset`.
+    """Resets a group's offsets. Raises `Conflict(group_not_empty)` while it has members; see also `plan_reset`.
 
-    `expected` is the fingerprint of the table somebody agreed to: another one raises `Conflict(changed_since)`.
+    `expected` is the fingerprint of the confirmed plan: another one raises `Conflict(changed_since)`.
     """
     result = plan_reset(acting=acting, instance=instance, group=group, target=target, wanted=wanted)
     require_empty(group, result.state)
@@ -131,16 +131,16 @@ def reset_offsets(
     return replace(result, entry_id=entry.pk)
 
 
-# --- which partitions -------------------------------------------------------------------------------------------------
+# --- selection of partitions ------------------------------------------------------------------------------------------
 
 
 def _places(
     instance: Instance,
-    target: Target,
+    target: ResetTarget,
     wanted: Sequence[tuple[str, Sequence[int] | None]],
     committed: Mapping[Partition, Committed],
 ) -> list[Partition]:
-    if target.aim is Aim.GIVEN:
+    if target.aim is ResetMode.GIVEN:
         assert target.given is not None
         return sorted(target.given)
     if not wanted:
@@ -163,23 +163,23 @@ def _places(
     return sorted(places)
 
 
-def _logs(instance: Instance, places: Sequence[Partition], target: Target) -> dict[Partition, Log]:
-    """What the leaders hold of partitions, where they answer."""
+def _logs(instance: Instance, places: Sequence[Partition], target: ResetTarget) -> dict[Partition, Log]:
+    """Returns the bounds of partitions whose leaders answer."""
     starts = group_admin_client.it.bounds(instance.pk, places, EARLIEST, fresh=True)
     ends = group_admin_client.it.bounds(instance.pk, places, LATEST, fresh=True)
     times: Mapping[Partition, int] = {}
-    if target.aim is Aim.TIME:
+    if target.aim is ResetMode.TIME:
         assert target.at_ms is not None
         times = group_admin_client.it.bounds(instance.pk, places, target.at_ms, fresh=True)
     return {
         place: Log(start=starts[place], end=ends[place], at_time=times.get(place))
         for place in places
-        if place in starts and place in ends and (target.aim is not Aim.TIME or place in times)
+        if place in starts and place in ends and (target.aim is not ResetMode.TIME or place in times)
     }
 
 
 def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partition]:
-    """Those that are, of partitions nobody knows the bounds of: offsets of a topic that is gone are left alone."""
+    """Returns the partitions that still exist; offsets of a deleted topic are left alone."""
     left: list[Partition] = []
     for topic in sorted({place[0] for place in places}):
         try:
@@ -190,13 +190,13 @@ def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partit
     return left
 
 
-def _require_known(target: Target, unknown: Sequence[Partition]) -> None:
-    """Raise `Invalid` for partitions named one by one that are not there and of which nothing is committed either."""
+def _require_known(target: ResetTarget, unknown: Sequence[Partition]) -> None:
+    """Raises `Invalid` for partitions of a list of offsets that neither exist nor have a committed offset."""
     named = list(target.given or ())
     detail = "There is no such topic or partition."
     if unknown:
         errors = [
-            FieldError(pointer=f"/offsets/{named.index(item)}", detail=detail, code="not_found") for item in unknown
+            FieldError(pointer=f"/offsets/{named.index(place)}", detail=detail, code="not_found") for place in unknown
         ]
         raise Invalid(detail, errors=errors)
 
@@ -207,13 +207,13 @@ def _committed(change: Change) -> Committed | None:
     return Committed(topic=change.topic, partition=change.partition, offset=change.after)
 
 
-def _aim_words(target: Target) -> dict[str, Any]:
+def _aim_words(target: ResetTarget) -> dict[str, Any]:
     given = {"time_ms": target.at_ms, "offset": target.offset, "by": target.by}
     return {"to": target.aim.value, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _message(places: Iterable[Partition]) -> str:
-    """Partitions as one reads them: `orders/0, orders/3 and 12 more`."""
+    """Returns partitions as text: `orders/0, orders/3 and 12 more`."""
     named = [f"{topic}/{index}" for topic, index in places]
     shown = ", ".join(named[:PLACES_SHOWN_MAX])
     return shown if len(named) <= PLACES_SHOWN_MAX else f"{shown} and {len(named) - PLACES_SHOWN_MAX} more"

@@ -1,7 +1,6 @@
-"""Purging a topic: its records below an offset or older than an instant go, the topic stays.
+"""Purge of a topic: deletion of its records below an offset or older than an instant. The topic stays.
 
-The plan is shown first and carried out as it was shown: the offsets it names are the ones that brokers get, whatever
-arrives meanwhile.
+The plan can be shown first, and brokers get exactly its offsets, whatever arrives meanwhile.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from instances.groups.interfaces import EARLIEST, LATEST, group_admin_client
 from instances.models import Instance
 from instances.services.common import hold_topic
 from instances.services.topics import show_at_once, topic_ref
+from instances.topics.presence import described
 from instances.topics.purging import (
     ERRORS_SHOWN_MAX,
-    Bounds,
+    PartitionBounds,
     PurgeLine,
     PurgeTarget,
     partitions_missing,
@@ -38,7 +38,7 @@ RECORDS_DELETED = "topic.records_deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """Plan or outcome of a purge of one topic. `errors`: partitions that refused it, while others did it."""
+    """Plan or result of a purge of one topic. `errors` has the partitions that refused it while others did not."""
 
     topic: str
     lines: tuple[PurgeLine, ...]
@@ -46,7 +46,7 @@ class Purge:
 
     @property
     def purged(self) -> tuple[PurgeLine, ...]:
-        """Lines of which messages go."""
+        """Lines of partitions that lose messages."""
         return tuple(line for line in self.lines if line.messages and line.partition not in self.errors)
 
     @property
@@ -55,12 +55,12 @@ class Purge:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The new first offset of each partition of which messages go."""
+        """New first offset of each partition that loses messages."""
         return {line.partition: line.first_offset for line in self.purged}
 
 
 class _PartlyRefused(Exception):
-    """Some partitions refused; carries why."""
+    """Some partitions refused the purge; carries their errors."""
 
     def __init__(self, errors: Mapping[int, DomainError]) -> None:
         super().__init__(f"{len(errors)} partitions refused")
@@ -68,14 +68,14 @@ class _PartlyRefused(Exception):
 
 
 def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTarget) -> Purge:
-    """The table of a purge; changes nothing.
+    """Returns the plan of a purge without changing anything.
 
-    Raises `NotFound` for a topic that is not there, `Conflict(policy_violation)` for one that is only compacted,
-    `Invalid` for a partition or an offset that is not there, and `Unavailable` where a leader does not answer.
+    Raises `NotFound` for an unknown topic, `Conflict(policy_violation)` for one that is only compacted, `Invalid` for
+    an unknown partition or offset, and `Unavailable` if a leader does not answer.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    description = interfaces.data_plane.it.topic(instance.pk, topic)
+    description = described(instance, topic)
     present = [partition.index for partition in description.partitions]
     missing = partitions_missing(target, present)
     if missing:
@@ -104,7 +104,7 @@ def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeT
         return purge
     show_at_once(instance)
     try:
-        with transaction.atomic():  # the row says what was done: where a part was refused, another one is written
+        with transaction.atomic():  # rolled back after a partial refusal, for an audit row of the part that was done
             _purge(acting, instance, purge)
     except _PartlyRefused as partly:
         done = replace(purge, errors=dict(partly.errors))
@@ -138,8 +138,8 @@ def _record(acting: Actor, instance: Instance, purge: Purge) -> AuditEntry:
     return audit.record(acting, RECORDS_DELETED, ref, before, after, tenant=instance.tenant)
 
 
-def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: int | None) -> dict[int, Bounds]:
-    """Bounds of partitions, asked of their leaders. Raises `Unavailable` where one does not say."""
+def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: int | None) -> dict[int, PartitionBounds]:
+    """Returns the bounds of partitions from their leaders. Raises `Unavailable` if one does not answer."""
     places = [(topic, index) for index in partitions]
     admin_client = group_admin_client.it
     starts = admin_client.bounds(instance.pk, places, EARLIEST, fresh=True)
@@ -159,6 +159,8 @@ def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: in
             retry_after_s=1,
         )
     return {
-        place[1]: Bounds(start=starts[place], end=ends[place], at_time=times.get(place) if at_ms is not None else None)
+        place[1]: PartitionBounds(
+            start=starts[place], end=ends[place], at_time=times.get(place) if at_ms is not None else None
+        )
         for place in places
     }

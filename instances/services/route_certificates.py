@@ -1,7 +1,7 @@
-"""Certificates of a route: its own, the authorities of its clients, and what of theirs is revoked. Instances come
-locked from `access.instance(lock=True)`.
+"""Changes of a route's certificates: its own, its clients' authorities and their revocation lists. Callers lock the
+instance by `access.instance(lock=True)`.
 
-Audit rows have what may be shown. Private keys are encrypted before they reach the database.
+Audit rows have public summaries. Private keys are encrypted before they reach the database.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ CERTIFICATE: Final = "certificate"
 def set_client_ca(
     *, acting: Actor, instance: Instance, route: Route, ca_pem: str, dry_run: bool = False
 ) -> Operation | None:
-    """Who may sign certificates of clients, from now on nobody else: connections by others are closed. Lists of
-    authorities that are gone go with them. None when nothing differs. Raises `Invalid` and `Conflict`.
+    """Replaces the authorities that may sign certificates of clients; connections by other authorities are closed.
+
+    Revocation lists of removed authorities are removed too. Returns None if nothing differs. Raises `Invalid` and
+    `Conflict`.
     """
     row = _begin(acting, instance, route, mtls=True)
     found = checks.client_ca(ca_pem, timezone.now())
@@ -53,8 +55,9 @@ def set_client_ca(
 
 @transaction.atomic
 def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """Nobody comes in any more, and who is in loses its connection. The revocation list goes with it. Raises
-    `NotFound`.
+    """Removes the authorities and revocation lists of clients: all connections end, and no client can connect.
+
+    Raises `NotFound`.
     """
     row = _begin(acting, instance, route, present=CLIENT_CA)
     row.client_ca_pem, row.revoked, row.crl_numbers = "", b"", {}
@@ -66,8 +69,9 @@ def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run
 def set_revocation_list(
     *, acting: Actor, instance: Instance, route: Route, crl_pem: str, dry_run: bool = False
 ) -> Operation | None:
-    """In the place of the lists before, of whatever authority: connections by certificates on it are closed. None when
-    nothing differs. Raises `Invalid` and `Conflict`, the latter for a list that is older than the one in force too.
+    """Replaces all revocation lists; connections by revoked certificates are closed. Returns None if nothing differs.
+
+    Raises `Invalid`, and `Conflict` without an authority and for a list that is older than the one in force.
     """
     row = _begin(acting, instance, route, mtls=True)
     if not row.client_ca_pem:
@@ -82,7 +86,7 @@ def set_revocation_list(
 
 @transaction.atomic
 def remove_revocation_list(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """What was on it may come in again. Raises `NotFound`."""
+    """Removes the revocation lists: revoked certificates are accepted again. Raises `NotFound`."""
     row = _begin(acting, instance, route, present=REVOCATION)
     row.revoked, row.crl_numbers = b"", {}
     return _apply(acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run)
@@ -98,8 +102,10 @@ def set_certificate(
     private_key_pem: str,
     dry_run: bool = False,
 ) -> Operation:
-    """What brokers show to clients of this route instead of their own; open connections go on. The key is shown nowhere
-    again. Raises `Invalid`, `Conflict`, and `Unavailable` where this installation has nothing to encrypt it with.
+    """Sets the certificate that brokers show to clients of this route instead of their own; open connections stay.
+
+    The private key is never shown again. Raises `Invalid`, `Conflict`, and `Unavailable` if this installation has no
+    key to encrypt it with.
     """
     row = _begin(acting, instance, route, tls=True)
     found = checks.server_certificate(certificate_pem, private_key_pem, _key_password(), timezone.now())
@@ -109,7 +115,7 @@ def set_certificate(
 
 @transaction.atomic
 def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """Back to the certificates of this installation's authority. Raises `NotFound`."""
+    """Returns to the certificates of this installation's own authority. Raises `NotFound`."""
     row = _begin(acting, instance, route, present=CERTIFICATE)
     row.certificate_pem = row.private_key_pem = ""
     return _apply(acting, instance, row, {CERTIFICATE: None}, "route.certificate_removed", dry_run=dry_run)
@@ -118,7 +124,7 @@ def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_r
 def _begin(
     acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, present: str = ""
 ) -> RouteCertificates:
-    """The row to change. What is there may be removed whatever the route's security is by now."""
+    """Returns the row to change, after checks. Certificates may be removed whatever the route's security is now."""
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     if mtls and route.security != MTLS:
@@ -128,7 +134,7 @@ def _begin(
     if present and getattr(route, present) is None:
         raise NotFound("The route has none.")
     row, _ = RouteCertificates.objects.get_or_create(route=route)
-    row.route = route  # the caller's, which is shown afterwards
+    row.route = route  # the caller shows this object afterwards
     return row
 
 

@@ -1,4 +1,4 @@
-"""Routes of an instance: opened, changed and closed. Instances come locked from `access.instance(lock=True)`."""
+"""Creation, change and deletion of routes. Callers lock the instance by `access.instance(lock=True)`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.errors import Conflict, Message, QuotaExceeded
 def create_route(
     *, acting: Actor, instance: Instance, route: Mapping[str, Any], dry_run: bool = False
 ) -> tuple[Route, Operation]:
-    """Open one more way in. `route` has `name` and `security`, and may have `allow_list`, `advertised_host`,
+    """Creates a route. `route` has `name` and `security`, and may have `allow_list`, `advertised_host`,
     `connections_max`, `proxies` and `confirm_plaintext`. Raises `Conflict`, `Invalid` and `QuotaExceeded`.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
@@ -42,8 +42,8 @@ def create_route(
 def update_route(
     *, acting: Actor, instance: Instance, route: Route, changes: Mapping[str, Any], dry_run: bool = False
 ) -> Operation | None:
-    """What is not given stays; None when nothing differs. Another security closes the route's connections, as a list
-    does those that it admits no more. Raises as `create_route`.
+    """Changes the given fields of a route; returns None if nothing differs. Another security closes the route's
+    connections, another allow-list those that it no longer admits. Raises as `create_route`.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -59,13 +59,13 @@ def update_route(
 
 
 def _confirmed(route: Route, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Who opened the route as plaintext need not say so again."""
+    """Adds the confirmation to changes of a route that is plaintext already."""
     return {**changes, CONFIRM_PLAINTEXT: True} if route.security == PLAINTEXT else changes
 
 
 @transaction.atomic
 def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """Close a way in, and every connection that came by it. Raises `Conflict` for the last one."""
+    """Deletes a route and closes its connections. Raises `Conflict` for the last one."""
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     if instance.routes.count() <= 1:
@@ -73,7 +73,7 @@ def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bo
     before = shown_route(route)
     route.delete()
     first = instance.routes.order_by("pk").first()
-    assert first is not None, "it was not the last one"
+    assert first is not None, "the last route is not deleted"
     instance.endpoints = first.endpoints
     return _publish(acting, instance, "route.deleted", (before, None), fields=["endpoints"], dry_run=dry_run)
 

@@ -1,4 +1,4 @@
-"""Which size a tenant asks for, checked against the plan."""
+"""Checks of an instance's size against its plan, the tenant's limits and the growth settings."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def terms_for(
     held: str | None = None,
     currency: str | None = None,
 ) -> PlanTerms:
-    """The terms of a plan by its code, or of the smallest that holds the size. The plan that an instance has, `held`,
-    stays its own when it is sold no more. With a `currency` only plans that have a price in it are sold.
+    """Returns the terms of a plan by its code, or of the smallest plan for a size. The instance's own plan, `held`, is
+    found even if it is no longer sold. With a `currency`, only plans with a price in it are sold.
 
-    Raises `Invalid` for an unknown code and `QuotaExceeded` when no plan is that large.
+    Raises `Invalid` for an unknown code, and `QuotaExceeded` if no plan is that large.
     """
     terms = interfaces.plan_catalogue.it(
         plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held, currency=currency
@@ -45,8 +45,8 @@ def terms_for(
 
 
 def require_deleted_room(tenant: Tenant) -> None:
-    """Raises `QuotaExceeded` (`deleted_storage`) when the tenant's deleted instances hold so much storage that nothing
-    more is sold before one is purged or restored.
+    """Raises `QuotaExceeded` (`deleted_storage`) if the tenant's deleted instances occupy `DELETED_STORAGE_GB_MAX` or
+    more: one has to be purged or restored first.
     """
     rows = Instance.objects.filter(tenant=tenant, phase=Phase.DELETING.value)
     held_gb = rows.aggregate(gb=Sum("storage_gb"))["gb"] or 0
@@ -59,9 +59,9 @@ def require_deleted_room(tenant: Tenant) -> None:
 
 
 def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, besides: Instance | None = None) -> None:
-    """Raises `QuotaExceeded` (`unverified`) when the tenant's instances would pass the ceiling of tenants of which no
-    owner has proved a mailbox. Deleted instances count with the storage they hold until they are purged. `besides` is
-    the instance that gets this size; what does not grow is not refused.
+    """Raises `QuotaExceeded` (`unverified`) if the tenant's instances would exceed the limits of tenants without a
+    verified owner. The storage of deleted instances counts until they are purged. `besides` is the instance that gets
+    this size; a size that does not grow is not refused.
     """
     if tenant_selectors.is_verified(tenant):
         return
@@ -100,7 +100,7 @@ def _beyond_the_ceiling(most: int, unit: str) -> Message:
 
 
 def require_growth(terms: PlanTerms, settings: Mapping[str, Any], *, storage_gb: int) -> None:
-    """Raise `Invalid` when these settings have storage grow by nothing, to nowhere, or beyond the plan."""
+    """Raises `Invalid` for growth settings without a step, without a sufficient maximum, or beyond the plan."""
     step_gb, max_gb = settings.get("storage_grow_step_gb"), settings.get("storage_grow_max_gb")
     if step_gb is None and max_gb is None:
         return
@@ -119,9 +119,13 @@ def require_growth(terms: PlanTerms, settings: Mapping[str, Any], *, storage_gb:
 
 
 def require_within(terms: PlanTerms, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-    """Raise `QuotaExceeded` with a place for each value that the plan does not reach."""
+    """Raises `QuotaExceeded` with a pointer for each value beyond the plan."""
     errors = [
-        FieldError(pointer=pointer, detail=f"The plan {terms.name} reaches {most} {unit}.", code="quota_exceeded")
+        FieldError(
+            pointer=pointer,
+            detail=Message(gettext_noop("The plan %(plan)s reaches %(most)s."), plan=terms.name, most=f"{most} {unit}"),
+            code="quota_exceeded",
+        )
         for pointer, asked, most, unit in (
             ("/bandwidth_mb_s", bandwidth_mb_s, terms.bandwidth_mb_s_max, "MB/s"),
             ("/storage_gb", storage_gb, terms.storage_gb_max, "GB"),

@@ -1,6 +1,6 @@
-"""Instances follow their tenant: while it is suspended they take no more messages, and give back those they have.
+"""Suspension of the instances of a suspended tenant: they refuse produce and allow consume.
 
-An instance on its way when its tenant is suspended is caught by the reconciler as soon as it runs.
+An instance that is being provisioned at that time is suspended by the reconciler as soon as it runs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ REASONS = (Reason.UNPAID, Reason.TENANT_SUSPENDED)
 
 
 def reason_of(tenant: Tenant) -> Reason:
-    """Why the instances of a suspended tenant are."""
+    """Returns the reason of suspension for the instances of a suspended tenant."""
     return Reason.UNPAID if tenant.suspension_reason == SuspensionReason.UNPAID else Reason.TENANT_SUSPENDED
 
 
 class InstancesOfTenant:
-    """What `tenants.interfaces.tenant_instances` asks for."""
+    """Implementation of `tenants.interfaces.tenant_instances`."""
 
     def suspend(self, *, tenant: Tenant, acting: Actor) -> None:
-        """Suspends whatever runs; what an operator has suspended already stays that operator's."""
+        """Suspends the running instances of a tenant; those that an operator has suspended keep their reason."""
         acting = acting.within(tenant)
         running = Instance.objects.filter(phase__in=(Phase.RUNNING.value, Phase.UPDATING.value), suspended_for="")
         for instance in running.filter(tenant=tenant).select_for_update(of=("self",)).order_by("pk"):
             suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note)
 
     def resume(self, *, tenant: Tenant, acting: Actor) -> None:
-        """Resumes what was suspended with the tenant; what is being deleted would come back as it was meant to run."""
+        """Resumes the instances that were suspended with the tenant; a deleted one would be restored unsuspended."""
         acting = acting.within(tenant)
         followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
         for instance in followers.order_by("pk"):

@@ -1,4 +1,4 @@
-"""What held clients back, minute by minute, for a week: kept for "why was I slow on Tuesday"."""
+"""Causes of throttling by minute, stored for a week, to answer "why was I slow on Tuesday"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quotas.explain import UNITS
 
 MS_PER_S = 1_000
 
-# A minute is told again while it runs: what counts more knows more.
+# A minute is reported several times while it runs: the report with the highest count is the latest.
 _KEEP = """
 INSERT INTO instances_throttledminute (instance_id, minute, broker_number, incarnation_ms, count, causes)
 VALUES (%s, %s, %s, %s, %s, %s)
@@ -36,7 +36,7 @@ WHERE id IN (SELECT id FROM instances_throttledminute WHERE minute < %s ORDER BY
 
 
 class MinuteOfBroker(NamedTuple):
-    """A minute of one instance on one broker, as the broker tells it. `incarnation_ms`: when its process began."""
+    """A broker's report of one instance's minute. `incarnation_ms` is the start of the broker's process."""
 
     instance_id: str
     minute_ms: int
@@ -45,9 +45,9 @@ class MinuteOfBroker(NamedTuple):
     causes: Sequence[Mapping[str, Any]]
 
 
-def keep_throttled_minutes(found: Sequence[MinuteOfBroker]) -> int:
-    """Returns how many were kept. Instances that are gone are left out."""
-    ids = {minute.instance_id for minute in found}
+def keep_throttled_minutes(minutes: Sequence[MinuteOfBroker]) -> int:
+    """Stores reports, except those of instances without a row. Returns the number of stored ones."""
+    ids = {minute.instance_id for minute in minutes}
     known = set(Instance.objects.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
     rows = [
         (
@@ -58,8 +58,8 @@ def keep_throttled_minutes(found: Sequence[MinuteOfBroker]) -> int:
             sum(int(cause["count"]) for cause in minute.causes),
             json.dumps(kept_causes(minute.causes)),
         )
-        # In one order, so that two writers do not wait for each other in a ring.
-        for minute in sorted(found, key=lambda each: each[:4])
+        # The same order in all writers, so that they cannot deadlock.
+        for minute in sorted(minutes, key=lambda minute: minute[:4])
         if minute.instance_id in known
     ]
     if rows:
@@ -69,7 +69,7 @@ def keep_throttled_minutes(found: Sequence[MinuteOfBroker]) -> int:
 
 
 def kept_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The heaviest causes, with names cut: what a tenant's clients are called bounds no row. Pure."""
+    """Returns the heaviest causes with shortened names, so that the size of a row is bounded. Pure."""
     heaviest = sorted(causes, key=lambda cause: (-int(cause["waited_ms"]), -int(cause["count"])))
     return [
         {
@@ -96,7 +96,7 @@ def _cut(name: str | None) -> str | None:
 
 
 def forget_throttled_minutes(now: datetime) -> int:
-    """Delete what is too old, so many rows at once; returns how many."""
+    """Deletes up to `THROTTLED_ROWS_FORGOTTEN_MAX` old rows; returns their number."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, (now - THROTTLED_MINUTES_KEPT, THROTTLED_ROWS_FORGOTTEN_MAX))
         return cursor.rowcount

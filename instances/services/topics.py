@@ -1,7 +1,7 @@
-"""Topics of an instance, changed through the data plane's own admin client, and their address lists.
+"""Changes of an instance's topics, through a Kafka admin client, and of their address lists.
 
-The audit row is written first and the admin client is called last: a refusal by the broker rolls everything back. Where
-nobody says whether it was done, only the row is kept (`audit.in_doubt`).
+The audit row is written first and the admin client is called last: a refusal by the broker rolls everything back. If
+the outcome is unknown, only the audit row stays (`tenants.audit.in_doubt`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_reachable
+from instances.choices import TopicState
 from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
 from instances.services.deleted_topics import keep_aside, require_name_free
-from instances.topics import allow_lists, table
+from instances.topic_models import TopicSchema
+from instances.topics import allow_lists, pending, table
 from instances.topics.allow_lists import AllowLists
+from instances.topics.inherited import inherit
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
+from instances.topics.presence import described, waiting
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -41,9 +45,9 @@ def create_topic(
     cloned_from: str = "",
     dry_run: bool = False,
 ) -> None:
-    """Create a topic as the instance's owner would (CreateTopics); what is not given is the instance's setting.
+    """Creates a topic as the instance's owner (CreateTopics); omitted values default to the instance's settings.
 
-    How many copies that is where the tenant left it open, the brokers know: one that is being emptied takes none.
+    Brokers choose the replication factor if the tenant left it open: a broker that is being drained takes no replica.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -65,17 +69,23 @@ def create_topic(
             validate_only=dry_run,
         )
     if not dry_run:
+        made = pending.PendingTopic(name, TopicState.BEING_CREATED.value, "", count, shown, pending.current_ms())
+        transaction.on_commit(lambda: pending.note(instance.pk, made))
         show_at_once(instance, created=[name])
 
 
+@audit.atomic
 def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_run: bool = False) -> None:
-    """Creates a topic with the partitions, replicas and own settings of another one, without its messages and address
-    lists. Raises `NotFound` for a topic that is not there, and what brokers refuse of the new one.
+    """Creates a topic with the partitions, replicas, own settings, schemas and masks of another one, without its
+    messages and address lists. Raises `NotFound` for a topic that is not there, and what brokers refuse of the new one.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    description = interfaces.data_plane.it.topic(instance.pk, topic)
-    entries = interfaces.data_plane.it.topic_config(instance.pk, topic)
+    description = described(instance, topic)
+    with waiting(instance, topic):
+        entries = interfaces.data_plane.it.topic_config(instance.pk, topic)
+    if not dry_run:
+        inherit_whole(instance, topic, name)
     create_topic(
         acting=acting,
         instance=instance,
@@ -88,8 +98,17 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
     )
 
 
+def inherit_whole(instance: Instance, topic: str, clone: str) -> None:
+    """Gives a clone the schemas and masks of its topic while neither can change (`services.set_masks`): a mask is there
+    before and inherited, or comes afterwards and is passed on. Raises `Conflict` and `QuotaExceeded`.
+    """
+    for name in sorted((topic, clone)):
+        hold_topic(instance, name)
+    inherit(instance, topic, clone)
+
+
 def own_settings(entries: Sequence[ConfigEntry]) -> dict[str, str]:
-    """Settings that a topic says itself and its owner may set."""
+    """Returns the settings that are set on the topic itself and that its owner may set."""
     return {
         entry.name: entry.value
         for entry in entries
@@ -107,11 +126,11 @@ def update_topic(
     config: Mapping[str, str | None] | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Add partitions (the number is the total) and set configs (None removes one). Raises what the broker refuses."""
+    """Adds partitions (the number is the total) and sets configs (None removes one). Raises what the broker refuses."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    result = interfaces.data_plane.it.topic(instance.pk, name)
+    result = described(instance, name)
     grows = partitions is not None and partitions != len(result.partitions)
     if grows and partitions is not None and partitions < len(result.partitions):
         raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
@@ -122,7 +141,7 @@ def update_topic(
     entry = audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
     more = partitions if grows else None
     with audit.in_doubt(entry):
-        if config and more is not None:  # two calls, and what is refused shall have changed nothing
+        if config and more is not None:  # two calls: the second is validated first, so that a refusal changes nothing
             interfaces.data_plane.it.grow_topic(instance.pk, name, more, validate_only=True)
         if config:
             interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
@@ -140,7 +159,7 @@ def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: 
 
 
 def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
-    """Raises `OutcomeUnknown` where the half before is done, though this one is not: a row must tell of it."""
+    """Adds partitions. Raises `OutcomeUnknown` for a refusal if the first half is done, so that the audit row stays."""
     try:
         interfaces.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
     except DomainError as error:
@@ -153,13 +172,14 @@ def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool,
 def delete_topic(
     *, acting: Actor, instance: Instance, name: str, for_good: bool = False, dry_run: bool = False
 ) -> None:
-    """Delete a topic, its messages and its address lists. It can be restored for some days, unless `for_good`. Raises
-    `NotFound` for one that is not there.
+    """Deletes a topic, its messages and its address lists. It can be restored for some days, unless `for_good`.
+
+    Raises `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    result = interfaces.data_plane.it.topic(instance.pk, name)
+    result = described(instance, name)
     before = {"partitions": len(result.partitions)}
     if not for_good:
         kept = keep_aside(instance, result, now=timezone.now(), dry_run=dry_run)
@@ -169,7 +189,8 @@ def delete_topic(
             show_at_once(instance, deleted=[name])
         return
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
-    # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
+    TopicSchema.objects.filter(instance=instance, topic=name).delete()
+    # The lists are emptied rather than removed: brokers keep published lists until others are published.
     if TopicAllowList.objects.filter(instance=instance, topic=name).update(**allow_lists.AllowLists().columns("")):
         want_published(instance, dry_run=dry_run)
     if not dry_run:
@@ -188,16 +209,16 @@ def set_allow_list(
     at: str = "",
     dry_run: bool = False,
 ) -> TopicAllowList:
-    """Say from which addresses (IPs or CIDRs) a topic may be produced to, consumed from and administered; empty = from
-    anywhere, to administer it: from wherever it may be produced to and consumed from.
+    """Sets the addresses (IPs or CIDRs) from which a topic may be produced to, consumed from and administered. An empty
+    list admits every address; to administer, those that may both produce and consume.
 
-    Brokers act on it within a second, on open connections too (CKA-12). Raises `Invalid` with a place (below `at`) for
-    each wrong address and `NotFound` for a topic that is not there.
+    It takes effect within a second, on open connections too (CKA-12). Raises `Invalid` with a pointer (below `at`) for
+    each wrong address, and `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, topic)
-    interfaces.data_plane.it.topic(instance.pk, topic)
+    described(instance, topic)
     wanted = lists.columns(at)
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
     if old is None:
@@ -212,7 +233,7 @@ def set_allow_list(
 
 
 def _require_room_for_a_list(instance: Instance) -> None:
-    """Raises `QuotaExceeded` when none is left. Lists outlive topics that clients delete, and count as long."""
+    """Raises `QuotaExceeded` if no list is left. Lists of topics that clients deleted count too."""
     if TopicAllowList.objects.filter(instance=instance).count() >= ALLOW_LISTS_PER_INSTANCE_MAX:
         detail = Message(
             gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),
@@ -222,7 +243,7 @@ def _require_room_for_a_list(instance: Instance) -> None:
 
 
 def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[str, Sequence[str]]) -> None:
-    """Raises `QuotaExceeded` when the brokers would have to keep more than they do for one instance. A list can be made
+    """Raises `QuotaExceeded` if the lists of an instance would become larger than brokers store. A list can be made
     shorter at any time.
     """
     weights = {
@@ -243,8 +264,10 @@ def show_at_once(instance: Instance, *, created: Sequence[str] = (), deleted: Se
     """Makes the list of topics show a change as soon as it is committed."""
     instance_id = instance.pk
     transaction.on_commit(lambda: table.forget(instance_id, created=created, deleted=deleted))
+    if deleted:
+        transaction.on_commit(lambda: pending.forget(instance_id, deleted))
 
 
 def topic_ref(instance: Instance, name: str) -> tuple[str, str]:
-    """How the audit log names a topic: `ins-…/orders`."""
+    """Returns the audit log's name of a topic: `ins-…/orders`."""
     return "topic", f"{instance.pk}/{name}"

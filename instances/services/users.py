@@ -1,7 +1,7 @@
-"""Users of an instance and their passwords, changed through the data plane's own admin client.
+"""Changes of an instance's users and their passwords, through a Kafka admin client.
 
-A password is generated here, shown once and not stored: brokers get what proves it. The audit row is written first and
-the admin client is called last: a refusal by the brokers rolls everything back.
+A password is generated here, shown once and not stored: brokers get a SCRAM credential. The audit row is written first
+and the admin client is called last: a refusal by the brokers rolls everything back.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
@@ -21,7 +22,8 @@ from instances.acls.interfaces import AclRule
 from instances.acls.presets import Preset, preset_rules
 from instances.models import Instance
 from instances.services.acls import create_acls, missing_acls
-from instances.services.common import hold_user
+from instances.services.common import hold_user, user_ref
+from instances.services.deleted_users import keep_user_aside, require_user_name_free
 from instances.users import selectors
 from instances.users.interfaces import (
     NEVER,
@@ -45,7 +47,6 @@ PASSWORD_START: Final = "psu_"  # noqa: S105  lets secret scanners recognise a l
 SECRET_ID_BYTES: Final = 5
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MS_PER_S: Final = 1_000
-REF_CHARS_MAX: Final = 300
 
 
 @audit.atomic
@@ -59,24 +60,25 @@ def create_user(
     expires_at: datetime | None = None,
     dry_run: bool = False,
 ) -> tuple[UserDescription, NewSecret]:
-    """Creates a user with the access rules of a preset; returns it with its password, which is nowhere else.
+    """Creates a user with the access rules of a preset; returns it with its password, which is not stored.
 
     Raises `Invalid` for a name that no user may have and for a past expiry, `Conflict` for a user that exists
-    (`already_exists`) and for rights in an open instance (`instance_open`), and `QuotaExceeded` where the instance has
-    as many users or rules as it may.
+    (`already_exists`) and for rights in an open instance (`instance_open`), and `QuotaExceeded` beyond the limits of
+    users and rules.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     fault = fault_of(name)
     if fault is not None:
         raise Invalid.at("/name", fault, code="invalid_name")
+    require_user_name_free(instance, name)
     now_ms = _now_ms()
     expires_at_ms = _expiry(expires_at, now_ms)
     rules = preset_rules(rights, principal_of(name))
     if rules:
         _require_closed(instance)
-        missing_acls(acting, instance, rules)  # a refusal comes before there is a user
-    secret = _made()
+        missing_acls(acting, instance, rules)  # refuses before the user is created
+    secret = _new_secret()
     wanted = UserChange(
         name=name,
         presence=Presence.FORBIDDEN,
@@ -99,7 +101,7 @@ def create_user(
 
 
 def _require_closed(instance: Instance) -> None:
-    """Raises `Conflict` where rules on every topic would shut out all users that work without rules."""
+    """Raises `Conflict` if rules on every topic would lock out the users that work without rules."""
     if acl_selectors.allows_everyone(instance):
         raise Conflict(
             "The instance is open: rules on every topic would close it to all users without rules. Close it first.",
@@ -108,9 +110,9 @@ def _require_closed(instance: Instance) -> None:
 
 
 def _give(acting: Actor, instance: Instance, rules: Sequence[AclRule], entry: AuditEntry) -> None:
-    """Creates the rules of a user that was just created. Where that fails the user goes again, as its password is lost.
+    """Creates the rules of a new user. If that fails the user is deleted again, because its password is lost.
 
-    `entry` is the audit row of the user; it is kept where nobody knows whether the user is gone.
+    `entry` is the audit row of the user; it stays if the outcome of the deletion is unknown.
     """
     name = rules[0].principal.removeprefix(PRINCIPAL_PREFIX)
     try:
@@ -133,10 +135,10 @@ def update_user(
     never_expires: bool = False,
     dry_run: bool = False,
 ) -> UserDescription:
-    """Give or take full access, disable or enable, set an expiry or (`never_expires`) none. What is None stays.
+    """Changes full access, the disabled state or the expiry of a user. None keeps a value; `never_expires` removes it.
 
-    Brokers act on it within a second: who is disabled or expired is disconnected. Raises `NotFound`, and `Invalid` for
-    a past expiry.
+    It takes effect within a second: disabled and expired users are disconnected. Raises `NotFound`, and `Invalid` for a
+    past expiry.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
@@ -160,26 +162,31 @@ def update_user(
 
 
 @audit.atomic
-def delete_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Delete a user: its connections end within a second. Access rules and quotas that name it stay.
+def delete_user(*, acting: Actor, instance: Instance, name: str, for_good: bool = False, dry_run: bool = False) -> None:
+    """Deletes a user: its connections end within a second. It can be restored for some days, unless `for_good`. Access
+    rules and quotas that name it stay.
 
-    Raises `NotFound` for one that is not there.
+    Raises `NotFound` for an unknown user.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     hold_user(instance, name)
     present = selectors.user(instance, name)
     before = {**_shown(present), "key_ids": [secret.id for secret in present.secrets]}
-    entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, None, tenant=instance.tenant)
+    wanted, after = UserChange(name=name, is_deleted=True), None
+    if not for_good and "\x00" not in name:  # no column holds U+0000
+        kept = keep_user_aside(instance, present, now=timezone.now())
+        wanted, after = UserChange(name=name, disabled=True), {"restorable_until": kept.expires_at.isoformat()}
+    entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run)
+        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
 
 
 @audit.atomic
 def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> NewSecret:
-    """Another password beside the one a user has, so that its clients can change over. It is nowhere else.
+    """Adds a second password to a user, so that its clients can change over. It is not stored.
 
-    Raises `NotFound`, and `QuotaExceeded` where the user has two.
+    Raises `NotFound`, and `QuotaExceeded` if the user has two.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
@@ -190,7 +197,7 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
             gettext_noop("A user has at most %(n)s passwords. Remove the old one first."), n=SECRETS_PER_USER_MAX
         )
         raise QuotaExceeded(detail)
-    secret = _made()
+    secret = _new_secret()
     entry = audit.record(
         acting, "user.secret_added", user_ref(instance, name), None, {"key_id": secret.id}, tenant=instance.tenant
     )
@@ -202,9 +209,9 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
 
 @audit.atomic
 def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: str, dry_run: bool = False) -> None:
-    """A password of a user stops working; connections that were opened with it end within a second.
+    """Removes a password of a user; connections that were opened with it end within a second.
 
-    Raises `NotFound`, and `Conflict(last_secret)` for the only one of a user that may sign in: more likely a slip.
+    Raises `NotFound`, and `Conflict(last_secret)` for the only password of an enabled user: probably a mistake.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
@@ -224,13 +231,7 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
 
 
-def user_ref(instance: Instance, name: str) -> tuple[str, str]:
-    """How the audit log names a user of an instance: `ins-…/users/alice`. A column holds no U+0000."""
-    shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    return "user", f"{instance.pk}/users/{shown}"[:REF_CHARS_MAX]
-
-
-def _made() -> NewSecret:
+def _new_secret() -> NewSecret:
     return NewSecret(id=f"sec-{secrets.token_hex(SECRET_ID_BYTES)}", password=new_secret(PASSWORD_START))
 
 
@@ -252,7 +253,7 @@ def _none_if_never(at_ms: int) -> int | None:
 
 
 def _shown(user: UserDescription) -> dict[str, Any]:
-    """What the audit log keeps of a user."""
+    """Returns the fields of a user that the audit log records."""
     return {
         "superuser": user.superuser,
         "disabled": user.disabled,

@@ -1,4 +1,4 @@
-"""What pages of users and access rules say in words and marks."""
+"""Template tags and filters for pages of users and access rules."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ REASONS = {
 
 @register.simple_tag
 def user_url(page: str, instance_id: str, name: str) -> str:
-    """A page of a user. Its name goes into the query: it may hold anything, `..` and slashes included."""
+    """Returns the address of a user's page. The name is in the query, because it may have slashes and `..`."""
     return f"{reverse(page, args=[instance_id])}?{urlencode({'user': name})}"
 
 
 @register.inclusion_tag("console/parts/field.html")
 def user_field(bound: BoundField, instance_id: str, **attributes: str) -> dict[str, Any]:
-    """A field for a name, which offers those that hold what is typed (`user-names` is on the page)."""
+    """Renders a field that completes user names (the page has the `user-names` list)."""
     names = reverse("page-user-names", args=[instance_id])
     return field(
         bound, **attributes, list="user-names", autocomplete="off", hx_get=names, hx_target="#user-names",
@@ -58,13 +58,13 @@ def user_field(bound: BoundField, instance_id: str, **attributes: str) -> dict[s
 
 @register.simple_tag
 def user_pill(user: UserDescription) -> SafeString:
-    """Whether a user may sign in: mark and word, never colour alone."""
+    """Renders the state of a user as mark and word, never as colour alone."""
     return state_pill(*STATES[state_of(user)])
 
 
 @register.filter
 def who(principal: str) -> str:
-    """A principal in words."""
+    """Returns a principal in words."""
     name = principal.removeprefix(PRINCIPAL_PREFIX)
     return _("everybody") if name == words.WILDCARD else name
 
@@ -81,13 +81,13 @@ def permission(rule: AclRule) -> str:
 
 @register.filter
 def origin(rule: AclRule) -> str:
-    """From where, in words."""
+    """Returns the address of a rule in words."""
     return _("any address") if rule.host == words.WILDCARD else rule.host
 
 
 @register.filter
 def resource(about: ResourceRules | AclRule) -> str:
-    """What rules are about, in words."""
+    """Returns the resource of rules in words."""
     kind = RESOURCE_WORDS.get(about.resource_type, about.resource_type)
     if about.resource_type == words.CLUSTER:
         return str(kind)
@@ -100,5 +100,5 @@ def resource(about: ResourceRules | AclRule) -> str:
 
 @register.filter
 def reason(decision: AccessDecision) -> str:
-    """Why it is allowed or not."""
+    """Returns the reason of an access decision."""
     return str(REASONS.get(decision.reason, decision.reason))

@@ -1,4 +1,4 @@
-"""What pages of consumer groups and transactions say in words and marks: states, trends, places, time behind."""
+"""Template tags and filters for pages of consumer groups and transactions: states, trends, addresses, time behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ register = template.Library()
 SPARK_WIDTH, SPARK_HEIGHT = 84.0, 22.0
 SPARK_SAMPLES_MIN = 2
 
-# Kafka's state -> which of the console's pills looks like it, and its word.
+# Kafka's state -> the pill of the console that it looks like, and its word.
 STATES = {
     "Stable": ("running", gettext_lazy("Stable")),
     "PreparingRebalance": ("updating", gettext_lazy("Rebalancing")),
@@ -40,7 +40,7 @@ NO_TRANSACTION = ("requested", gettext_lazy("None yet"))
 
 
 def state_pill(like: str, word: str) -> SafeString:
-    """One of the console's pills with another word."""
+    """Renders a pill in the look of a phase, with another word."""
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
         like, mark_safe(PHASES[like][1]), word,  # noqa: S308  shapes are constants
@@ -49,31 +49,31 @@ def state_pill(like: str, word: str) -> SafeString:
 
 @register.simple_tag
 def group_pill(state: str) -> SafeString:
-    """The state of a group: mark and word, never colour alone."""
+    """Renders the state of a group as mark and word, never as colour alone."""
     return state_pill(*STATES.get(state, ("requested", state or _("not known"))))
 
 
 @register.simple_tag
 def transaction_pill(state: str) -> SafeString:
-    """The state of a transactional id; `Empty` is one without a transaction so far."""
+    """Renders the state of a transactional id; `Empty` stands for one that has had no transaction."""
     return state_pill(*(NO_TRANSACTION if state == "Empty" else STATES.get(state, ("requested", state))))
 
 
 @register.simple_tag
 def group_url(page: str, instance_id: str, group: str) -> str:
-    """A page of a group. Its name goes into the query: it may hold anything, `..` and slashes included."""
+    """Returns the address of a group's page. The name is in the query, because it may have slashes and `..`."""
     return f"{reverse(page, args=[instance_id])}?{urlencode({'group': group})}"
 
 
 @register.simple_tag
 def transaction_url(page: str, instance_id: str, transactional_id: str) -> str:
-    """A page of a transactional id, named as a group is."""
+    """Returns the address of a transactional id's page."""
     return f"{reverse(page, args=[instance_id])}?{urlencode({'id': transactional_id})}"
 
 
 @register.simple_tag
 def spark(samples: Sequence[Sample]) -> SafeString | str:
-    """The last quarter of an hour as a line from zero; the figure beside it says the same. Empty until two samples."""
+    """Renders the last quarter of an hour as a line from zero; empty below two samples."""
     if len(samples) < SPARK_SAMPLES_MIN:
         return ""
     end_ms = samples[-1][0]
@@ -93,7 +93,7 @@ def spark(samples: Sequence[Sample]) -> SafeString | str:
 
 @register.filter
 def behind(value: Behind | None) -> str:
-    """How long ago the next message was written: `4 s`, `over 15 min`; a dash where it is not known."""
+    """Returns the age of the next message to be read: `4 s`, `over 15 min`, or a dash if it is unknown."""
     if value is None:
         return formatting.UNKNOWN
     words = formatting.span(round(value.seconds))
@@ -102,19 +102,19 @@ def behind(value: Behind | None) -> str:
 
 @register.filter
 def words(sentence: str) -> str:
-    """What a service says, in the reader's language."""
+    """Returns a service's sentence in the reader's language."""
     return localized(sentence)
 
 
 @register.filter
 def age(milliseconds: int | None) -> str:
-    """A length of time out of milliseconds."""
+    """Returns a duration in words."""
     return formatting.UNKNOWN if milliseconds is None else formatting.span(milliseconds / 1_000)
 
 
 @register.filter
 def signed(value: int | None) -> str:
-    """`+12`, `−40`, `0`."""
+    """Returns a number with its sign: `+12`, `−40`, `0`."""
     if value is None:
         return formatting.UNKNOWN
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{abs(value):,}"

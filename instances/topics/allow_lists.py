@@ -1,4 +1,4 @@
-"""Address lists of topics: checked and brought into one form. Pure but for the error type."""
+"""Checks and normal form of the address lists of topics. Pure."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from tenants.errors import FieldError, Invalid, Message
 
 
 class AllowLists(NamedTuple):
-    """The lists of a topic: from where it may be used (`brokers.engine.handlers.topic_lists`)."""
+    """Address lists of a topic, by use."""
 
     produce: Sequence[str] = ()
     consume: Sequence[str] = ()
-    # Empty: whoever the other lists admit, both of them.
+    # An empty list admits the addresses that both other lists admit.
     administer: Sequence[str] = ()
 
     def columns(self, at: str) -> dict[str, list[str]]:
-        """Checked, by column of `TopicAllowList`; wrong entries are told below the pointer `at`. Raises `Invalid`."""
+        """Returns the checked lists by column of `TopicAllowList`. Raises `Invalid` with pointers below `at`."""
         return {
             column: normalised(addresses, f"{at}/{name}")
             for column, name, addresses in zip(COLUMNS, self._fields, self, strict=True)
         }
 
 
+SCOPED: Final = Message(gettext_noop("A scope is not part of an address here."))
 COLUMNS: Final = tuple(f"{name}_ips" for name in AllowLists._fields)
 
 
 def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
-    """Sorted IPs and CIDRs without duplicates; IPv4 inside IPv6 becomes IPv4 (CKA-11).
+    """Returns sorted IPs and CIDRs without duplicates; IPv4-mapped IPv6 becomes IPv4 (CKA-11).
 
-    A single address stays an address, a network is written by its first one (`10.1.2.3/8` is refused: more likely a
-    slip than a wish). Raises `Invalid` with a pointer for every wrong entry.
+    A network has to begin with its first address: `10.1.2.3/8` is refused as a probable mistake. Raises `Invalid` with
+    a pointer for every wrong entry.
     """
     if len(addresses) > ALLOW_LIST_ENTRIES_MAX:
         raise Invalid.at(
@@ -50,7 +51,8 @@ def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
         try:
             networks.add(_network(address))
         except ValueError as error:
-            errors.append(FieldError(pointer=f"{pointer}/{index}", detail=_sentence(error), code="invalid_address"))
+            detail = _sentence(address, error)
+            errors.append(FieldError(pointer=f"{pointer}/{index}", detail=detail, code="invalid_address"))
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
     in_order = sorted(networks, key=lambda network: (network.version, network.network_address, network.prefixlen))
@@ -58,7 +60,7 @@ def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
 
 
 def weight(*lists: Sequence[str]) -> int:
-    """What the lists of one topic take in ZooKeeper."""
+    """Returns the approximate size in bytes of a topic's lists in ZooKeeper."""
     addresses = sum(len(address) + len('"",') for addresses in lists for address in addresses)
     return ALLOW_LIST_BYTES_EACH + addresses
 
@@ -67,7 +69,7 @@ def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     network = ipaddress.ip_network(address)
     if isinstance(network, ipaddress.IPv6Network):
         if network.network_address.scope_id:
-            raise ValueError("a scope is not part of an address here")
+            raise ValueError(SCOPED)
         mapped = network.network_address.ipv4_mapped
         if mapped is not None and network.prefixlen >= 96:
             return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
@@ -79,6 +81,12 @@ def _written(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str:
     return str(network.network_address) if is_single else str(network)
 
 
-def _sentence(error: ValueError) -> str:
+def _sentence(address: str, error: ValueError) -> Message:
+    """Returns the fault of an address; `error` is that of `ipaddress`, or of a scope."""
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
+    if text == SCOPED:
+        return SCOPED
+    network = text.removesuffix(" has host bits set")
+    if network != text:
+        return Message(gettext_noop("%(network)s has host bits set."), network=f"{network[:1].upper()}{network[1:]}")
+    return Message(gettext_noop("%(address)s does not appear to be an IPv4 or IPv6 network."), address=repr(address))

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instances.choices import TopicState
 from instances.models import Instance, TopicAllowList
 from instances.sorted_pages import FIRST, sorted_page, sorts_of
+from instances.topics.pending import PendingTopic, pending_topics
 from instances.topics.table import TopicRow, TopicTable, topic_table
 
 UNLIMITED = -1
@@ -35,6 +37,7 @@ class ListedTopic:
     """A row with its address lists, as the list and REST show it."""
 
     row: TopicRow
+    state: str = TopicState.READY.value
     produce_ips: Sequence[str] = ()
     consume_ips: Sequence[str] = ()
     administer_ips: Sequence[str] = ()
@@ -42,6 +45,10 @@ class ListedTopic:
     @property
     def topic_id(self) -> str:
         return str(uuid.UUID(hex=self.row.topic_id)) if self.row.topic_id else ""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state == TopicState.READY
 
     @property
     def has_lists(self) -> bool:
@@ -79,6 +86,11 @@ class TopicPage:
     def last(self) -> int:
         return self.first - 1 + len(self.items)
 
+    @property
+    def is_shown_whole(self) -> bool:
+        """True if brokers show all topics of the page."""
+        return all(topic.is_ready for topic in self.items)
+
 
 def topic_page(
     instance: Instance, *, contains: str = "", sort: str = DEFAULT_SORT, page_token: str = "", page_size: int = 50
@@ -89,15 +101,34 @@ def topic_page(
     """
     table = topic_table(instance)
     words = contains.lower()
-    rows = [row for row in table.rows if words in row.name.lower()] if words else list(table.rows)
+    waiting = _not_shown_yet(instance, table)
+    rows = [row for row in (*table.rows, *map(_pending_row, waiting.values())) if words in row.name.lower()]
     totals = _totals(rows)
     page = sorted_page(
         rows, column=COLUMNS[sort.removeprefix("-")], name=lambda row: row.name, is_descending=sort.startswith("-"),
         page_token=page_token, page_size=page_size, binding=f"topics {instance.pk} {contains} {sort}",
     )  # fmt: skip
     return TopicPage(
-        items=_with_lists(instance, page.rows), totals=totals, table=table, first=page.first,
+        items=_with_lists(instance, page.rows, waiting), totals=totals, table=table, first=page.first,
         next_token=page.next_token, previous_token=page.previous_token, here_token=page_token,
+    )  # fmt: skip
+
+
+def _not_shown_yet(instance: Instance, table: TopicTable) -> Mapping[str, PendingTopic]:
+    waiting = pending_topics(instance)
+    if not waiting:
+        return {}
+    shown = {row.name for row in table.rows}
+    return {name: topic for name, topic in waiting.items() if name not in shown}
+
+
+def _pending_row(topic: PendingTopic) -> TopicRow:
+    """Returns the row of a topic that brokers do not report yet."""
+    nothing = 0 if topic.state == TopicState.BEING_CREATED else None
+    return TopicRow(
+        name=topic.name, topic_id="", partition_count=topic.partition_count,
+        replication_factor=topic.replication_factor, message_count=nothing, size_bytes=nothing, produce_bps=nothing,
+        consume_bps=nothing, retention_ms=None, groups=0, lag=None,
     )  # fmt: skip
 
 
@@ -123,18 +154,20 @@ def _totals(rows: Sequence[TopicRow]) -> Totals:
     )
 
 
-def _with_lists(instance: Instance, rows: Sequence[TopicRow]) -> list[ListedTopic]:
+def _with_lists(instance: Instance, rows: Sequence[TopicRow], waiting: Mapping[str, PendingTopic]) -> list[ListedTopic]:
     names = [row.name for row in rows]
     lists = {kept.topic: kept for kept in TopicAllowList.objects.filter(instance=instance, topic__in=names)}
     result = []
     for row in rows:
         kept = lists.get(row.name)
+        state = waiting[row.name].state if row.name in waiting else TopicState.READY.value
         if kept is None:
-            result.append(ListedTopic(row=row))
+            result.append(ListedTopic(row=row, state=state))
         else:
             result.append(
                 ListedTopic(
                     row=row,
+                    state=state,
                     produce_ips=kept.produce_ips,
                     consume_ips=kept.consume_ips,
                     administer_ips=kept.administer_ips,

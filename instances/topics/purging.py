@@ -1,6 +1,6 @@
-"""Plan of a purge: which records of a topic go, partition by partition, before any of them does. Pure.
+"""Plan of a purge: the records of a topic that it deletes, by partition. Pure.
 
-A record is purged when its offset is below the partition's new first offset, as in Kafka's DeleteRecords.
+A record is purged if its offset is below the partition's new first offset, as in Kafka's DeleteRecords.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tenants.errors import Conflict, FieldError, Invalid, Message
 
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT = "compact"
-# Kafka's own name for "all that is acknowledged by now".
+# Kafka's offset for "all records acknowledged so far".
 UP_TO_END = -1
 NO_MESSAGE_AS_YOUNG = -1
-# One answer names at most so many wrong offsets.
+# Bound on the wrong offsets that one answer names.
 ERRORS_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeTarget:
-    """Where a purge ends: `offsets` by partition (`UP_TO_END`: all), or an instant for all partitions; neither: all of
-    all partitions.
+    """End of a purge: `offsets` by partition (`UP_TO_END`: all of it), or an instant for all partitions; without both,
+    all records.
     """
 
     offsets: Mapping[int, int] | None = None
@@ -32,9 +32,9 @@ class PurgeTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Offsets of one partition: first kept, next to be written, and the first as young as the instant asked for (-1:
-    every message is older; None: no instant was asked for).
+class PartitionBounds:
+    """Offsets of one partition: the first one kept, the next one to be written, and the first one as young as the
+    instant of the purge (-1: every message is older; None: the purge has no instant).
     """
 
     start: int
@@ -53,12 +53,12 @@ class PurgeLine:
 
     @property
     def messages(self) -> int:
-        """Offsets that go: transactions and compaction leave gaps, so it is the most that messages can be."""
+        """Number of deleted offsets: transactions and compaction leave gaps, so it is an upper bound of messages."""
         return max(0, self.first_offset - self.start)
 
 
-def plan(target: PurgeTarget, bounds: Mapping[int, Bounds]) -> tuple[PurgeLine, ...]:
-    """A line for each partition of `bounds` that the target names, in order.
+def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[PurgeLine, ...]:
+    """Returns a line for each partition of `bounds` that the target names, in order.
 
     Raises `Invalid` for an offset past the end of its partition.
     """
@@ -117,7 +117,7 @@ def partitions_missing(target: PurgeTarget, present: Iterable[int]) -> list[int]
     return sorted(set(target.offsets or ()) - set(present))
 
 
-def _first_offset(target: PurgeTarget, index: int, bounds: Bounds) -> int:
+def _first_offset(target: PurgeTarget, index: int, bounds: PartitionBounds) -> int:
     if target.offsets is not None:
         wanted = target.offsets[index]
         return bounds.end if wanted == UP_TO_END else wanted

@@ -1,7 +1,7 @@
-"""Rates of topics, from two looks at the counters of brokers that lie some seconds apart.
+"""Rates of topics, from two samples of the brokers' counters some seconds apart.
 
-Two earlier looks are kept: the older is what the rate is taken from, and gives way to the younger once that is old
-enough. A broker that restarted between two looks counts from its start.
+Two earlier samples are cached: rates are taken from the older one, which the younger one replaces once that is old
+enough. The counters of a broker that restarted between two samples start at zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Counters = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Counters of one broker at an instant of its own clock."""
+    """A sample: counters of one broker at an instant of its own clock."""
 
     at_ms: int
     alive_since_ms: int
@@ -34,13 +34,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Bytes per second by topic, over so many seconds; None while nothing is known."""
+    """Bytes per second by topic, over `over_s` seconds; None while nothing is known."""
 
     over_s: float | None = None
     by_topic: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def of(self, topic: str) -> tuple[float, float] | tuple[None, None]:
-        """Produced and consumed; zero for a topic without traffic."""
+        """Returns the rates produced and consumed; zero for a topic without traffic."""
         return (None, None) if self.over_s is None else self.by_topic.get(topic, (0.0, 0.0))
 
 
@@ -75,7 +75,7 @@ def look_of(broker: BrokerTopics) -> Look:
 
 
 def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
-    """Sums over brokers that were looked at twice, or have started since. Pure."""
+    """Returns the rates between two samples, summed over brokers that are in both or started since. Pure."""
     sums: dict[str, list[float]] = {}
     spans_s: list[float] = []
     for number, sample in now.items():
@@ -100,7 +100,7 @@ def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
 
 
 def _age_s(before: Mapping[int, Look], now: Mapping[int, Look]) -> float:
-    """Age of an earlier sample, by the clock of a broker that is in both."""
+    """Returns the age of an earlier sample, by the clock of a broker that is in both."""
     ages = [(sample.at_ms - before[number].at_ms) / MS_PER_S for number, sample in now.items() if number in before]
     return max(ages, default=float("inf"))
 

@@ -20,7 +20,7 @@ NO_LIMIT = -1
 Words = str | Promise
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """Form that a value is typed in."""
 
     SPAN = "span"
@@ -40,18 +40,18 @@ class Unit:
     factor: int
 
 
-UNITS: dict[Kind, tuple[Unit, ...]] = {
-    Kind.SPAN: (
+UNITS: dict[ValueKind, tuple[Unit, ...]] = {
+    ValueKind.SPAN: (
         Unit("d", _("days"), 86_400_000),
         Unit("h", _("hours"), 3_600_000),
         Unit("min", _("minutes"), 60_000),
         Unit("s", _("seconds"), 1_000),
         Unit("ms", _("milliseconds"), 1),
     ),
-    Kind.SIZE: (
+    ValueKind.SIZE: (
         Unit("GB", "GB", 10**9), Unit("MB", "MB", 10**6), Unit("kB", "kB", 10**3), Unit("B", _("bytes"), 1),
     ),
-    Kind.RATE: (Unit("MB/s", "MB/s", 10**6), Unit("kB/s", "kB/s", 10**3), Unit("B/s", "B/s", 1)),
+    ValueKind.RATE: (Unit("MB/s", "MB/s", 10**6), Unit("kB/s", "kB/s", 10**3), Unit("B/s", "B/s", 1)),
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ class SettingWords:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     label: Words
     help: Words
     least: int = 0
@@ -88,15 +88,16 @@ GROUPS: tuple[SettingGroup, ...] = (
         label=_("How long messages are kept"),
         settings=(
             SettingWords(
-                name="retention.ms", kind=Kind.SPAN, label=_("Keep messages for"), no_limit=NO_LIMIT, least=0,
+                name="retention.ms", kind=ValueKind.SPAN, label=_("Keep messages for"), no_limit=NO_LIMIT, least=0,
                 help=_("Then their segment goes, which may be later: a segment goes as a whole."),
             ),
             SettingWords(
-                name="retention.bytes", kind=Kind.SIZE, label=_("Keep at most, in each partition"), no_limit=NO_LIMIT,
+                name="retention.bytes", kind=ValueKind.SIZE, label=_("Keep at most, in each partition"),
+                no_limit=NO_LIMIT,
                 help=_("The oldest segments go beyond it."),
             ),
             SettingWords(
-                name="cleanup.policy", kind=Kind.CHOICE, label=_("Cleanup"),
+                name="cleanup.policy", kind=ValueKind.CHOICE, label=_("Cleanup"),
                 help=_("By age and size, or all but the last message of each key."),
                 choices=(
                     ("delete", _("old messages (delete)")),
@@ -110,23 +111,23 @@ GROUPS: tuple[SettingGroup, ...] = (
         label=_("Limits and safety"),
         settings=(
             SettingWords(
-                name="penstock.produce.byte.rate", kind=Kind.RATE, label=_("All producers together"),
+                name="penstock.produce.byte.rate", kind=ValueKind.RATE, label=_("All producers together"),
                 no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
             ),
             SettingWords(
-                name="penstock.consume.byte.rate", kind=Kind.RATE, label=_("All consumers together"),
+                name="penstock.consume.byte.rate", kind=ValueKind.RATE, label=_("All consumers together"),
                 no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
             ),
             SettingWords(
-                name="max.message.bytes", kind=Kind.SIZE, label=_("Largest batch"), most=INT_MAX,
+                name="max.message.bytes", kind=ValueKind.SIZE, label=_("Largest batch"), most=INT_MAX,
                 help=_("As it is sent, compressed. A larger one is refused."),
             ),
             SettingWords(
-                name="min.insync.replicas", kind=Kind.COUNT, label=_("Replicas that must have a message"), least=1,
+                name="min.insync.replicas", kind=ValueKind.COUNT, label=_("Replicas that must have a message"), least=1,
                 most=INT_MAX, help=_("Before it is acknowledged to a producer with acks=all."),
             ),
             SettingWords(
-                name="unclean.leader.election.enable", kind=Kind.CHOICE, label=_("Replicas that lack messages"),
+                name="unclean.leader.election.enable", kind=ValueKind.CHOICE, label=_("Replicas that lack messages"),
                 help=_("Where no other replica is left: wait for one, or lose what is missing."),
                 choices=(("false", _("never lead (safe)")), ("true", _("may lead, messages may be lost"))),
             ),
@@ -136,7 +137,7 @@ GROUPS: tuple[SettingGroup, ...] = (
         label=_("What is stored"),
         settings=(
             SettingWords(
-                name="compression.type", kind=Kind.CHOICE, label=_("Compression"),
+                name="compression.type", kind=ValueKind.CHOICE, label=_("Compression"),
                 help=_("A codec other than the producer's makes brokers compress again."),
                 choices=(
                     ("producer", _("as the producer sent it")), ("uncompressed", _("none")), ("gzip", "gzip"),
@@ -144,16 +145,16 @@ GROUPS: tuple[SettingGroup, ...] = (
                 ),
             ),
             SettingWords(
-                name="message.timestamp.type", kind=Kind.CHOICE, label=_("Timestamps"),
+                name="message.timestamp.type", kind=ValueKind.CHOICE, label=_("Timestamps"),
                 help=_("Whose clock they are of."),
                 choices=(("CreateTime", _("of the producer")), ("LogAppendTime", _("of the broker"))),
             ),
             SettingWords(
-                name="message.timestamp.before.max.ms", kind=Kind.SPAN, label=_("Timestamps at most in the past"),
+                name="message.timestamp.before.max.ms", kind=ValueKind.SPAN, label=_("Timestamps at most in the past"),
                 no_limit=LONG_MAX, help=_("Older ones are refused."),
             ),
             SettingWords(
-                name="message.timestamp.after.max.ms", kind=Kind.SPAN, label=_("Timestamps at most in the future"),
+                name="message.timestamp.after.max.ms", kind=ValueKind.SPAN, label=_("Timestamps at most in the future"),
                 no_limit=LONG_MAX, help=_("Later ones are refused."),
             ),
         ),
@@ -162,19 +163,19 @@ GROUPS: tuple[SettingGroup, ...] = (
         label=_("Compaction"),
         settings=(
             SettingWords(
-                name="min.cleanable.dirty.ratio", kind=Kind.RATIO, label=_("Share not compacted yet"), most=1,
+                name="min.cleanable.dirty.ratio", kind=ValueKind.RATIO, label=_("Share not compacted yet"), most=1,
                 help=_("From which on a log is worth compacting, 0 to 1."),
             ),
             SettingWords(
-                name="min.compaction.lag.ms", kind=Kind.SPAN, label=_("Keep every message at least for"),
+                name="min.compaction.lag.ms", kind=ValueKind.SPAN, label=_("Keep every message at least for"),
                 help=_("Younger ones are never compacted away."),
             ),
             SettingWords(
-                name="max.compaction.lag.ms", kind=Kind.SPAN, label=_("Compact at the latest after"), least=1,
+                name="max.compaction.lag.ms", kind=ValueKind.SPAN, label=_("Compact at the latest after"), least=1,
                 no_limit=LONG_MAX, help=_("Whatever the share is."),
             ),
             SettingWords(
-                name="delete.retention.ms", kind=Kind.SPAN, label=_("Keep tombstones for"),
+                name="delete.retention.ms", kind=ValueKind.SPAN, label=_("Keep tombstones for"),
                 help=_("So that readers that lag behind see that a key was deleted."),
             ),
         ),
@@ -183,11 +184,11 @@ GROUPS: tuple[SettingGroup, ...] = (
         label=_("Segments"),
         settings=(
             SettingWords(
-                name="segment.bytes", kind=Kind.SIZE, label=_("Size of a segment"), least=14, most=INT_MAX,
+                name="segment.bytes", kind=ValueKind.SIZE, label=_("Size of a segment"), least=14, most=INT_MAX,
                 help=_("Less than 1,048,576 bytes counts as that."),
             ),
             SettingWords(
-                name="segment.ms", kind=Kind.SPAN, label=_("Begin another segment after"), least=1,
+                name="segment.ms", kind=ValueKind.SPAN, label=_("Begin another segment after"), least=1,
                 help=_("Whatever its size is. Retention waits for the end of a segment."),
             ),
         ),
@@ -196,7 +197,7 @@ GROUPS: tuple[SettingGroup, ...] = (
 SETTINGS: dict[str, SettingWords] = {setting.name: setting for group in GROUPS for setting in group.settings}
 
 
-class Unwritable(ValueError):
+class InvalidSetting(ValueError):
     """The typed text is no value of the setting; the message says why."""
 
 
@@ -220,11 +221,11 @@ NO_LIMIT_UNIT = "none"
 
 
 def joined_value(setting: SettingWords, number: Decimal, unit_name: str) -> str:
-    """Kafka's value of a number and a unit. Raises `Unwritable`."""
+    """Kafka's value of a number and a unit. Raises `InvalidSetting`."""
     factor = next((unit.factor for unit in setting.units if unit.name == unit_name), 1)
     value = number * factor
     if value != value.to_integral_value():
-        raise Unwritable("This is finer than the setting is.")
+        raise InvalidSetting("This is finer than the setting is.")
     return str(int(value))
 
 

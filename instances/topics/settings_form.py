@@ -21,9 +21,9 @@ from instances.topics.settings import (
     GROUPS,
     NO_LIMIT_UNIT,
     SETTINGS,
-    Kind,
+    InvalidSetting,
     SettingWords,
-    Unwritable,
+    ValueKind,
     is_no_limit,
     joined_value,
     split_value,
@@ -89,7 +89,7 @@ class TopicSettingsForm(forms.Form):
             )  # fmt: skip
             return
         default = _default_of(entry) or ""
-        if words.kind is Kind.CHOICE:
+        if words.kind is ValueKind.CHOICE:
             known = list(words.choices)
             if own and own not in {value for value, _words in known}:
                 known.append((own, own))
@@ -126,38 +126,38 @@ class TopicSettingsForm(forms.Form):
             if name in self.fields and name not in self.errors:
                 try:
                     self._wanted[name] = self._value(entry, values)
-                except Unwritable as error:
+                except InvalidSetting as error:
                     self.add_error(name, str(error))
         return values
 
     def _value(self, entry: ConfigEntry, values: Mapping[str, Any]) -> str | None:
-        """Kafka's value of what was typed, None for the default. Raises `Unwritable`."""
+        """Kafka's value of what was typed, None for the default. Raises `InvalidSetting`."""
         words, given = SETTINGS.get(entry.name), values.get(entry.name)
-        if words is None or words.kind is Kind.CHOICE:
+        if words is None or words.kind is ValueKind.CHOICE:
             return given or None
         unit = values.get(entry.name + UNIT_SUFFIX) or ""
         if unit == NO_LIMIT_UNIT:
             if given is not None:
-                raise Unwritable(_("Choose a unit, or leave the number empty: it has no limit."))
+                raise InvalidSetting(_("Choose a unit, or leave the number empty: it has no limit."))
             return str(words.no_limit)
         if given is None:
             return None
-        if words.kind is Kind.RATIO:
+        if words.kind is ValueKind.RATIO:
             self._require_between(words, given, "")
             return f"{given:f}"
         try:
             value = joined_value(words, given, unit)
-        except Unwritable:
-            raise Unwritable(_("This is finer than the setting is.")) from None
+        except InvalidSetting:
+            raise InvalidSetting(_("This is finer than the setting is.")) from None
         self._require_between(words, Decimal(value), unit)
         return value
 
     def _require_between(self, words: SettingWords, value: Decimal, unit: str) -> None:
         most = min(words.most, self._most.get(words.name, words.most))
         if value < words.least:
-            raise Unwritable(_("At least %(value)s.") % {"value": value_words(words, str(words.least))})
+            raise InvalidSetting(_("At least %(value)s.") % {"value": value_words(words, str(words.least))})
         if value > most:
-            raise Unwritable(_("At most %(value)s.") % {"value": value_words(words, str(most))})
+            raise InvalidSetting(_("At most %(value)s.") % {"value": value_words(words, str(most))})
 
     @property
     def changes(self) -> list[SettingChange]:

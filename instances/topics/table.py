@@ -1,7 +1,7 @@
-"""Table of an instance's topics, kept for a moment and shared by all web workers.
+"""Table of an instance's topics, cached for a moment and shared by all web workers.
 
-Brokers are asked for all topics when the table is made, not when a page is shown: of a large instance a page takes what
-is kept and asks for a newer table behind it. Traffic is the difference between two looks at the brokers' counters. All
+Brokers are queried for all topics when the table is built, not when a page is shown: a page of a large instance shows
+the cached table and requests a newer one. Traffic is the difference between two samples of the brokers' counters. All
 of it is in the cache and may be lost.
 """
 
@@ -41,14 +41,14 @@ DELETE = "delete"
 
 
 class TopicRow(NamedTuple):
-    """One topic. Sizes are None where a leader did not answer, rates where brokers were not looked at twice, `lag`
-    where no group has one; `retention_ms` is None where only keys decide what goes, -1 where nothing goes.
+    """One topic. Sizes are None if a leader did not answer, rates without a second sample, `lag` if no group has one;
+    `retention_ms` is None for a compacted topic without deletion, -1 without a limit.
     """
 
     name: str
     topic_id: str
     partition_count: int
-    replication_factor: int
+    replication_factor: int | None
     message_count: int | None
     size_bytes: int | None
     produce_bps: float | None
@@ -71,7 +71,7 @@ class TopicTable:
 
 
 def topic_table(instance: Instance) -> TopicTable:
-    """The table for a page. Raises `Unavailable` where nothing is kept and no broker answers."""
+    """Returns the table for a page. Raises `Unavailable` if none is cached and no broker answers."""
     now_ms = _now_ms()
     if instance.current_phase not in REACHABLE:
         return TopicTable(rows=(), at_ms=now_ms)
@@ -89,7 +89,7 @@ def topic_table(instance: Instance) -> TopicTable:
 
 
 def rebuild(instance_id: str) -> TopicTable:
-    """Asks the brokers and keeps the answer. Raises `Unavailable` where none answers."""
+    """Queries the brokers and caches the table. Raises `Unavailable` if none answers."""
     began_s = time.monotonic()
     now_ms = _now_ms()
     report = topic_report.it(instance_id)
@@ -112,7 +112,7 @@ def rebuild(instance_id: str) -> TopicTable:
 def made(
     report: TopicReport, traffic: rates.Rates, lags: Mapping[str, lag_history.Latest], *, at_ms: int
 ) -> TopicTable:
-    """Rows out of what brokers and samples say. Pure."""
+    """Returns the rows from reports of brokers and samples. Pure."""
     lag_of: dict[str, int] = {}
     groups_of: dict[str, int] = {}
     for _, by_topic in lags.values():
@@ -146,9 +146,9 @@ def made(
 
 
 def forget(instance_id: str, *, deleted: Iterable[str] = (), created: Iterable[str] = ()) -> None:
-    """The next page makes the table anew: a change by way of the control plane is shown at once.
+    """Drops the cached table, so that the next page shows a change through the control plane.
 
-    What was deleted stays out of the table for a moment, whatever a broker says that has not heard of it.
+    Deleted topics stay out of the table for a moment, even if a broker still reports them.
     """
     gone = {**(cache.get(_deleted_key(instance_id)) or {})}
     before = dict(gone)
@@ -168,7 +168,7 @@ def _without(table: TopicTable, deleted: Mapping[str, int]) -> TopicTable:
 
 
 def _packed(table: TopicTable) -> str:
-    """Small enough for the cache: ten thousand rows are a third of a megabyte."""
+    """Returns a compressed table for the cache: ten thousand rows are a third of a megabyte."""
     body = [
         table.rows, table.at_ms, table.made_in_ms, table.rates_over_s,
         [(silence.broker_id, silence.reason) for silence in table.silent],
@@ -184,7 +184,7 @@ def _read(instance_id: str) -> TopicTable | None:
 
 @lru_cache(maxsize=UNPACKED_KEPT)
 def _unpacked(kept: str) -> TopicTable:
-    """The table in a text of the cache; pages that follow each other find the same one."""
+    """Returns the table of a cached text; memoised for pages that follow each other."""
     rows, at_ms, made_in_ms, rates_over_s, silent, refused = json.loads(zlib.decompress(base64.b64decode(kept)))
     return TopicTable(
         rows=tuple(map(TopicRow._make, rows)),

@@ -1,4 +1,4 @@
-"""Settings of a topic that brokers accept although they do not do what they say, or not as expected. Pure."""
+"""Warnings about settings of a topic that brokers accept although they have no or another effect. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topic_warnings(config: Mapping[str, str | None], replicas: int) -> tuple[Top
 
 
 def limit_below_one_batch(name: str, value: str | None, batch_bytes: str | None) -> TopicWarning | None:
-    """Warns of a limit that one batch of the topic may exceed: the batch passes whole, and what follows it waits."""
+    """Warns of a limit that one batch of the topic may exceed: the batch is accepted whole, and later ones wait."""
     if not _is_number(value) or not _is_number(batch_bytes):
         return None
     limit, most = int(value or 0), int(batch_bytes or 0)
@@ -52,7 +52,7 @@ def _is_number(value: str | None) -> bool:
 
 
 def min_insync_above_replicas(value: str | None, replicas: int) -> TopicWarning | None:
-    """Warns of a number that nobody keeps: a write with acks=all waits for no more replicas than there are."""
+    """Warns of a `min.insync.replicas` above the number of replicas, which cannot be reached."""
     if not _is_number(value):
         return None
     wanted = int(value or 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.utils.translation import gettext as _
 
-from instances.topics.settings import Kind, SettingWords, is_no_limit
+from instances.topics.settings import SettingWords, ValueKind, is_no_limit
 
 DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
-# The largest unit of which there are at least so many, and nothing is left over.
+# Units with the minimum count for which each is used; a value must be a multiple of its unit.
 SPANS = ((DAY_MS, 2), (HOUR_MS, 1), (MINUTE_MS, 1), (SECOND_MS, 1))
 SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
@@ -30,7 +30,7 @@ def size_words(value_bytes: int) -> str:
 
 def value_words(setting: SettingWords, value: str) -> str:
     """A value as a page shows it; what is none is shown as it is."""
-    if setting.kind is Kind.CHOICE:
+    if setting.kind is ValueKind.CHOICE:
         return str(dict(setting.choices).get(value, value))
     try:
         number = int(value)
@@ -38,11 +38,11 @@ def value_words(setting: SettingWords, value: str) -> str:
         return value
     if is_no_limit(setting, number):
         return _("no limit")
-    if setting.kind is Kind.SPAN:
+    if setting.kind is ValueKind.SPAN:
         return span_words(number)
-    if setting.kind is Kind.SIZE:
+    if setting.kind is ValueKind.SIZE:
         return size_words(number)
-    if setting.kind is Kind.RATE:
+    if setting.kind is ValueKind.RATE:
         return f"{size_words(number)}/s"
     return f"{number:,}"
 

@@ -1,1 +1,1 @@
-"""Users of an instance, with whom Kafka clients sign in: interfaces to the data plane, names, reads."""
+"""Users of an instance, as which Kafka clients sign in: interfaces to the data plane, names, reads."""

@@ -1,4 +1,4 @@
-"""Users as instances needs them of the app above, as a port `brokers` plugs. They live in ZooKeeper alone."""
+"""The interface to users, which are stored in ZooKeeper only; implemented by `brokers`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from instances.interfaces import BrokerUnresponsive
 from tenants.cached_values import cacheable
 from tenants.interfaces import Interface
 
-# Instead of an instant: whoever had an expiry has none any more.
+# An `expires_at_ms` that removes the expiry.
 NEVER = -1
 
 
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretDescription:
-    """One of a user's passwords; nobody keeps the password itself. `last_used_at_ms` None: not known to be used."""
+    """One of a user's passwords, without the password. `last_used_at_ms` is None if no use is known."""
 
     id: str
     created_at_ms: int
@@ -28,7 +28,7 @@ class SecretDescription:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDescription:
-    """A user as the brokers describe it: use is the newest of all brokers', connections are their sum."""
+    """A user as brokers describe it: its last use on any broker, and its connections on all of them."""
 
     name: str
     superuser: bool
@@ -42,7 +42,7 @@ class UserDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserList:
-    """Users of an instance. Uses and connections of a silent broker are missing."""
+    """Users of an instance. Uses and connections on unresponsive brokers are missing."""
 
     users: tuple[UserDescription, ...]
     silent: tuple[BrokerUnresponsive, ...]
@@ -50,14 +50,14 @@ class UserList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSecret:
-    """A password to be given to a user. Brokers are told what proves it, not the password."""
+    """A new password of a user. Brokers get its SCRAM credential, not the password."""
 
     id: str
     password: str = field(repr=False)
 
 
 class Presence(Enum):
-    """Whether the user must be there already for a change to be made."""
+    """Precondition of a change on the existence of the user."""
 
     EITHER = 0
     REQUIRED = 1
@@ -66,7 +66,7 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserChange:
-    """What becomes of one user; None leaves as it is. `expires_at_ms` may be `NEVER`."""
+    """A change of one user; None keeps a value. `expires_at_ms` may be `NEVER`."""
 
     name: str
     presence: Presence = Presence.REQUIRED
@@ -79,17 +79,17 @@ class UserChange:
 
 
 class UserAdminClient(Protocol):
-    """The admin client to users, as the instance's owner.
+    """Admin client for users, as the instance's owner.
 
-    All raise `tenants.errors.Unavailable` when no broker answers in time; a change raises what the refusal means.
+    All methods raise `tenants.errors.Unavailable` if no broker answers in time; a change raises the brokers' refusal.
     """
 
     def users(self, instance_id: str) -> UserList:
-        """All users, by name."""
+        """Returns all users in the order of names."""
         ...
 
     def user(self, instance_id: str, name: str) -> UserDescription:
-        """Raises `NotFound`."""
+        """Returns one user. Raises `NotFound`."""
         ...
 
     def change(self, instance_id: str, change: UserChange, *, validate_only: bool) -> None: ...

@@ -1,5 +1,5 @@
-"""Which names users may have. Kafka takes any name; names are refused that would mean something else, that no address
-can hold, or that look like another name: a person who reads access rules must be able to trust what they see. Pure.
+"""Rules for names of users. Kafka accepts any name. Here names are refused that have a special meaning, that do not fit
+into an address, or that look like another name, so that a reader of access rules can rely on what they see. Pure.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from urllib.parse import quote
 
 from instances.users.limits import USER_NAME_BYTES_MAX
 
-# Whoever has not signed in, and in access rules everybody.
+# Kafka's names of clients that have not signed in, and, in access rules, of all users.
 RESERVED: Final = frozenset({"ANONYMOUS", "*"})
 PRINCIPAL_PREFIX: Final = "User:"
-# In an address they mean a folder, and clients resolve them before they send.
+# Clients resolve these path segments before they send a request.
 FOLDERS: Final = frozenset({".", ".."})
 NORMAL_FORM: Final = "NFKC"
-# Alphabets that are written together, and whose letters are not taken for each other. The names are those with which
-# Unicode's names of letters begin.
+# Alphabets that are used together and whose letters are not confused: the first words of Unicode's names of letters.
 WRITTEN_TOGETHER: Final = frozenset({"LATIN", "CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
 
 
 def name_bytes(name: str) -> int:
-    """What a name takes in ZooKeeper."""
+    """Returns the length of an encoded name in ZooKeeper."""
     return len(quote(name, safe="-_.").replace("~", "%7E"))
 
 
 def fault_of(name: str) -> str | None:
-    """The reason why no user may have this name, or None."""
+    """Returns the reason why no user may have this name, or None."""
     if name in RESERVED:
         return "This name means something else to Kafka. Choose another."
     if name in FOLDERS:
@@ -44,11 +43,11 @@ def fault_of(name: str) -> str | None:
 
 
 def alphabets_of(name: str) -> set[str]:
-    """The alphabets of a name's letters, as Unicode's names of the letters begin."""
+    """Returns the alphabets of a name's letters: the first words of Unicode's names of them."""
     letters = (letter for letter in name if unicodedata.category(letter).startswith("L"))
     return {unicodedata.name(letter, "UNKNOWN").split(" ", 1)[0].split("-", 1)[0] for letter in letters}
 
 
 def principal_of(name: str) -> str:
-    """A user as access rules name it."""
+    """Returns the principal of a user in access rules."""
     return PRINCIPAL_PREFIX + name

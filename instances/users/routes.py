@@ -1,4 +1,4 @@
-"""Whether clients of an instance sign in with a user."""
+"""Routes of an instance by their need of a user."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from instances.routes.kinds import WITH_SASL
 
 
 def first_route(instance: Instance) -> Route | None:
-    """The route whose address is the instance's. An instance without routes is open."""
+    """Returns the first route, whose address is the instance's; None without routes."""
     return next(iter(instance.routes_in_order), None)
 
 
 def sasl_route(instance: Instance) -> Route | None:
-    """The first route by which users sign in; None where nobody can."""
+    """Returns the first route with SASL, or None."""
     return next((route for route in instance.routes_in_order if route.security in WITH_SASL), None)
 
 
 def needs_user(instance: Instance) -> bool:
-    """Whether the instance's own address works for signed-in users alone."""
+    """True if the first route requires a user."""
     first = first_route(instance)
     return first is not None and first.security in WITH_SASL

@@ -1,27 +1,29 @@
-"""Reads: users of an instance as the brokers describe them, and in which state each is."""
+"""Reads of an instance's users, as brokers describe them, with their states."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 
+from django.utils.translation import gettext_noop
+
 from instances.access import require_reachable
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.phases import REACHABLE
-from instances.models import Instance
+from instances.models import DeletedUser, Instance
 from instances.users.interfaces import UserDescription, user_admin_client
 from instances.users.limits import USERS_OFFERED_MAX
 from tenants.api import pages
-from tenants.errors import DomainError
+from tenants.errors import DomainError, Message, NotFound
 from tenants.formatting import from_ms
 
 
 class UserState(StrEnum):
-    """Whether a user may sign in."""
+    """State of a user; only an active one may sign in."""
 
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -30,7 +32,7 @@ class UserState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPage:
-    """Some users by name. Uses and connections at silent brokers are missing."""
+    """One page of users in the order of names. Uses and connections on unresponsive brokers are missing."""
 
     rows: tuple[UserDescription, ...]
     next_token: str | None
@@ -38,7 +40,7 @@ class UserPage:
 
 
 def state_of(user: UserDescription, now_ms: int | None = None) -> UserState:
-    """As of an instant, or now. A disabled user stays so when it expires."""
+    """Returns the state of a user at an instant, by default now. A disabled user stays disabled after its expiry."""
     if user.disabled:
         return UserState.DISABLED
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -49,11 +51,12 @@ def state_of(user: UserDescription, now_ms: int | None = None) -> UserState:
 def user_page(
     instance: Instance, *, contains: str = "", page_token: str | None = None, page_size: int = 50
 ) -> UserPage:
-    """One page of users. Raises `Conflict` while there are no brokers to ask, and `Unavailable`."""
+    """Returns one page of users. Raises `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
     found = user_admin_client.it.users(instance.pk)
+    present = _without_deleted(instance, found.users)
     rows, token = pages.page_of_items(
-        [user for user in found.users if contains.lower() in user.name.lower()],
+        [user for user in present if contains.lower() in user.name.lower()],
         key=lambda user: user.name,
         page_size=page_size,
         page_token=page_token,
@@ -63,27 +66,42 @@ def user_page(
 
 
 def user(instance: Instance, name: str) -> UserDescription:
-    """One user. Raises `NotFound`, `Conflict` while there are no brokers to ask, and `Unavailable`."""
+    """Returns one user. Raises `NotFound`, `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
-    return user_admin_client.it.user(instance.pk, name)
+    found = user_admin_client.it.user(instance.pk, name)
+    if not _without_deleted(instance, [found]):
+        raise NotFound(Message(gettext_noop("User %(name)s was deleted. It can be restored."), name=name))
+    return found
 
 
 def user_names(instance: Instance, *, contains: str = "", limit: int = USERS_OFFERED_MAX) -> Sequence[str]:
-    """What a form offers: the first names that hold what was typed; nothing while nobody can be asked."""
+    """Returns the first names that contain a text, for completion in forms; none if brokers do not answer."""
     if instance.current_phase not in REACHABLE:
         return ()
     try:
-        names = sorted(found.name for found in user_admin_client.it.users(instance.pk).users)
+        found = _without_deleted(instance, user_admin_client.it.users(instance.pk).users)
+        names = sorted(user.name for user in found)
         return tuple(islice((name for name in names if contains.lower() in name.lower()), limit))
     except DomainError:
         return ()
 
 
+def is_deleted(user: UserDescription, row: DeletedUser) -> bool:
+    """True if a user is the one that was deleted, and no Kafka client has changed its passwords since."""
+    secret_ids = sorted(secret.id for secret in user.secrets)
+    return user.name == row.name and user.created_at_ms == row.created_at_ms and secret_ids == row.secret_ids
+
+
+def _without_deleted(instance: Instance, users: Iterable[UserDescription]) -> list[UserDescription]:
+    rows = {row.name: row for row in DeletedUser.objects.filter(instance=instance)}
+    return [user for user in users if user.name not in rows or not is_deleted(user, rows[user.name])]
+
+
 def etag_of(user: UserDescription) -> tuple[object, ...]:
-    """What changes when somebody changes the user, and does not when it is used."""
-    return user.name, user.superuser, user.disabled, user.expires_at_ms, tuple(item.id for item in user.secrets)
+    """Returns a value that changes when the user is changed, but not when it is used."""
+    return user.name, user.superuser, user.disabled, user.expires_at_ms, tuple(secret.id for secret in user.secrets)
 
 
 def instant_of(at_ms: int | None) -> datetime | None:
-    """An instant as rows and pages write it; None also where no calendar has it: such a user never expires."""
+    """Returns an instant as datetime, or None also beyond the range of datetime: such a user never expires."""
     return from_ms(at_ms)

@@ -1,4 +1,4 @@
-"""The form of whose tokens clients may bring; services decide."""
+"""Form for the OAuth configuration; services check it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class TokensForm(forms.Form):
         if not text:
             return None
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             raise forms.ValidationError(_("This is no JSON document of a key set."))
-        return found
+        return document
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -59,5 +59,5 @@ class TokensForm(forms.Form):
         return values
 
     def wanted(self) -> dict[str, Any]:
-        """As the service takes it, out of valid values."""
+        """Returns the valid values as the argument of the service."""
         return {**self.cleaned_data, "jwks_url": self.cleaned_data["jwks_url"] or None}

@@ -1,4 +1,4 @@
-"""Access rules of an instance: by resource, in words; what most clients need in one form, and "may … do …?"."""
+"""Page of an instance's access rules by resource, with forms for presets, for single rules, and for a test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
 
-# Where a service points, and where it stands in the forms.
+# Fields of the forms by the pointers of services.
 FIELDS = {"/principal": "user", "/resource_name": "resource_name", "/operation": "operation", "/host": "host"}
 FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
 
@@ -40,10 +40,10 @@ FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
 @instance_page(Scope.ACLS_READ)
 @require_http_methods(["GET", "POST"])
 def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Rules by resource; a POST makes some, `?ask` asks whether a user may do something, `?user` is about one user."""
+    """Shows rules by resource; a POST creates rules, `?ask` tests a permission, `?user` restricts it to one user."""
     part = request.POST.get("part", "") if request.method == "POST" else ""
     about = "" if "ask" in request.GET else request.GET.get("user", "")
-    initial = {"user": about}  # three forms on a page: each has ids of its own
+    initial = {"user": about}  # three forms on a page need different ids
     giving = AccessForm(request.POST if part == "access" else None, initial=initial, auto_id="give-%s")
     adding = RuleForm(request.POST if part == "rule" else None, initial=initial, auto_id="rule-%s")
     if part == "access" and giving.is_valid() and _made(request, instance, giving, giving.rules(), FIELDS_OF_ACCESS):
@@ -90,7 +90,7 @@ def _made(
 
 
 def _listed(request: HttpRequest, instance: Instance, about: str) -> dict[str, Any]:
-    """50 resources with their rules, of one user or all."""
+    """Returns one page of resources with their rules, of one user or all."""
     wanted = AclFilter(principal=principal_of(about)) if about else AclFilter()
     search = AuditFilterForm(request.GET)
     token = search.cleaned_data["page_token"] if search.is_valid() else ""
@@ -102,7 +102,7 @@ def _listed(request: HttpRequest, instance: Instance, about: str) -> dict[str, A
 
 
 def _key(group: ResourceRules) -> str:
-    """By type and name. A page token holds it: of a long name there is a part, and what tells it from others."""
+    """Returns the sort key of a resource, which page tokens contain: a long name is cut, and a hash keeps it unique."""
     text = f"{group.resource_type} {group.resource_name}"
     return f"{text[:200]} {hashlib.sha256(f'{text} {group.pattern_type}'.encode()).hexdigest()}"
 
@@ -110,7 +110,7 @@ def _key(group: ResourceRules) -> str:
 @instance_page(Scope.ACLS_WRITE)
 @require_POST
 def delete_rule(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """One rule goes, and can be put back."""
+    """Deletes one rule and offers an undo."""
     form = ExactRuleForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such rule."))
@@ -130,7 +130,7 @@ def delete_rule(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.ACLS_WRITE)
 @require_POST
 def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Make the rules again that a deletion took."""
+    """Restores the rules of a deletion."""
     try:
         services.restore_acls(
             acting=request.actor, instance=instance, entry_id=request.GET.get("entry", "")  # type: ignore[attr-defined]

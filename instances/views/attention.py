@@ -1,7 +1,7 @@
-"""Faults and alerts of an instance as a tenant reads them: what is affected, what it means, and who does what about it.
+"""Notices about faults and alerts of an instance: what is affected, what it means, and what to do about it.
 
-One cause is one `Need`: partitions without a leader stand with the broker they waited for, and an alert about a fault
-stands with the fault.
+Each cause has one `InstanceNotice`: partitions without a leader are part of the notice about their broker, and an alert
+is part of the notice about its fault.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenants.actors import Actor
 from tenants.formatting import clock, from_ms
 from tenants.wording import localized
 
-# Kinds of alert rules that look at what a condition says, too.
+# Conditions by the kind of alert rule that has the same cause.
 ALERTS_ABOUT = {
     "storage_used": ConditionType.STORAGE_AVAILABLE.value,
     "brokers_silent": ConditionType.BROKERS_ANSWER.value,
@@ -32,9 +32,10 @@ ALERTS_ABOUT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """One thing that somebody has to know. `badge` is its short form beside the state; empty where the state says it
-    already. `alerts` are alert rules that fire about it; `is_storage`: more storage or fewer records end it.
+class InstanceNotice:
+    """A notice about one fault or alert. `badge` is its short form beside the state, empty if the state says the same.
+
+    `alerts` are the firing alerts about it; `is_storage`: more storage or fewer records end it.
     """
 
     instance: Instance
@@ -48,37 +49,37 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaderless:
-    """Partitions of an instance without a leader: how many, and the names of some."""
+class LeaderlessPartitions:
+    """Number of an instance's partitions without a leader, and the names of some."""
 
     count: int
     names: str
 
 
-def needs_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Need]:
-    """Everything about one instance that is not well, what stops it first. `alerts` are those that fire about it."""
+def needs_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
+    """Returns all notices about one instance, suspension and failure first. `alerts` are its firing alerts."""
     result = [need for need in (_suspended(instance), _failed(instance)) if need]
     return result + faults(instance, alerts)
 
 
-def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Need]:
-    """Faults of an instance that clients may use, and alerts that fire about it, one for each cause."""
+def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
+    """Returns notices about faults and alerts of an instance that clients may use, one for each cause."""
     known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
     by_type = {fault.type: fault for fault in known}
     leaderless = by_type.get(ConditionType.PARTITIONS_LED)
     if leaderless is not None and ConditionType.BROKERS_ANSWER in by_type:
         known = [fault for fault in known if fault is not leaderless]
     result = []
-    said: list[FiringAlert] = []
+    included: list[FiringAlert] = []
     for fault in known:
         about = tuple(alert for alert in alerts if ALERTS_ABOUT.get(alert.kind) == fault.type)
-        said += about
+        included += about
         result.append(replace(_fault(instance, fault, leaderless), alerts=about))
-    return result + [alert_need(instance, alert) for alert in alerts if alert not in said]
+    return result + [alert_need(instance, alert) for alert in alerts if alert not in included]
 
 
 def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
-    """Alerts by the id of their instance."""
+    """Returns alerts by the id of their instance."""
     result: dict[str, list[FiringAlert]] = {}
     for alert in alerts:
         result.setdefault(alert.instance_id, []).append(alert)
@@ -86,20 +87,20 @@ def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
 
 
 def firing(acting: Actor, instance: Instance) -> Sequence[FiringAlert]:
-    """Alerts that fire about one instance."""
+    """Returns the firing alerts of one instance."""
     return interfaces.firing_alerts.it(acting, instance.pk)
 
 
-def leaderless_of(instance: Instance) -> Leaderless | None:
-    """Partitions that take and give no messages; None while every partition has a leader."""
+def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:
+    """Returns the partitions without a leader, which are unavailable; None if there are none."""
     known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
     fault = next((fault for fault in known if fault.type == ConditionType.PARTITIONS_LED), None)
-    return None if fault is None else Leaderless(count=int(fault.data.get("count", 0)), names=_places(fault))
+    return None if fault is None else LeaderlessPartitions(count=int(fault.data.get("count", 0)), names=_places(fault))
 
 
-def alert_need(instance: Instance, alert: FiringAlert) -> Need:
-    """An alert about what no fault says."""
-    return Need(
+def alert_need(instance: Instance, alert: FiringAlert) -> InstanceNotice:
+    """Returns the notice of an alert that belongs to no fault."""
+    return InstanceNotice(
         instance=instance,
         badge=_("Alert"),
         title=alert.text,
@@ -110,11 +111,11 @@ def alert_need(instance: Instance, alert: FiringAlert) -> Need:
     )
 
 
-def _suspended(instance: Instance) -> Need | None:
+def _suspended(instance: Instance) -> InstanceNotice | None:
     why = suspension(instance)
     if why is None:
         return None
-    return Need(
+    return InstanceNotice(
         instance=instance,
         title=_("Suspended: %(reason)s") % {"reason": why.reason},
         meaning=_("Produce is refused, not delayed. Reads work, and messages are kept."),
@@ -123,10 +124,10 @@ def _suspended(instance: Instance) -> Need | None:
     )
 
 
-def _failed(instance: Instance) -> Need | None:
+def _failed(instance: Instance) -> InstanceNotice | None:
     if instance.current_phase is not Phase.FAILED:
         return None
-    return Need(
+    return InstanceNotice(
         instance=instance,
         title=_("Not made: %(reason)s") % {"reason": instance.get_reason_display()},
         meaning=_("Nothing was charged."),
@@ -135,7 +136,7 @@ def _failed(instance: Instance) -> Need | None:
     )
 
 
-def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Need:
+def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> InstanceNotice:
     if fault.type == ConditionType.PARTITIONS_LED:
         return _leaderless(instance, fault)
     if fault.type == ConditionType.STORAGE_AVAILABLE:
@@ -154,7 +155,7 @@ def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Need:
     if leaderless is not None:
         parts = {"broker": title % words, "partitions": _leaderless_title(leaderless)}
         title, words = _("%(broker)s: %(partitions)s"), parts
-    return Need(
+    return InstanceNotice(
         instance=instance,
         badge=_("Broker silent"),
         title=title % words,
@@ -168,17 +169,17 @@ def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Need:
 
 
 def is_full(instance: Instance) -> bool:
-    """Whether produce is refused because the storage is used up."""
+    """True if produce is refused because the storage is full."""
     return any(
         fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL
         for fault in faults_of(instance.conditions)
     )
 
 
-def _storage(instance: Instance, fault: Fault) -> Need:
+def _storage(instance: Instance, fault: Fault) -> InstanceNotice:
     percent = int(fault.data.get("percent", 0))
     if percent == STORAGE_FULL:
-        return Need(
+        return InstanceNotice(
             instance=instance,
             badge=_("Storage full"),
             title=_("The storage is used up"),
@@ -187,7 +188,7 @@ def _storage(instance: Instance, fault: Fault) -> Need:
             advice=_("Delete records or topics, shorten retention, or buy more storage."),
             since=fault.since,
         )
-    return Need(
+    return InstanceNotice(
         instance=instance,
         badge=_("Storage %(percent)d %%") % {"percent": percent},
         is_storage=True,
@@ -198,12 +199,12 @@ def _storage(instance: Instance, fault: Fault) -> Need:
     )
 
 
-def _shortened(instance: Instance, fault: Fault) -> Need:
+def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
     kept = [
         _("%(topic)s from %(time)s") % {"topic": name, "time": clock(from_ms(oldest_ms))}
         for name, oldest_ms in fault.data.get("topics", ())
     ]
-    return Need(
+    return InstanceNotice(
         instance=instance,
         badge=_("Retention shortened"),
         is_storage=True,
@@ -215,8 +216,8 @@ def _shortened(instance: Instance, fault: Fault) -> Need:
     )
 
 
-def _not_growing(instance: Instance, fault: Fault) -> Need:
-    return Need(
+def _not_growing(instance: Instance, fault: Fault) -> InstanceNotice:
+    return InstanceNotice(
         instance=instance,
         badge=_("Does not grow"),
         is_storage=True,
@@ -238,8 +239,8 @@ def _leaderless_title(fault: Fault) -> str:
     return text % {"n": count, "names": _places(fault)}
 
 
-def _leaderless(instance: Instance, fault: Fault) -> Need:
-    return Need(
+def _leaderless(instance: Instance, fault: Fault) -> InstanceNotice:
+    return InstanceNotice(
         instance=instance,
         badge=_("No leader"),
         title=_leaderless_title(fault),

@@ -1,4 +1,4 @@
-"""Settings of an instance, deleting it, and taking that back."""
+"""Pages of an instance's settings, its deletion and restore, and its live steps."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ SETTINGS_FORMS: Final[dict[str, type[forms.Form]]] = {
 @instance_page(locked=True)
 @require_http_methods(["GET", "POST"])
 def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Name, automatic topics, access without rules, limits over brokers, storage, protection; each with its own save.
-    Deleting stands last.
+    """Shows name, automatic topics, access without rules, limits over brokers, storage and protection, each with its
+    own form. The link to deletion comes last.
     """
     acting = request.actor  # type: ignore[attr-defined]
     part = request.POST.get("part", "") if request.method == "POST" else ""
@@ -88,10 +88,10 @@ def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Page that says what stops and whether it can be restored; confirmed by typing the name, because clients are cut
-    off.
+    """Deletes an instance after its name was typed, because clients are cut off. The page says whether it can be
+    restored.
 
-    An instance that failed before it ran has neither clients nor data, and goes at one click.
+    An instance that failed before it ran has neither clients nor data, and is deleted by one click.
     """
     never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
@@ -135,7 +135,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def purge_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Page that purges a deleted instance; confirmed by typing the name, because nothing brings it back."""
+    """Purges a deleted instance after its name was typed, because it cannot be restored afterwards."""
     if request.method == "POST" and request.POST.get("typed") == instance.name:
         try:
             services.purge_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def purge_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_POST
 def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Undo: the same address, topics and messages."""
+    """Restores a deleted instance with the same address, topics and messages."""
     try:
         services.restore_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
         messages.success(request, _("%(name)s is back.") % {"name": instance.name})
@@ -164,7 +164,7 @@ def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE)
 @require_POST
 def close(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Closes an open instance; everybody may go on producing and consuming where no rule says otherwise."""
+    """Closes an open instance, with rules that let everybody go on producing and consuming if it had none."""
     try:
         operation, rules = services.close_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
     except DomainError as error:
@@ -181,7 +181,7 @@ def close(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_POST
 def resume(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """It was stopped because nobody used it."""
+    """Resumes an instance that was suspended for idleness."""
     try:
         services.resume_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
         messages.success(request, _("%(name)s takes messages again in a moment.") % {"name": instance.name})
@@ -193,7 +193,7 @@ def resume(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_POST
 def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Begin again after a failure."""
+    """Provisions a failed instance again."""
     try:
         services.retry_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
     except DomainError as error:
@@ -204,8 +204,8 @@ def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page()
 @require_GET
 def steps_part(request: HttpRequest, instance: Instance, operation_id: str) -> HttpResponse:
-    """The stepper of one operation, asked for every 300 ms until it is finished. The page of routes is then shown anew,
-    with the addresses that were reserved.
+    """Renders the steps of one operation, refreshed every 300 ms until it is finished. The page of routes is then
+    reloaded, with the reserved addresses.
     """
     operation = selectors.operation_detail(request.actor, operation_id)  # type: ignore[attr-defined]
     context = {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation), "is_part": True}

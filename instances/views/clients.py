@@ -1,4 +1,4 @@
-"""Page of an instance's connections: who is connected now, found and sorted, and the act that closes one."""
+"""Page of an instance's connections, searched and sorted, with the action that closes one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instances import services
 from instances.clients.listing import CONTAINS_CHARS_MAX, DEFAULT_SORT, SORTS, connection_detail, connection_page
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
-from instances.views.columns import Column, column_link
+from instances.views.columns import SortableColumn, column_link
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.errors import DomainError, NotFound, Unavailable
@@ -22,13 +22,13 @@ from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_TOKEN_CHARS_MAX
 from tenants.views.base import wording
 
 COLUMNS = (
-    Column("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
-    Column("user", gettext_lazy("User"), is_second=False, is_text=True),
-    Column("address", gettext_lazy("Address"), is_text=True),
-    Column("software", gettext_lazy("Software"), is_text=True),
-    Column("broker", gettext_lazy("Broker")),
-    Column("since", gettext_lazy("Since")),
-    Column("requests", gettext_lazy("Requests")),
+    SortableColumn("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
+    SortableColumn("user", gettext_lazy("User"), is_second=False, is_text=True),
+    SortableColumn("address", gettext_lazy("Address"), is_text=True),
+    SortableColumn("software", gettext_lazy("Software"), is_text=True),
+    SortableColumn("broker", gettext_lazy("Broker")),
+    SortableColumn("since", gettext_lazy("Since")),
+    SortableColumn("requests", gettext_lazy("Requests")),
 )
 
 
@@ -51,7 +51,7 @@ class ClientListForm(forms.Form):
 @instance_page(Scope.CLIENTS_READ)
 @require_GET
 def clients_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """50 connections, the latest first; filter, order and place are in the URL."""
+    """Shows one page of connections, latest first; filter, order and page are in the URL."""
     words, sort, page_token = ClientListForm(request.GET).place
     page, trouble = None, ""
     if instance.current_phase in REACHABLE:
@@ -70,7 +70,7 @@ def clients_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.CLIENTS_WRITE)
 @require_http_methods(["GET", "POST"])
 def close_page(request: HttpRequest, instance: Instance, connection_id: str) -> HttpResponse:
-    """Question before a connection is closed, and the act."""
+    """Confirmation page and closing of a connection."""
     acting = request.actor  # type: ignore[attr-defined]
     try:
         if request.method == "POST":

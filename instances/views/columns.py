@@ -1,4 +1,4 @@
-"""Columns of lists that are sorted by a click: their words, and the links that sort by them."""
+"""Columns of sortable lists: their labels, and the links that sort by them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ ASCENDING, DESCENDING = "ascending", "descending"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column with the name that the list sorts it by. `is_second`: left out on a small screen. `is_text`: A comes
-    first.
-    """
+class SortableColumn:
+    """A column with its sort name. `is_second`: hidden on a small screen. `is_text`: sorted ascending at first."""
 
     name: str
     words: str | Promise
@@ -26,28 +24,28 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnLink:
-    """Head of a column: where a click leads, and the order it is in now (as `aria-sort` says it)."""
+    """Header of a column: the target of a click, and the current order (value of `aria-sort`)."""
 
-    column: Column
+    column: SortableColumn
     href: str
     order: str
 
 
 SHOWN_COLUMNS = (
-    Column("name", _("Topic"), is_second=False, is_text=True),
-    Column("partitions", _("Partitions")),
-    Column("messages", _("Messages")),
-    Column("size", _("Size"), is_second=False),
-    Column("produce", pgettext_lazy("traffic", "In")),
-    Column("consume", pgettext_lazy("traffic", "Out")),
-    Column("retention", _("Retention")),
-    Column("groups", _("Groups")),
-    Column("lag", _("Lag"), is_second=False),
+    SortableColumn("name", _("Topic"), is_second=False, is_text=True),
+    SortableColumn("partitions", _("Partitions")),
+    SortableColumn("messages", _("Messages")),
+    SortableColumn("size", _("Size"), is_second=False),
+    SortableColumn("produce", pgettext_lazy("traffic", "In")),
+    SortableColumn("consume", pgettext_lazy("traffic", "Out")),
+    SortableColumn("retention", _("Retention")),
+    SortableColumn("groups", _("Groups")),
+    SortableColumn("lag", _("Lag"), is_second=False),
 )
 
 
-def column_link(column: Column, words: str, sort: str) -> ColumnLink:
-    """Text begins with A, figures with the largest; a second click turns the order round."""
+def column_link(column: SortableColumn, words: str, sort: str) -> ColumnLink:
+    """Returns the header of a column: text sorts ascending at first, numbers descending; a second click reverses."""
     first = column.name if column.is_text else f"-{column.name}"
     other = f"-{column.name}" if column.is_text else column.name
     wanted = other if sort == first else first

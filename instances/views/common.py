@@ -1,6 +1,4 @@
-"""What the pages of one instance share: the admin client, the breadcrumb, the side navigation, and a lock for
-changes.
-"""
+"""Decorator and rendering of the pages of one instance: permission, lock, breadcrumb and side navigation."""
 
 from __future__ import annotations
 
@@ -17,18 +15,19 @@ from instances import access, selectors
 from instances.lifecycle.conditions import faults_of
 from instances.lifecycle.phases import CHANGEABLE, REACHABLE
 from instances.models import Instance
+from instances.topics.presence import TopicDeleted, TopicNotReady
 from tenants.choices import Scope
 from tenants.views.base import Crumb, console_page, render_page
 
 InstanceView = Callable[..., HttpResponse]
-# While something is wrong with an instance, its pages are asked for so often.
+# Refresh period of an instance's pages while it has a fault.
 PERIOD_WHILE_UNWELL_MS = 2_000
 
 
 def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) -> Callable[[InstanceView], InstanceView]:
-    """A page about one instance: the view gets the `Instance`, another tenant's is not found.
+    """Decorator of a page about one instance: the view gets the `Instance`; another tenant's is not found.
 
-    With `locked` a POST runs in one transaction that holds the instance's lock, as the services of instances want it.
+    With `locked` a POST runs in one transaction with the instance's row locked, which services of instances require.
     """
 
     def decorate(view: InstanceView) -> InstanceView:
@@ -39,15 +38,34 @@ def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) ->
             if locked and request.method == "POST":
                 with transaction.atomic():
                     return view(request, access.instance(acting, instance_id, lock=True), **kwargs)
-            return view(request, selectors.instance_detail(acting, instance_id), **kwargs)
+            instance = selectors.instance_detail(acting, instance_id)
+            try:
+                return view(request, instance, **kwargs)
+            except (TopicNotReady, TopicDeleted) as error:
+                if request.headers.get("HX-Request"):
+                    raise
+                return _absent_topic(request, instance, error)
 
         return guarded
 
     return decorate
 
 
+def _absent_topic(request: HttpRequest, instance: Instance, error: TopicNotReady | TopicDeleted) -> HttpResponse:
+    """Returns the page of a topic that brokers do not show: yet, or any more. Nothing was changed."""
+    if isinstance(error, TopicNotReady):
+        name, context, status = error.topic.name, {"waiting": error.topic, "posted": request.method == "POST"}, 200
+    else:
+        name, context, status = error.row.topic, {"deleted": error.row}, error.http_status
+    crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (name, None)]
+    values = {"name": name, **context}
+    return render_instance(
+        request, "instances/topic_absent.html", instance, values, section="topics", crumbs=crumbs, status=status
+    )
+
+
 def ask_soon(response: HttpResponse) -> None:
-    """Tells a part that keeps itself fresh to ask again soon, whatever its own period is."""
+    """Shortens the refresh period of a live part."""
     response.headers["Live-Period"] = str(PERIOD_WHILE_UNWELL_MS)
 
 
@@ -61,7 +79,7 @@ def render_instance(
     crumbs: Sequence[Crumb] = (),
     status: int = 200,
 ) -> HttpResponse:
-    """A page inside an instance: its sections stand first in the side navigation."""
+    """Renders a page of an instance, with the instance's sections first in the side navigation."""
     own_page = None if section == "overview" else reverse("page-instance", args=[instance.pk])
     trail: list[Crumb] = [(_("Instances"), reverse("page-instances")), (instance.name, own_page), *crumbs]
     values = {

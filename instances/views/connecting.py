@@ -1,4 +1,4 @@
-"""What "Connect" shows of an address: code with a topic, a user and the file of the authority that it names."""
+"""Context of "Connect": code snippets for an address, with a topic, a user and the CA file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from instances.users.interfaces import UserDescription
 from instances.users.selectors import user_page
 from instances.views.looked_at import topic_looked_at
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security, properties
-from instances.views.snippets import Place, Snippet, snippets, topic_for
+from instances.views.snippets import BootstrapAddress, Snippet, snippets, topic_for
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -27,12 +27,14 @@ CA_PATH = "/api/v1/ca.pem"
 
 
 def ca_url() -> str:
-    """Where the certificate of the installation's authority is to be had, from wherever the reader is."""
+    """Returns the public address of the installation's CA certificate."""
     return public_url(CA_PATH)
 
 
-def connect_context(request: HttpRequest, instance: Instance, route: Route | None, place: Place) -> dict[str, Any]:
-    """`place` is the instance or the route, whichever address is shown."""
+def connect_context(
+    request: HttpRequest, instance: Instance, route: Route | None, place: BootstrapAddress
+) -> dict[str, Any]:
+    """Returns the template context of "Connect". `place` is the instance or route whose address is shown."""
     users = _users(request, instance, route)
     login = Login(users[0].name if users else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)
     security = client_security(route, login, ca_url())
@@ -46,7 +48,7 @@ def connect_context(request: HttpRequest, instance: Instance, route: Route | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuickstartCode:
-    """Programs for what a quickstart made, with the password in them."""
+    """Code snippets for the objects of a quickstart, with the password filled in."""
 
     bootstrap_servers: str
     ca_command: str
@@ -55,8 +57,8 @@ class QuickstartCode:
 
 
 def quickstart_code(instance: Instance, made: Quickstart) -> QuickstartCode:
-    """Code for the route, user and topic of a quickstart."""
-    place: Place = instance if made.route is None else made.route
+    """Returns the code snippets for the route, user and topic of a quickstart."""
+    place: BootstrapAddress = instance if made.route is None else made.route
     password = made.secret.password if made.secret is not None else PLACEHOLDER_PASSWORD
     security = client_security(made.route, Login(made.user or PLACEHOLDER_USER, password), ca_url())
     return QuickstartCode(
@@ -68,7 +70,7 @@ def quickstart_code(instance: Instance, made: Quickstart) -> QuickstartCode:
 
 
 def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
-    """A topic for the snippets, out of what brokers reported a moment ago; without one the first message makes it."""
+    """Returns a topic for the snippets from the brokers' recent reports; None: the first message creates one."""
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
     return topic_for(
@@ -79,7 +81,7 @@ def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
 
 
 def _users(request: HttpRequest, instance: Instance, route: Route | None) -> Sequence[UserDescription] | None:
-    """The first user of an instance whose route asks for one; None where that is not shown or not known now."""
+    """Returns the first user if the route requires one; None if users may not be shown or are unknown."""
     if route is None or route.security not in WITH_SASL or instance.current_phase not in REACHABLE:
         return None
     if not access.permits(request.actor, Scope.USERS_READ):  # type: ignore[attr-defined]

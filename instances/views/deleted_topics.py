@@ -44,7 +44,7 @@ def restore(request: HttpRequest, instance: Instance, name: str) -> HttpResponse
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def delete_for_good(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Asks, and deletes a deleted topic for good."""
+    """Confirmation page and final deletion of a deleted topic."""
     back = reverse("page-topics", args=[instance.pk])
     question = Question(
         title=_("Delete %(topic)s for good?") % {"topic": name},

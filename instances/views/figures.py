@@ -1,4 +1,4 @@
-"""The few figures of an instance that lists and gauges show: what flows now, what is stored, who waits."""
+"""Figures of an instance for lists and gauges: current rates, stored bytes, active throttles."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MS_PER_S = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Rates in bytes/s and bytes; None is not known (no broker answered), which is told and never shown as zero."""
+class InstanceFigures:
+    """Rates in bytes/s and stored bytes. None is unknown (no broker answered), which is never shown as zero."""
 
     produce_bytes_per_s: int | None = None
     consume_bytes_per_s: int | None = None
@@ -29,34 +29,34 @@ class Figures:
     storage: Use
 
 
-def unknown(instance: Instance) -> Figures | None:
-    """Limits with dashes beside them, for a page that must not wait for brokers; None as in `figures`."""
+def unknown(instance: Instance) -> InstanceFigures | None:
+    """Returns the limits without values, for a page that must not wait for brokers; None as in `figures`."""
     if instance.current_phase not in REACHABLE:
         return None
-    return Figures(
+    return InstanceFigures(
         produce=rate_use(None, instance.bandwidth_mb_s),
         consume=rate_use(None, instance.bandwidth_mb_s),
         storage=size_use(None, instance.storage_bytes),
     )
 
 
-def figures(instance: Instance) -> Figures | None:
-    """What an instance does at the moment; None where the phase has nothing to show."""
+def figures(instance: Instance) -> InstanceFigures | None:
+    """Returns the current figures of an instance; None in a phase without brokers."""
     if instance.current_phase not in REACHABLE:
         return None
     produced = consumed = stored = None
     active = 0
     try:
-        seen = selectors.throughput(instance)
-        produced, consumed = seen.produce_bytes_per_s, seen.consume_bytes_per_s
-        entries = [entry for entry in seen.throttles.entries if entry.active]
+        throughput = selectors.throughput(instance)
+        produced, consumed = throughput.produce_bytes_per_s, throughput.consume_bytes_per_s
+        entries = [entry for entry in throughput.throttles.entries if entry.active]
         active = len({(entry.kind, entry.quota, entry.level, str(entry.entity)) for entry in entries})
-        if seen.silent and not seen.by_broker:
+        if throughput.silent and not throughput.by_broker:
             produced = consumed = None
         stored = stored_bytes(instance)
     except DomainError as error:
-        logger.info("figures not known", extra={"instance": instance.pk, "code": error.code})
-    return Figures(
+        logger.info("figures are unknown", extra={"instance": instance.pk, "code": error.code})
+    return InstanceFigures(
         produce_bytes_per_s=produced,
         consume_bytes_per_s=consumed,
         stored_bytes=stored,
@@ -68,6 +68,6 @@ def figures(instance: Instance) -> Figures | None:
 
 
 def stored_bytes(instance: Instance) -> int | None:
-    """Bytes of all replicas of all topics; None when a broker did not answer."""
+    """Returns the bytes of all replicas of all topics; None if a broker did not answer."""
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
     return None if sizes.silent else sizes.stored_bytes

@@ -1,4 +1,4 @@
-"""Consumer groups: who reads, how far behind; one group with its members and partitions."""
+"""Pages of consumer groups: the list with lags, and one group with its members and partitions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLagPage:
-    """Partitions of a group as a page shows them: the worst first, or by name with a token for the next."""
+    """One page of a group's partitions: those with the largest lag, or all by name with a token for the next page."""
 
     lines: tuple[PartitionLag, ...]
     sort: str
@@ -59,8 +59,8 @@ class PartitionLagPage:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """50 groups by name. The page stands at once with what ListGroups says; lag, members and trend come with the live
-    part.
+    """Shows one page of groups by name. The page is rendered from ListGroups alone; lag, members and trend follow in
+    the live part.
     """
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
@@ -89,8 +89,8 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Groups that are furthest behind, for the instance's page. Where there are too many to ask for all of them, those
-    are asked for that were furthest behind when they were sampled last.
+    """Renders the groups with the largest lags for the instance's page. If there are too many to query all, those are
+    queried that had the largest lag in the last sample.
     """
     page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
     compared: Sequence[GroupRow] = page.rows
@@ -119,7 +119,7 @@ def _filters(counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, int
 
 
 def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
-    """The way to a page of a group."""
+    """Returns the breadcrumb of a group's page."""
     own = group_url("page-group", instance.pk, group) if more else None
     return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, own), *more]
 
@@ -127,7 +127,9 @@ def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """One group, live: gauges, partitions (worst first, or all by name), members. Unknown groups are not found."""
+    """Shows one group, live: gauges, partitions (largest lag first, or all by name) and members. Unknown groups are not
+    found.
+    """
     group = request.GET.get("group", "")
     is_part = bool(request.headers.get("HX-Request"))
     context: dict[str, Any] = {"group": group, "period_s": PERIOD_S}
@@ -183,7 +185,7 @@ def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> Par
 
 
 def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
-    """Members with what they were assigned, by topic as `0-3, 7`, and their lag (None: not known)."""
+    """Returns members with their assignment by topic, written as `0-3, 7`, and their lag (None if it is unknown)."""
     lags = {line.place: line.lag for line in detail.lines}
     result: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
     for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
@@ -200,7 +202,7 @@ def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | Non
 
 
 def ranges(indexes: Sequence[int]) -> str:
-    """Numbers as one writes them: `0-3, 7`. Pure."""
+    """Returns numbers as ranges: `0-3, 7`. Pure."""
     spans: list[list[int]] = []
     for index in sorted(set(indexes)):
         if spans and index == spans[-1][1] + 1:
@@ -211,7 +213,7 @@ def ranges(indexes: Sequence[int]) -> str:
 
 
 def _undoable(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
-    """The latest move of offsets, while it can still be taken back."""
+    """Returns the audit row of the last change of offsets, if it can still be undone."""
     entry = selectors.last_move(instance, services.group_ref(instance, detail.id))
     if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
         return None

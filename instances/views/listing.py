@@ -1,4 +1,4 @@
-"""The list of instances, its live figures, and the operations menu."""
+"""The list of instances with live figures, and the menu of operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import alerts_of, faults, needs_of
 from instances.views.common import ask_soon
-from instances.views.figures import Figures, figures, unknown
+from instances.views.figures import InstanceFigures, figures, unknown
 from tenants import access
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
@@ -40,7 +40,7 @@ GROUPS = {
 @console_page(Scope.INSTANCES_READ)
 @require_GET
 def instances_page(request: HttpRequest) -> HttpResponse:
-    """All a tenant runs and what needs somebody; the filter and the group are in the URL."""
+    """Shows a tenant's instances and those that need attention; filter and group are in the URL."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = AuditFilterForm(request.GET)
@@ -89,8 +89,8 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _sums(known: list[Figures]) -> dict[str, str]:
-    """All instances together, in MB/s and GB; a dash where one of them is not known."""
+def _sums(known: list[InstanceFigures]) -> dict[str, str]:
+    """Returns the sums over all instances in MB/s and GB; a dash if one of them is unknown."""
 
     def total(values: list[int | None], unit: int) -> str:
         return UNKNOWN if None in values else f"{sum(value or 0 for value in values) / unit:,.1f}"
@@ -111,7 +111,7 @@ def _groups(phases: Counter[str], chosen: str) -> list[tuple[str, str, int, bool
 @console_page(Scope.INSTANCES_READ)
 @require_GET
 def operations_part(request: HttpRequest) -> HttpResponse:
-    """The latest operations, for the menu in the header."""
+    """Renders the latest operations for the menu in the header."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     context = {"operations": selectors.operation_list(tenant)[:OPERATIONS_SHOWN]}
     return render_page(request, "instances/operations_part.html", context)

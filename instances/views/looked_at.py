@@ -1,4 +1,4 @@
-"""Which topic of an instance a person looked at last, kept in the session: what the snippets are about."""
+"""Topic that a person viewed last in each instance, stored in the session for the snippets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTANCES_MAX = 20
 
 
 def note_topic(request: HttpRequest, instance: Instance, name: str) -> None:
-    """Remember the topic whose page is shown. Of so many instances one is kept, the latest last."""
+    """Stores the topic whose page is shown. A limited number of instances is stored, the latest last."""
     kept: dict[str, str] = request.session.get(KEY, {})
     if kept.get(instance.pk) == name:
         return
@@ -20,6 +20,6 @@ def note_topic(request: HttpRequest, instance: Instance, name: str) -> None:
 
 
 def topic_looked_at(request: HttpRequest, instance: Instance) -> str:
-    """The name, or an empty text. The topic may be gone meanwhile."""
+    """Returns the name or an empty text. The topic may be deleted meanwhile."""
     kept: dict[str, str] = request.session.get(KEY, {})
     return kept.get(instance.pk, "")

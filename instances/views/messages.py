@@ -1,41 +1,41 @@
-"""Messages of a topic: look into them, take a page away as a file, and send one."""
+"""Messages of a topic: look into them, follow new ones, and take a page away as a file."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from instances import selectors, services
-from instances.api.message_serializers import MessageOut
-from instances.messages import content, json_tree, limits
+from instances.api.message_files import message_file
+from instances.messages import content, files, json_tree, limits
 from instances.messages.content import Content
-from instances.messages.forms import ReadForm, SendForm
-from instances.messages.interfaces import NEWER, NEWEST, OFFSET
+from instances.messages.forms import ReadForm
+from instances.messages.interfaces import FROM_NEWEST, NEWER, NEWEST
+from instances.messages.live_events import LiveMessages
 from instances.messages.start import parse
 from instances.models import Instance
 from instances.selectors import TopicView
 from instances.services import MessagePage, ShownMessage
 from instances.views.common import instance_page
-from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security
+from instances.views.read_commands import ReadCommands
 from instances.views.topics import partitions_of, render_topic
 from tenants import access
-from tenants.api.base import API_ROOT
 from tenants.choices import Scope
 from tenants.errors import DomainError, Invalid, NotFound
-from tenants.mails import public_url
-from tenants.views.base import add_errors, wording
+from tenants.live_response import LiveResponse
+from tenants.views.base import wording
 
 LINE_CHARS_MAX = 300
-JSON_LINES_TYPE = "application/x-ndjson"
+# Filters that the page folds away while none is used.
+MORE_FILTERS = ("key", "header", "re", "key_re")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class MessageRow:
     key_tree: json_tree.Node | None
     place: str
     state: str
+    kcat: str
+    curl: str
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -59,6 +61,7 @@ def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     topic = selectors.topic_detail(instance, name)
     form = _form(request, topic)
     context: dict[str, Any] = {"form": form, "query": _query(request), "rows": (), "page": None}
+    context["has_more_filters"] = any(form[name].value() for name in MORE_FILTERS)
     status = 200
     if not form.is_valid():
         status = 422
@@ -76,38 +79,44 @@ def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 
 @instance_page(Scope.MESSAGES_READ)
 @require_GET
-def messages_file(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """The messages of a page as JSON lines, each as the API answers it."""
+def messages_file(request: HttpRequest, instance: Instance, name: str, suffix: str) -> HttpResponseBase:
+    """The messages of a page as a file, or the value of its first message."""
     topic = selectors.topic_detail(instance, name)
     form = _form(request, topic)
     if not form.is_valid():
         raise Invalid(_("The page that this file is of cannot be read: open it first."))
-    page = _read(request, instance, topic, form)
-    lines = [json.dumps(MessageOut(shown).data, ensure_ascii=False) + "\n" for shown in page.messages]
-    response = HttpResponse("".join(lines), content_type=JSON_LINES_TYPE)
-    response["Content-Disposition"] = f'attachment; filename="{name}.jsonl"'
-    return response
+    kind = next(kind for kind, ending in files.SUFFIXES.items() if ending == f".{suffix}")
+    return message_file(_read(request, instance, topic, form, file=kind), name, kind)
 
 
-@instance_page(Scope.MESSAGES_WRITE)
-@require_http_methods(["GET", "POST"])
-def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """One message, typed by hand."""
+@instance_page(Scope.MESSAGES_READ)
+@require_GET
+def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """New messages as events whose data are rows of the page."""
     topic = selectors.topic_detail(instance, name)
-    form = SendForm(request.POST or None, partitions=topic.partition_count)
-    if form.is_valid():
-        try:
-            (result,) = services.send_messages(
-                acting=request.actor,  # type: ignore[attr-defined]
-                instance=instance, topic=name, messages=[form.message],
-            )  # fmt: skip
-        except DomainError as error:
-            add_errors(form, error, {"/messages/0/partition": "partition"})
-        else:
-            place = f"{name}/{result.partition}@{result.offset}"
-            messages.success(request, _("The message is stored as %(place)s.") % {"place": place})
-            return redirect("page-topic", instance.pk, name)
-    return render_topic(request, instance, topic, "send", {"form": form}, status=422 if form.is_bound else 200)
+    form = _form(request, topic)
+    if not form.is_valid():
+        raise Invalid(_("These messages cannot be read: open their page first."))
+    values = form.cleaned_data
+    wanted = services.ReadRequest(
+        start=FROM_NEWEST, start_words=NEWEST, partition=values["partition"], filters=form.filters,
+        decode=values["show"] or content.AUTO,
+    )  # fmt: skip
+    stream = services.open_stream(
+        acting=request.actor, instance=instance, topic=name, wanted=wanted,  # type: ignore[attr-defined]
+        last_event_id=request.headers.get("Last-Event-ID", ""),
+    )  # fmt: skip
+    language, zone = get_language(), timezone.get_current_timezone()
+    commands = ReadCommands(instance, name)
+    can = access.scopes_of(request.actor)  # type: ignore[attr-defined]
+
+    def row_html(shown: ShownMessage) -> str:
+        """A row in the reader's language and time zone, which the thread of a later step does not have."""
+        with override(language), timezone.override(zone):
+            context = {"row": _row(name, shown, commands), "instance": instance, "topic": topic, "can": can}
+            return render_to_string("instances/message_row.html", context)
+
+    return LiveResponse(LiveMessages(stream, row_html))
 
 
 def _form(request: HttpRequest, topic: TopicView) -> ReadForm:
@@ -118,15 +127,17 @@ def _form(request: HttpRequest, topic: TopicView) -> ReadForm:
     return ReadForm(given, partitions=topic.partition_count)
 
 
-def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: ReadForm) -> MessagePage:
+def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: ReadForm, *, file: str = "") -> MessagePage:
     values = form.cleaned_data
     wanted = services.ReadRequest(
         start=parse(form.start_words),
         start_words=form.start_words,
         partition=values["partition"],
-        contains=values["q"],
+        limit=1 if file == files.VALUE else limits.PAGE_MESSAGES_DEFAULT,
+        filters=form.filters,
         token=values["page_token"],
         decode=values["show"] or content.AUTO,
+        file=file,
     )
     return services.read_messages(acting=request.actor, instance=instance, topic=topic.name, wanted=wanted)  # type: ignore[attr-defined]
 
@@ -138,25 +149,29 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
     shown = list(page.messages)
     if newest_first == (page.direction == NEWER):
         shown.reverse()
+    commands = ReadCommands(instance, topic.name)
     is_first = not values["page_token"]
     at_newest = (page.direction == NEWER and page.is_end) or (newest_first and is_first)
     at_oldest = page.direction != NEWER and page.is_end
     return {
         "page": page,
-        "rows": [_row(topic.name, message) for message in shown],
+        "rows": [_row(topic.name, message, commands) for message in shown],
         "is_first": is_first,
         "newest_first": newest_first,
-        "words": values["q"],
+        "words": ", ".join(form.filters.given.values()),
+        "jq": values["jq"],
+        "has_pattern": bool(values["re"] or values["key_re"]),
         "older": None if at_oldest else page.older_token,
         "newer": None if at_newest else page.newer_token,
         "goes_on": page.next_token,
+        "masks_values": any(message.value.is_masked for message in shown),
         "has_held_any": any(page.reached.values()),
-        "kcat": _kcat(instance, topic.name, form),
-        "curl": _curl(instance, topic.name, form),
+        "kcat": commands.kcat_of_page(form),
+        "curl": commands.curl_of_page(form),
     }
 
 
-def _row(topic: str, shown: ShownMessage) -> MessageRow:
+def _row(topic: str, shown: ShownMessage, commands: ReadCommands) -> MessageRow:
     record = shown.record
     return MessageRow(
         shown=shown,
@@ -165,6 +180,8 @@ def _row(topic: str, shown: ShownMessage) -> MessageRow:
         key_tree=_tree(shown.key),
         place=f"{topic}/{record.partition}@{record.offset}",
         state="" if record.transaction is None else record.transaction.state or "unknown",
+        kcat=commands.kcat(record.partition, record.offset),
+        curl=commands.curl(record.partition, record.offset),
     )
 
 
@@ -173,35 +190,10 @@ def _one_line(value: Content) -> str:
 
 
 def _tree(value: Content) -> json_tree.Node | None:
-    return json_tree.tree(value.data or "") if value.format == content.JSON else None
+    return json_tree.tree(value.data or "") if value.format in content.STRUCTURED else None
 
 
 def _query(request: HttpRequest) -> str:
     """The page's own parameters without its token, for links to other pages of the same list."""
     kept = {name: value for name, value in request.GET.items() if name != "page_token" and value}
     return urlencode(kept)
-
-
-def _kcat(instance: Instance, topic: str, form: ReadForm) -> str:
-    """A command that reads the same place without the console. kcat filters nothing."""
-    route = instance.routes.order_by("name").first()
-    security = client_security(route, Login(PLACEHOLDER_USER, PLACEHOLDER_PASSWORD), public_url("/api/v1/ca.pem"))
-    values = form.cleaned_data
-    kind = values["start"] or NEWEST
-    place = {NEWEST: f"-{limits.PAGE_MESSAGES_DEFAULT}", OFFSET: str(values["offset"])}.get(kind, "beginning")
-    if values["time"] is not None and kind == "time":
-        place = f"s@{int(values['time'].timestamp() * 1000)}"
-    partition = "" if values["partition"] is None else f" -p {values['partition']}"
-    servers = route.bootstrap_servers if route is not None else instance.bootstrap_servers
-    return (
-        f"kcat -C -b {servers}{security.lines('kcat').settings} -t {topic}{partition} -o {place} -e "
-        f"-f '%T %p@%o %k %s\\n'"
-    )
-
-
-def _curl(instance: Instance, topic: str, form: ReadForm) -> str:
-    values = form.cleaned_data
-    query = {"start": form.start_words, "partition": values["partition"], "contains": values["q"] or None}
-    given = urlencode({name: value for name, value in query.items() if value is not None})
-    url = public_url(f"{API_ROOT}/instances/{instance.pk}/topics/{topic}/messages?{given}")
-    return f'curl -H "Authorization: Bearer $TOKEN" {shlex.quote(url)}'

@@ -1,4 +1,4 @@
-"""Moving a group's offsets: the table first, then the same table carried out, and the way back; deleting a group."""
+"""Pages that reset a group's offsets, undo that, and delete a group or its offsets of a topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POINTERS = {"/topics": "topic", "/topics/0/name": "topic", "/topics/0/partitions
 @instance_page(Scope.GROUPS_WRITE)
 @require_http_methods(["GET", "POST"])
 def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """A form, then the table of what it would do, then the act; what changed in between is shown again first."""
+    """Shows a form, then the plan, then applies it; a plan that changed meanwhile is shown again first."""
     detail = _detail(request, instance)
     form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.lines}))
     shown: Reset | None = None
@@ -63,7 +63,7 @@ def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _message(request: HttpRequest, instance: Instance, done: Reset) -> HttpResponse:
-    """Back to the group, with the way back."""
+    """Returns to the group with a message and an undo."""
     n = len(done.changed)
     if not n:
         messages.success(request, _("Every offset was there already."))
@@ -81,7 +81,7 @@ def _offer_undo(request: HttpRequest, instance: Instance, group: str, entry_id: 
 @instance_page(Scope.GROUPS_WRITE)
 @require_POST
 def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Commit the earlier offsets back."""
+    """Restores the offsets before a change."""
     group = request.GET.get("group", "")
     try:
         services.undo_offsets(
@@ -97,7 +97,7 @@ def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.GROUPS_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Forget a group, confirmed by typing its name; or only what it has read of one topic."""
+    """Deletes a group after its name was typed, or only its offsets of one topic."""
     detail = _detail(request, instance)
     part = request.POST.get("part", "")
     read = sorted({line.topic for line in detail.lines if line.committed is not None})

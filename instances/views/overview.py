@@ -1,4 +1,4 @@
-"""One instance: is it well, how near are the limits, why is it slow; and its traffic as JSON, second by second."""
+"""Overview page of an instance with its live parts, and its traffic by second as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STARTING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.FAILED})
 @instance_page()
 @require_GET
 def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Head, gauges, live chart, throttle panel, topics, snippets; while it is being made, its steps instead."""
+    """Shows gauges, live chart, throttle panel, topics and snippets; while it is being created, its steps instead."""
     context: dict[str, object] = {"terms_plan": instance.plan.capitalize()}
     if instance.current_phase in STARTING:
         operation = selectors.operation_list(instance.tenant, instance_id=instance.pk).first()
@@ -61,7 +61,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _is_fresh(instance: Instance) -> bool:
-    """True if no broker reports a topic of the instance: its next step is the first message."""
+    """True if no broker reports a topic of the instance, so that its next step is the first message."""
     if instance.current_phase not in REACHABLE:
         return False
     sizes = selectors.topic_sizes(instance)
@@ -71,7 +71,7 @@ def _is_fresh(instance: Instance) -> bool:
 @instance_page()
 @require_GET
 def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Points since `since_ms` (milliseconds since 1970), for the chart."""
+    """Returns the chart's points since `since_ms` (milliseconds since 1970)."""
     since = request.GET.get("since_ms", "0")
     since_ms = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
     born_ms = round((instance.first_running_at or instance.created_at).timestamp() * 1_000)
@@ -94,7 +94,7 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page()
 @require_GET
 def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The throttle panel, asked for every other second."""
+    """Renders the throttle panel, which is refreshed every two seconds."""
     ledger = selectors.throttles(instance)
     rules = _rules(instance, ledger)
     context = {
@@ -110,7 +110,7 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _rules(instance: Instance, ledger: Throttles) -> list[Rule]:
-    """Rules in force, with the shares of one look where bandwidth is among them."""
+    """Returns the active rules, with the brokers' current shares if bandwidth is among them."""
     waits_for_bandwidth = any(entry.kind == "instance_bandwidth" for entry in ledger.entries)
     shares = selectors.bandwidth(instance) if waits_for_bandwidth else None
     return rules_now(ledger, instance.bandwidth_bytes_per_s, shares)
@@ -119,7 +119,7 @@ def _rules(instance: Instance, ledger: Throttles) -> list[Rule]:
 @instance_page()
 @require_GET
 def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """What each broker has of the bandwidth, what it uses and what its clients want."""
+    """Renders the share, use and demand of bandwidth by broker."""
     known = selectors.bandwidth(instance).brokers
     rows = [
         {"broker_id": number, "part": part, "flows": (part.produce, part.consume), "reason": share_words(part.reason)}
@@ -137,7 +137,7 @@ def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The heaviest topics and the storage gauge, filled after the page stands."""
+    """Renders the largest topics and the storage gauge, which the page loads afterwards."""
     result = topic_table(instance).rows
     heaviest = sorted(result, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
     biggest = max((topic.size_bytes or 0 for topic in heaviest), default=0)
@@ -154,7 +154,7 @@ def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page()
 @require_GET
 def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The ledger of delays: what holds clients back now, what did in a span of the past, and all since the start."""
+    """Shows the causes of throttling: current ones, those in a past span, and all since the brokers' start."""
     ledger = selectors.throttles(instance) if instance.current_phase in REACHABLE else None
     context = {
         "rules": _rules(instance, ledger) if ledger else [],

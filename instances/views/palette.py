@@ -1,7 +1,7 @@
-"""What the search palette finds of instances: their pages and acts, and by name their topics and groups.
+"""Sources of the search palette for instances: their pages and actions, and their topics and groups by name.
 
-Topics and groups are asked of brokers: only of the instance whose page is open, else of a few, and no longer than
-`NAMES_WITHIN_S`.
+Names of topics and groups come from brokers: of the instance whose page is open, else of a few instances, and for at
+most `NAMES_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ NAMES_WITHIN_S = 1.5
 
 
 def register() -> None:
-    """Offer both parts to the palette."""
+    """Registers both sources with the palette."""
     add_source(places)
     add_source(names, "names")
 
 
 def places(search: Search) -> Iterable[Entry]:
-    """The open instance's pages and acts, other instances, and with words the pages and acts of those, too."""
+    """Yields the open instance's pages and actions, other instances, and for a search also the pages of those."""
     acting = search.actor
     if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return
@@ -52,14 +52,14 @@ def places(search: Search) -> Iterable[Entry]:
 
 
 def names(search: Search) -> list[Entry]:
-    """Topics and groups by name. Raises `NotAnswered` where brokers do not answer in time."""
+    """Returns topics and groups by name. Raises `NotAnswered` if brokers do not answer in time."""
     acting = search.actor
     if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return []
     result: list[Entry] = []
     is_whole = True
     until_s = time.monotonic() + NAMES_WITHIN_S
-    reachable = [item for item in _asked(search) if item.current_phase in REACHABLE]
+    reachable = [instance for instance in _queried(search) if instance.current_phase in REACHABLE]
     for source, instance in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
         if time.monotonic() > until_s:
             is_whole = False
@@ -74,7 +74,7 @@ def names(search: Search) -> list[Entry]:
 
 
 def _instances(search: Search) -> list[Instance]:
-    """The open instance, those that have one of the words in name or id, and the latest; of each kind a few."""
+    """Returns the open instance, some that have one of the words in name or id, and the latest ones."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     named = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
@@ -82,8 +82,8 @@ def _instances(search: Search) -> list[Instance]:
     return list({instance.pk: instance for kind in kinds for instance in kind}.values())
 
 
-def _asked(search: Search) -> list[Instance]:
-    """Whose brokers are asked for names: those of the open instance, else of the few latest."""
+def _queried(search: Search) -> list[Instance]:
+    """Returns the instances whose brokers are queried for names: the open one, else the latest few."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_ASKED_MAX])
@@ -140,9 +140,9 @@ def _groups(search: Search, instance: Instance) -> list[Entry]:
     return _best(search, lines)
 
 
-def _likely(search: Search, found: Iterable[str]) -> Iterable[str]:
-    """Names with one of the words; whether the line has all is looked at for those alone."""
-    return (name for name in found if any(word in name.lower() for word in search.words))
+def _likely(search: Search, names: Iterable[str]) -> Iterable[str]:
+    """Yields names with one of the words; `Search.matches` checks for all words in these only."""
+    return (name for name in names if any(word in name.lower() for word in search.words))
 
 
 def _best(search: Search, lines: Iterable[Entry]) -> list[Entry]:

@@ -1,4 +1,4 @@
-""" "Why was I slow?": an hour by minutes, a day by quarters of an hour, a week by hours; each leads to its minutes."""
+"""Context of "Why was I slow?": an hour by minutes, a day by quarters of an hour, a week by hours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPANS = {"hour": (3_600, 60), "day": (86_400, 900), "week": (7 * 86_400, 3_600)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A cause in a step, in words. `end_ms`: the end of the hour that shows its minutes."""
+    """A cause of throttling in a step, in words. `end_ms` is the end of the hour that shows its minutes."""
 
     cause: PastCause
     title: str
@@ -33,13 +33,13 @@ class Row:
     is_first: bool
 
 
-def past_context(asked: QueryDict, instance: Instance) -> dict[str, object]:
-    """What held clients back in the span that `asked` names, which ends now or at its `until` (ms since 1970)."""
-    span = asked.get("span", "")
+def past_context(query: QueryDict, instance: Instance) -> dict[str, object]:
+    """Returns the causes of throttling in the `span` of a query, which ends now or at `until` (ms since 1970)."""
+    span = query.get("span", "")
     span = span if span in SPANS else "hour"
     length_s, step_s = SPANS[span]
     now = timezone.now()
-    until = _instant(asked.get("until", ""))
+    until = _instant(query.get("until", ""))
     end = max(min(until, now) if until else now, now - THROTTLED_MINUTES_KEPT)
     start = end - timedelta(seconds=length_s)
     causes, reaches_to = past_causes(instance, start=start, end=end, step_s=step_s)
@@ -78,7 +78,7 @@ def _rows(causes: list[PastCause], step_s: int) -> list[Row]:
 
 
 def _instant(text: str) -> datetime | None:
-    """Milliseconds since 1970, as far as there is a calendar."""
+    """Returns the instant of a text with milliseconds since 1970; None beyond the range of datetime."""
     if not (text.isascii() and text.isdigit() and len(text) < 15):
         return None
     return datetime.fromtimestamp(int(text) / MS_PER_S, UTC)

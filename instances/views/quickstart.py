@@ -1,4 +1,4 @@
-"""One button on a fresh instance: what it made, its password once, code, and where to go next."""
+"""Page of the quickstart of a fresh instance: created objects, the password once, code, and links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tenants.views.base import wording
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Makes topic, user and sample data, and shows the password; nobody keeps the page."""
+    """Creates topic, user and sample data, and shows the password; the page must not be cached."""
     try:
         made = services.quickstart(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
     except DomainError as error:
@@ -51,7 +51,7 @@ def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.QUOTAS_WRITE)
 @require_POST
 def push_limit(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Shows a limit at work, on the instance's page."""
+    """Starts the demonstration of a quota on the instance's page."""
     try:
         pushed = services.push_limit(
             acting=request.actor,  # type: ignore[attr-defined]

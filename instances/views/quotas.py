@@ -1,4 +1,4 @@
-"""Client quotas of an instance: the eight levels in order, setting and removing, and "which rule applies to …?"."""
+"""Page of an instance's client quotas by level: set, remove, and look up the rule that applies to a client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, wording
 
 RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
-# What is not a number of bytes.
+# Quotas without a unit of bytes.
 OTHERS = {"request_percentage": "request_percent", "controller_mutation_rate": "partitions_per_s"}
 SHOWN_KEYS = {
     "producer_byte_rate": gettext_lazy("Produce"),
@@ -44,7 +44,7 @@ FIELDS = {f"/limits/{key}": field for key, field in (RATES | OTHERS).items()} | 
 @instance_page(Scope.QUOTAS_READ)
 @require_http_methods(["GET", "POST"])
 def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """What is set, by level; a POST sets the limits of one entity, `?explain` asks which rule applies."""
+    """Shows quotas by level; a POST sets the limits of one entity, `?explain` looks up the rule that applies."""
     acting = request.actor  # type: ignore[attr-defined]
     form = QuotaForm(request.POST or None)
     if form.is_valid():
@@ -57,7 +57,7 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         others = {key: form.cleaned_data[field] for key, field in OTHERS.items()}
         try:
             present = selectors.quota_of(instance, user, client_id)
-            # What the form leaves open here stays as it is.
+            # Other limits that are empty in the form keep their values.
             kept = {key: value for key, value in present.limits.items() if key not in RATES} if present else {}
             given = {key: float(value) for key, value in others.items() if value is not None}
             services.set_quota(
@@ -77,7 +77,7 @@ def _set(limits: dict[str, float | None]) -> dict[str, float]:
 
 
 def _warn(request: HttpRequest, quota: ClientQuota) -> None:
-    """Says how a limit behaves that one batch may exceed."""
+    """Warns of a limit that one batch may exceed."""
     seconds = selectors.seconds_of_one_batch(quota)
     if seconds:
         text = _("One batch of 1 MiB passes whole under it, and what follows waits up to %(span)s.")
@@ -113,7 +113,7 @@ def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_f
 @instance_page(Scope.QUOTAS_READ)
 @require_http_methods(["GET", "POST"])
 def addresses_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The same page; a POST says how many connections a second an address may open."""
+    """Shows the page of quotas; a POST sets the connection rate of an address."""
     form = AddressQuotaForm(request.POST or None)
     if form.is_valid():
         access.require(request.actor, Scope.QUOTAS_WRITE)  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ def addresses_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.QUOTAS_WRITE)
 @require_POST
 def delete_address_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Remove the limit of an address; that of all others holds for it then."""
+    """Removes the limit of an address; then the default limit applies to it."""
     form = AddressForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such quota."))
@@ -159,7 +159,7 @@ def _address(address: str | None) -> str:
 @instance_page(Scope.QUOTAS_WRITE)
 @require_POST
 def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Remove what is set for one entity; its clients fall to the next level that applies."""
+    """Removes the quota of one entity; its clients get that of the next level that applies."""
     form = EntityForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such quota."))
@@ -178,7 +178,7 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _ask(request: HttpRequest, instance: Instance, who: str, lost: str) -> HttpResponse | None:
-    """The question before a limit is removed; None where it is answered."""
+    """Returns the question before a limit is removed; None if it is answered."""
     back = reverse("page-quotas", args=[instance.pk])
     question = Question(title=_("Remove the quota of %(who)s?") % {"who": who}, lost=lost, act=_("Remove"), back=back)
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Quotas"), back)]

@@ -1,4 +1,4 @@
-"""Certificates on the page of a route: its own, the authority of its clients, and what of theirs is revoked."""
+"""Certificates on the page of a route: its own, its clients' authority, and the revocation list."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ INSTANTS: Final = ("not_before", "not_after", "this_update", "next_update")
 
 
 class Part(NamedTuple):
-    """Something of a route that is set and removed as a whole. `attribute` of the route is what may be shown of it,
-    `setter` and `remover` are services.
+    """A part of a route that is set and removed as a whole. `attribute` of the route is its public summary; `setter`
+    and `remover` are names of services.
     """
 
     attribute: str
@@ -45,8 +45,9 @@ REMOVE: Final = "remove_"
 def change_certificates(
     request: HttpRequest, instance: Instance, route: Route, asked: str
 ) -> dict[str, forms.Form] | None:
-    """Do what a form or a button asks for. None when it is done, else the forms that say what is wrong. Raises
-    `NotFound` for a part that there is not.
+    """Sets or removes a part. Returns None when it is done, else the form with its errors by the name of the part.
+
+    Raises `NotFound` for an unknown part.
     """
     name = asked.removeprefix(REMOVE)
     part = PARTS.get(name)
@@ -73,7 +74,7 @@ def change_certificates(
 
 
 def certificate_context(route: Route, wrong: dict[str, forms.Form]) -> dict[str, Any]:
-    """Of each part that a route of this security has: what is there, and the form that replaces it."""
+    """Returns the summary and the form of each part that a route of this security has."""
     shown = {
         name: {
             "is_set": getattr(route, part.attribute) is not None,
@@ -88,7 +89,7 @@ def certificate_context(route: Route, wrong: dict[str, forms.Form]) -> dict[str,
 
 
 def _with_instants(facts: dict[str, Any]) -> dict[str, Any]:
-    """A row keeps instants as text."""
+    """Parses instants, which a row stores as text."""
     return {
         name: parse_datetime(value) if name in INSTANTS and isinstance(value, str) else value
         for name, value in facts.items()

@@ -1,4 +1,4 @@
-"""Routes of an instance: the ways in, how each is protected, opened, changed and closed."""
+"""Pages of an instance's routes: list, create, change, certificates, delete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS = {"/confirm_plaintext": "security"}
 @instance_page(locked=True)
 @require_http_methods(["GET", "POST"])
 def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """All routes, the first one first; a POST opens one more."""
+    """Shows all routes in the order of their creation; a POST creates one."""
     form = RouteForm(request.POST or None)
     if form.is_valid():
         acting = request.actor  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @sensitive_post_parameters("private_key_pem")
 def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """One route: what it is, how clients use it, a form that changes it, its certificates."""
+    """Shows one route: its state, connection snippets, the form that changes it, and its certificates."""
     route = access.route(instance, name)
     part = request.POST.get("part", "change") if request.method == "POST" else ""
     form = RouteForm(request.POST if part == "change" else None, route=route)
@@ -109,7 +109,7 @@ def _changed(request: HttpRequest, instance: Instance, route: Route, form: Route
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Says what clients notice; confirmed by typing the name, because connections are closed."""
+    """Deletes a route after its name was typed, because connections are closed; the page says what clients notice."""
     route = access.route(instance, name)
     others = [other for other in instance.routes_in_order if other.pk != route.pk]
     if request.method == "POST" and request.POST.get("typed") == route.name:
@@ -136,7 +136,7 @@ def _crumbs(instance: Instance, route: Route, *more: Crumb) -> list[Crumb]:
 
 
 def _shown(route: Route) -> dict[str, Any]:
-    """A row with what its columns say. `is_open`: whoever reaches it may do everything."""
+    """Returns a route with values for its page. `is_open`: every client that reaches it has all rights of ANONYMOUS."""
     addresses = [address for _broker, address in sorted(route.endpoints.items(), key=lambda item: int(item[0]))]
     return {
         "row": route,
@@ -150,7 +150,7 @@ def _shown(route: Route) -> dict[str, Any]:
 
 
 def _progress(instance: Instance) -> dict[str, Any]:
-    """The change of routes that is going on, or that has failed last."""
+    """Returns the last change of routes with its steps, while it is running or if it failed."""
     operation: Operation | None = (
         selectors.operation_list(instance.tenant, instance_id=instance.pk).filter(type=OperationType.ROUTES).first()
     )

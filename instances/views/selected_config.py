@@ -1,4 +1,4 @@
-"""Settings of several topics at once: what is typed is checked for each of them, shown, and set after one Save."""
+"""Settings of several topics at once: checked for each of them, shown, and applied after a confirmation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREVIEW, SAVE = "preview", "save"
 
 
 def config_of_selected(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
-    """Form, difference, and act, by what was posted with the names."""
+    """Shows the form, the difference, or applies it, by the posted step."""
     step = request.POST.get("step", "")
     if step == SAVE:
         return _save(request, instance, names)
@@ -52,7 +52,7 @@ def config_of_selected(request: HttpRequest, instance: Instance, names: Sequence
 def _refusals(
     request: HttpRequest, instance: Instance, names: Sequence[str], config: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Topics whose brokers would not take the settings, and why."""
+    """Returns the topics whose brokers refuse the settings, with the reasons."""
     result = []
     for name in names:
         try:
@@ -65,7 +65,7 @@ def _refusals(
 
 
 def _save(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
-    """Each topic has its own audit row; one that is refused keeps the others from nothing."""
+    """Applies the settings to each topic with an audit row of its own; a refusal does not stop the others."""
     agreed = AgreedChangesForm({"changes": request.POST.get("changes", ""), "expected": "-"})
     if not agreed.is_valid() or None in agreed.cleaned_data["changes"].values():
         messages.error(request, _("Look at the changes again."))

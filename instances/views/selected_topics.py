@@ -1,4 +1,4 @@
-"""One act on several topics that were selected in the list: shown, confirmed once, and done one by one."""
+"""One action on several topics that were selected in the list: shown, confirmed once, and done one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PURGE, DELETE, CONFIG = "purge", "delete", "config"
 
 @dataclass(frozen=True, slots=True)
 class SelectedTopic:
-    """A topic with what the act takes from it, or why it does not take part. None: not known at the moment."""
+    """A topic with the effect of the action, or the reason why it is left out. None is unknown."""
 
     name: str
     message_count: int | None
@@ -42,7 +42,7 @@ class SelectedTopic:
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def selected_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Question that names topics and amounts; with the instance's name typed below, the act."""
+    """Shows topics and amounts, and does the action when the instance's name was typed."""
     form = SelectedTopicsForm(request.POST)
     if not form.is_valid():
         complaints = [str(complaint) for errors in form.errors.values() for complaint in errors]
@@ -81,7 +81,7 @@ def _selected(request: HttpRequest, instance: Instance, act: str, name: str, row
 
 
 def _carry_out(request: HttpRequest, instance: Instance, act: str, names: Sequence[str]) -> HttpResponse:
-    """Each topic has its own audit row; one that is refused keeps the others from nothing."""
+    """Does the action on each topic with an audit row of its own; a refusal does not stop the others."""
     do = _purge if act == PURGE else _delete
     refusals: list[str] = []
     done = 0

@@ -1,6 +1,6 @@
-"""A live chart's points out of what brokers report: a silent second is zero, an unknown one is a gap. Pure.
+"""Points of a live chart from the brokers' reports: a second without traffic is zero, an unknown one is a gap. Pure.
 
-A second that some brokers tell of and others do not is drawn, and said to be without those.
+A second that only some brokers report is drawn and marked as partial.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ SPAN_MS = 900_000
 
 
 class Series(NamedTuple):
-    """`points` are `(start ms, produce bytes/s, consume bytes/s, longest delay ms)`; `gaps` are `(from ms, to ms)`, and
-    `partial` are `(from ms, to ms, ids of the brokers whose part is not in the points)`.
+    """Data of a chart: `points` of `(start ms, produce bytes/s, consume bytes/s, longest delay ms)`, `gaps` of
+    `(from ms, to ms)`, and `partial` spans of `(from ms, to ms, ids of the missing brokers)`.
     """
 
     points: list[tuple[int, float, float, int]]
@@ -24,22 +24,22 @@ class Series(NamedTuple):
 
 
 def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
-    """Every full step from `since_ms` on, at most 15 minutes back and not before the instance existed.
+    """Returns every full step since `since_ms`, at most 15 minutes back and not before the instance existed.
 
-    A step without data is zero as far as brokers lived and answered; it is a gap, never a zero, where none did.
+    A step without traffic is zero if a broker ran and answered, else a gap.
     """
     step_ms = traffic.step_ms
     last_ms = traffic.now_ms - traffic.now_ms % step_ms - step_ms
     start_ms = max(since_ms, traffic.now_ms - SPAN_MS, born_ms)
     start_ms = -(-start_ms // step_ms) * step_ms
-    seen = {point[0]: point for point in traffic.points}
+    point_by_start = {point[0]: point for point in traffic.points}
     result = Series([], [], [])
     for at_ms in range(start_ms, last_ms + 1, step_ms):
         end_ms = at_ms + step_ms
         missing = _missing(traffic, at_ms)
         is_known = len(missing) < len(traffic.known_by_broker)
-        if at_ms in seen:
-            _start, produced, consumed, delay_ms = seen[at_ms]
+        if at_ms in point_by_start:
+            _start, produced, consumed, delay_ms = point_by_start[at_ms]
             result.points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
         elif is_known:
             result.points.append((at_ms, 0, 0, 0))
@@ -53,7 +53,7 @@ def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
 
 
 def _missing(traffic: Traffic, at_ms: int) -> tuple[int, ...]:
-    """Brokers whose part of this step nobody knows: they did not run, or ended before they were asked."""
+    """Returns the brokers whose traffic in this step is unknown: they did not run, or ended before the query."""
     return tuple(
         number
         for number, spans in sorted(traffic.known_by_broker.items())

@@ -1,4 +1,4 @@
-"""What a client says of encryption and of who it is, in each language of the snippets. Pure texts."""
+"""Security settings of clients in each language of the snippets. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from instances.routes.kinds import MTLS, WITH_SASL, WITH_TLS
 MECHANISM: Final = "SCRAM-SHA-512"
 PLACEHOLDER_USER: Final = "your-user"
 PLACEHOLDER_PASSWORD: Final = "your-password"  # noqa: S105  what stands where the reader's own goes
-# As the reader calls the files, all in the folder in which the snippet runs.
+# Names of files in the folder in which a snippet runs.
 CA_FILE: Final = "penstock-ca.pem"
 CLIENT_CERTIFICATE_FILE: Final = "client.pem"
 CLIENT_KEY_FILE: Final = "client.key"
 # Java reads key and certificate from one file.
 CLIENT_KEYSTORE_FILE: Final = "client-with-key.pem"
-# As (with TLS, with a user).
+# Protocols by (has TLS, has a user).
 PROTOCOLS: Final = {
     (False, False): "PLAINTEXT",
     (False, True): "SASL_PLAINTEXT",
@@ -34,8 +34,8 @@ Setting = tuple[str, str]
 
 
 class SnippetLines(NamedTuple):
-    """Lines that a snippet has more: `settings` of the client, and in some languages its `imports`, lines `before`, and
-    settings of consumers where these are written in another way.
+    """Lines that security adds to a snippet: `settings` of the client, and in some languages `imports`, lines `before`
+    the client, and settings `of_consumers` if these differ.
     """
 
     settings: str = ""
@@ -45,14 +45,14 @@ class SnippetLines(NamedTuple):
 
 
 class Login(NamedTuple):
-    """Who signs in."""
+    """Credentials of a user."""
 
     username: str
     password: str
 
     @property
     def jaas(self) -> str:
-        """The line that Java's clients take."""
+        """Value of `sasl.jaas.config` for Java's clients."""
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
         return f"{module} required username={_quoted(self.username)} password={_quoted(self.password)};"
 
@@ -61,8 +61,8 @@ class Login(NamedTuple):
 
 
 class Tls(NamedTuple):
-    """`ca_url`: where the installation's certificate is to be had; empty where brokers show another one's, which the
-    reader knows or the system trusts.
+    """TLS settings of a client. `ca_url` is the address of the installation's CA certificate; empty if brokers show a
+    certificate of another authority.
     """
 
     ca_url: str = ""
@@ -70,14 +70,14 @@ class Tls(NamedTuple):
 
 
 class ClientSecurity(NamedTuple):
-    """How a client comes in. Without anything: nobody signs in, nothing is encrypted."""
+    """Security settings of a client; the default has neither sign-in nor encryption."""
 
     login: Login | None = None
     tls: Tls | None = None
 
     @property
     def protocol(self) -> str:
-        """What Kafka's clients call `security.protocol`."""
+        """Value of a Kafka client's `security.protocol`."""
         return PROTOCOLS[self.tls is not None, self.login is not None]
 
     @property
@@ -90,11 +90,11 @@ class ClientSecurity(NamedTuple):
 
     @property
     def ca_command(self) -> str:
-        """What fetches the file that the snippets name; empty where they name none."""
+        """Shell command that fetches the CA file of the snippets; empty if they need none."""
         return f"curl -fsS {shlex.quote(self.tls.ca_url)} -o {CA_FILE}" if self.tls and self.tls.ca_url else ""
 
     def lines(self, choice: str) -> SnippetLines:
-        """The lines of one snippet."""
+        """Returns the lines of one snippet."""
         return SnippetLines() if self == OPEN else LINES[choice](self)
 
 
@@ -106,7 +106,7 @@ OPEN: Final = ClientSecurity()
 
 
 def client_security(route: Route | None, login: Login, ca_url: str) -> ClientSecurity:
-    """How clients of a route come in; `login` is said where it asks for one. An instance without routes is open."""
+    """Returns the security settings for a route, with `login` if it requires a user; none without a route."""
     if route is None:
         return OPEN
     tls = None
@@ -117,12 +117,12 @@ def client_security(route: Route | None, login: Login, ca_url: str) -> ClientSec
 
 
 def _quoted(text: str) -> str:
-    """A string of all the languages here."""
+    """Returns a string literal that is valid in all the languages of the snippets."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _librdkafka(security: ClientSecurity) -> list[Setting]:
-    """Settings of librdkafka and what is made of it."""
+    """Returns settings of librdkafka and of clients built on it."""
     result = [("security.protocol", security.protocol)]
     if security.has_ca:
         result.append(("ssl.ca.location", CA_FILE))
@@ -135,7 +135,7 @@ def _librdkafka(security: ClientSecurity) -> list[Setting]:
 
 
 def _java_settings(security: ClientSecurity) -> list[Setting]:
-    """Settings of Java's clients and Kafka's own tools."""
+    """Returns settings of Java's clients and Kafka's own tools."""
     result = [("security.protocol", security.protocol)]
     if security.has_ca:
         result += [("ssl.truststore.type", "PEM"), ("ssl.truststore.location", CA_FILE)]
@@ -147,12 +147,12 @@ def _java_settings(security: ClientSecurity) -> list[Setting]:
 
 
 def properties(security: ClientSecurity) -> str:
-    """A file of settings for Java's clients and Kafka's own tools."""
+    """Returns a properties file for Java's clients and Kafka's own tools."""
     return "".join(f"{name}={_property(value)}\n" for name, value in _java_settings(security))
 
 
 def _property(text: str) -> str:
-    """As Java reads such a file: a backslash begins an escape, and letters beyond ASCII need one."""
+    """Escapes a value of a Java properties file: backslashes and characters beyond ASCII."""
     units = text.replace("\\", "\\\\").encode("utf-16-be")
     numbers = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(chr(number) if number <= ASCII_MAX else f"\\u{number:04x}" for number in numbers)

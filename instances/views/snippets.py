@@ -1,6 +1,4 @@
-"""Code that runs unedited against an instance: host, topic, who signs in and whose certificate to trust are filled in.
-Pure texts, one per language.
-"""
+"""Code snippets that run unedited against an instance: host, topic, user and CA file are filled in. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ DEFAULT_TOPIC = "orders"
 
 
 class Snippet(NamedTuple):
-    """One tab: `choice` is remembered by the browser, `install` is what has to be there first."""
+    """One tab. The browser remembers `choice`; `install` installs the client."""
 
     choice: str
     label: str
@@ -22,14 +20,14 @@ class Snippet(NamedTuple):
     code: str
 
 
-class Place(Protocol):
+class BootstrapAddress(Protocol):
     """An instance, or one of its routes."""
 
     @property
     def bootstrap_servers(self) -> str: ...
 
 
-# A group of the snippets' own. They read from the beginning and end when nothing has come for ten seconds.
+# The snippets use a consumer group of their own, read from the beginning, and end after ten seconds without messages.
 PYTHON = """\
 from confluent_kafka import Consumer, Producer
 
@@ -199,9 +197,9 @@ TEMPLATES = (
 
 
 def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[str]) -> str | None:
-    """The topic a snippet is about: the one looked at last, else the newest. `created` are names, latest first.
+    """Returns the topic for a snippet: the one viewed last, else the newest. `created` has names, latest first.
 
-    Kafka does not say when a topic was made: those that clients made come last, by name.
+    Kafka has no creation time of topics, so those that clients created come last, in the order of names.
     """
     for name in (looked_at, *created):
         if name in existing:
@@ -209,8 +207,8 @@ def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[st
     return min(existing, default=None)
 
 
-def snippets(place: Place, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
-    """All languages for one address; without a topic the default name, which the first message creates."""
+def snippets(place: BootstrapAddress, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
+    """Returns the snippets in all languages for one address; without a topic, with the default name."""
     servers = place.bootstrap_servers
     quoted = ", ".join(f'"{address}"' for address in servers.split(","))
 
@@ -219,7 +217,7 @@ def snippets(place: Place, topic: str | None, security: ClientSecurity = OPEN) -
         text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
         text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<imports>", _imports(lines.imports))
         text = text.replace("<before>", lines.before)
-        # Last, and by splitting: a password may hold anything, the marks of this module included.
+        # Last, and by splitting: a password may contain the placeholders of this module.
         pieces = re.split("(<security>|<security of consumers>)", text)
         settings = {"<security>": lines.settings, "<security of consumers>": lines.of_consumers}
         return "".join(settings.get(piece, piece) for piece in pieces)
@@ -228,7 +226,7 @@ def snippets(place: Place, topic: str | None, security: ClientSecurity = OPEN) -
 
 
 def _imports(more: Iterable[str]) -> str:
-    """Of the Go snippet, as gofmt orders them: those of Go itself first."""
+    """Returns the imports of the Go snippet in gofmt's order: the standard library first."""
     paths = sorted({"context", "fmt", "log", "time", "github.com/twmb/franz-go/pkg/kgo", *more})
     own, others = ([f'\t"{path}"' for path in paths if ("." in path) is is_other] for is_other in (False, True))
     return "\n".join([*own, "", *others])

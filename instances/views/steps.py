@@ -1,4 +1,4 @@
-"""An operation as the stepper shows it: six lines with what happened, when, and what is going on."""
+"""Steps of an operation in words, for the stepper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS_PER_S = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownStep:
-    """`state` is done, now, broken or waiting; `took` is the time since the request, or how far it got."""
+    """One step. `state` is done, now, broken or waiting; `took` is the time since the request, or its progress."""
 
     label: str
     state: str
@@ -26,13 +26,13 @@ class ShownStep:
 
 
 def elapsed_s(operation: Operation) -> float:
-    """Seconds from the request to its end, or up to this moment."""
+    """Returns the seconds from the request to its end, or until now."""
     end = operation.finished_at or timezone.now()
     return max(0.0, (end - operation.created_at).total_seconds())
 
 
 def steps_of(operation: Operation) -> list[ShownStep]:
-    """Every step; the first that is not done is the one going on while the operation is open."""
+    """Returns all steps; while the operation is open, the first one that is not done is the current one."""
     shown: list[ShownStep] = []
     has_current = not operation.is_open
     for step in operation.steps:
@@ -46,9 +46,9 @@ def steps_of(operation: Operation) -> list[ShownStep]:
 
 
 def _cause(operation: Operation) -> str:
-    """Why the operation failed, with what would help, where the error says enough for it.
+    """Returns why no capacity was found and what would help; empty for other errors.
 
-    Operations of earlier versions name the bandwidth alone.
+    Operations of earlier versions name the bandwidth only.
     """
     error = operation.error or {}
     if error.get("code") != Reason.NO_ROOM:

@@ -1,4 +1,4 @@
-"""What an instance stores, topic by topic, and when it is full."""
+"""Page of an instance's storage: use by topic, and the forecast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from instances.limits import STORAGE_TOPICS_PER_PAGE
 from instances.metrics.forecast import FillState, Forecast
 from instances.metrics.storage import storage_of, topic_page
 from instances.models import Instance
-from instances.views.attention import Need, faults, firing
+from instances.views.attention import InstanceNotice, faults, firing
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.formatting import size, size_use
@@ -28,7 +28,7 @@ S_PER_DAY = 86_400
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The gauge, the forecast, and 50 topics by name; filter and place are in the URL."""
+    """Shows the gauge, the forecast, and one page of topics by name; filter and page are in the URL."""
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     alerts = firing(request.actor, instance)  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )
 
 
-def _is_of_storage(need: Need) -> bool:
+def _is_of_storage(need: InstanceNotice) -> bool:
     return any(alert.kind == "storage_used" for alert in need.alerts)
 
 
@@ -69,7 +69,7 @@ def forecast_words(forecast: Forecast) -> str:
 
 
 def about(seconds: int) -> str:
-    """One unit: minutes below two hours, hours below two days, then days."""
+    """Returns a duration in one unit: minutes below two hours, hours below two days, else days."""
     if seconds < 2 * S_PER_HOUR:
         n = max(1, round(seconds / 60))
         return ngettext("%(n)d minute", "%(n)d minutes", n) % {"n": n}
@@ -81,7 +81,7 @@ def about(seconds: int) -> str:
 
 
 def when_full_words(instance: Instance) -> str:
-    """What the settings say of an instance whose storage ends."""
+    """Returns the effect of the settings when the storage is full, in words."""
     chosen = instance.settings_in_force
     if chosen["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
         words = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")

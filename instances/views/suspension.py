@@ -1,4 +1,4 @@
-"""Why an instance is suspended, in the words of who suspended it."""
+"""Reason of an instance's suspension, with the operator's note."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ WITH_TENANT = (Reason.UNPAID, Reason.TENANT_SUSPENDED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """The reason out of the known ones, what the operator wrote, and since when produce is refused. `is_idle`: the
-    tenant ends it.
-    """
+    """Reason of a suspension in words, the operator's note, and the start. `is_idle`: the tenant can end it."""
 
     reason: str
     note: str
@@ -25,7 +23,7 @@ class Suspension:
 
 
 def suspension(instance: Instance) -> Suspension | None:
-    """None while the instance takes messages."""
+    """Returns the suspension; None while the instance accepts messages."""
     if instance.current_phase is not Phase.SUSPENDED:
         return None
     tenant = instance.tenant

@@ -1,4 +1,4 @@
-""" "Why am I slow?" in words: what a rule is called, whose limit it is, how high, and a sentence of what happens."""
+"""Words of "Why am I slow?": names, levels and limits of rules, and sentences about their effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANONYMOUS = "ANONYMOUS"
 
 
 def level_words(level: int) -> str:
-    """What the entity of a quota level consists of, first match wins."""
+    """Returns the entity of a quota level in words; level 1 has the highest precedence."""
     return {
         1: _("user and client"),
         2: _("user, any client"),
@@ -28,14 +28,14 @@ def level_words(level: int) -> str:
 
 
 def who(user: str, client_id: str) -> str:
-    """A client as people call it; a connection without authentication has only its client id."""
+    """Returns the name of a client; one without authentication has only its client id."""
     if user in ("", ANONYMOUS):
         return client_id or _("clients without a name")
     return _(", ").join((user, client_id)) if client_id else user
 
 
 def entity_words(entity: Mapping[str, str | None]) -> str:
-    """The clients a quota is set for: `user etl-sink, any client`."""
+    """Returns the entity of a quota in words: `user etl-sink, any client`."""
     parts = []
     if "user" in entity:
         name = entity["user"]
@@ -51,7 +51,7 @@ def is_produce(quota: str) -> bool:
 
 
 def kind_words(kind: str, quota: str) -> str:
-    """The name of a rule that is neither a quota nor bandwidth."""
+    """Returns the name of a rule that is neither a quota nor bandwidth."""
     if quota == "disk_space":
         return _("A broker's disk")
     if quota == CONNECTION_CREATION_RATE:
@@ -68,7 +68,7 @@ def kind_words(kind: str, quota: str) -> str:
 
 
 def limit_words(kind: str, quota: str) -> str:
-    """Its limit, which is no rate."""
+    """Returns the limit of such a rule in words."""
     if quota == "disk_space":
         return _("no limit of the instance")
     if quota == CONNECTION_CREATION_RATE:
@@ -85,14 +85,14 @@ def limit_words(kind: str, quota: str) -> str:
 
 
 def _holder(entity: Mapping[str, str | None], is_past: bool) -> str:
-    """Whom a client quota is for. Without an entity it is the operator's code that decides; what was kept of the past
-    may also be of several quotas.
+    """Returns the clients of a quota in words. Without an entity, the operator's code chooses them, or a past cause
+    sums up several quotas.
     """
     return entity_words(entity) or (_("several clients") if is_past else _("clients chosen by the operator"))
 
 
 def title_words(kind: str, quota: str, entity: Mapping[str, str | None], *, is_past: bool = False) -> str:
-    """Whose limit it is."""
+    """Returns the name of a limit with its owner."""
     if name := kind_words(kind, quota):
         return name
     if kind == "topic_quota":
@@ -108,7 +108,7 @@ def title_words(kind: str, quota: str, entity: Mapping[str, str | None], *, is_p
 
 
 def scope_words(kind: str, quota: str, level: int | None, *, is_past: bool = False) -> str:
-    """On which level it is set."""
+    """Returns the level on which a limit is set."""
     if level is not None:
         return _("level %(level)d of 8: %(words)s") % {"level": level, "words": level_words(level)}
     if kind == "client_quota":
@@ -119,17 +119,18 @@ def scope_words(kind: str, quota: str, level: int | None, *, is_past: bool = Fal
 
 
 def policy_words(policy: str) -> str:
-    """How an instance's bandwidth is shared out over its brokers."""
+    """Returns a policy of sharing bandwidth over brokers in words."""
     return {
         "static": _("shared out by the partitions that a broker leads"),
         "literal": _("shared out by use, in CKafka's five steps"),
         "normalised": _("shared out by use, in CKafka's five steps, normalised"),
+        "weighted": _("shared out by the use of each partition, in CKafka's five steps"),
         "adaptive": _("shared out by what clients want"),
     }.get(policy, "")
 
 
 def share_words(reason: str) -> str:
-    """Why a broker's share is what it is."""
+    """Returns the reason of a broker's share in words."""
     return {
         "static": _("by partitions led"),
         "follows_demand": _("follows demand"),
@@ -142,7 +143,7 @@ def share_words(reason: str) -> str:
 def bandwidth_sentence(
     quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None], *, is_shared: bool
 ) -> str:
-    """Sentence about an instance's bandwidth. `is_shared`: a broker that delays clients had less than all of it."""
+    """Returns a sentence about an instance's bandwidth. `is_shared`: a delaying broker had less than all of it."""
     words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
     if not is_shared:
         if is_produce(quota):
@@ -180,7 +181,7 @@ def bandwidth_sentence(
 
 
 def _shares_words(shares: Mapping[int, float | None]) -> str:
-    """List of brokers with their shares, where these are known: `broker 1 (1.4 MB/s), broker 3`."""
+    """Returns brokers with their shares, if these are known: `broker 1 (1.4 MB/s), broker 3`."""
     described = [
         _("broker %(id)d") % {"id": broker}
         if share is None
@@ -191,7 +192,7 @@ def _shares_words(shares: Mapping[int, float | None]) -> str:
 
 
 def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]) -> str:
-    """Of produces that were refused and not delayed."""
+    """Returns a sentence about produces that were refused instead of delayed."""
     words = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "frozen":
         return _("Produce is refused while the instance is suspended: %(n)s times. Consumers go on.") % words
@@ -250,8 +251,8 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
     if kind == "authentication":
         return (
             _(
-                "Somebody gave wrong passwords too often to these brokers: %(brokers)s. Further ones of the same user"
-                " or address are refused for some minutes, without a look at them. Connections that are open go on."
+                "Too many wrong passwords were sent to these brokers: %(brokers)s. Further attempts of the same user or"
+                " address are refused for some minutes, without a check. Open connections stay."
             )
             % words
         )

@@ -1,4 +1,4 @@
-"""Whose tokens clients may bring (OAUTHBEARER): set, replaced and taken away."""
+"""Page of an instance's OAuth configuration (OAUTHBEARER): set, replace and remove."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.views.base import add_errors, wording
 @instance_page(Scope.USERS_READ, locked=True)
 @require_http_methods(["GET", "POST"])
 def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """What is configured, with the keys in force; a POST replaces it or takes it away."""
+    """Shows the configuration with the keys in force; a POST replaces or removes it."""
     part = request.POST.get("part", "set") if request.method == "POST" else ""
     target = {"acting": request.actor, "instance": instance}  # type: ignore[attr-defined]
     row = _configured(instance)
@@ -53,13 +53,13 @@ def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _configured(instance: Instance) -> Any:
-    """The row, None where tokens are not taken."""
+    """Returns the row, or None if tokens are not accepted."""
     row = getattr(instance, "oauth", None)
     return None if row is None or row.is_removed else row
 
 
 def _initial(row: Any) -> dict[str, Any] | None:
-    """Pinned keys are not put into the field: who changes anything pastes them again or leaves the address."""
+    """Returns the form's initial values, without pinned keys: they have to be pasted again with any change."""
     if row is None:
         return None
     names = ("issuer", "audience", "jwks_url", "principal_claim")

@@ -11,7 +11,7 @@ from instances import selectors
 from instances.clients.listing import CONTAINS_CHARS_MAX
 from instances.clients.topic_clients import CONSUME, CONSUMER_SORTS, DEFAULT_SORT, PRODUCE, SORTS, topic_client_page
 from instances.models import Instance
-from instances.views.columns import Column, column_link
+from instances.views.columns import SortableColumn, column_link
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
 from tenants import access
@@ -21,16 +21,16 @@ from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_TOKEN_CHARS_MAX
 from tenants.views.base import wording
 
 COLUMNS = (
-    Column("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
-    Column("user", gettext_lazy("User"), is_text=True),
-    Column("address", gettext_lazy("Address"), is_text=True),
-    Column("rate", gettext_lazy("Rate"), is_second=False),
-    Column("bytes", gettext_lazy("Since start")),
-    Column("last_seen", pgettext_lazy("traffic", "Last seen"), is_second=False),
+    SortableColumn("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
+    SortableColumn("user", gettext_lazy("User"), is_text=True),
+    SortableColumn("address", gettext_lazy("Address"), is_text=True),
+    SortableColumn("rate", gettext_lazy("Rate"), is_second=False),
+    SortableColumn("bytes", gettext_lazy("Since start")),
+    SortableColumn("last_seen", pgettext_lazy("traffic", "Last seen"), is_second=False),
 )
 GROUP_COLUMNS = (
-    Column("group", gettext_lazy("Group"), is_text=True),
-    Column("lag", gettext_lazy("Lag"), is_second=False),
+    SortableColumn("group", gettext_lazy("Group"), is_text=True),
+    SortableColumn("lag", gettext_lazy("Lag"), is_second=False),
 )
 
 

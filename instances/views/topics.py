@@ -13,19 +13,21 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import interfaces, selectors, services
+from instances.copying import pace
 from instances.forms import AllowListForm, CloneForm, PartitionsForm, TopicForm
 from instances.models import TOPIC_CHARS_MAX, Instance
 from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
 from instances.topics.forms import TopicListForm
 from instances.topics.listing import topic_page
+from instances.topics.presence import TopicNotReady, described
 from instances.views.columns import SHOWN_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
 from instances.views.deleted_topics import shown_deleted
 from instances.views.looked_at import note_topic
 from tenants import access
 from tenants.choices import Scope
-from tenants.errors import Conflict, DomainError
+from tenants.errors import Conflict, DomainError, NotFound
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
 from tenants.wording import localized
@@ -47,6 +49,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
         "deleted": shown_deleted(instance),
+        "copies": list(services.topic_copies(instance)),
         "refused": [{"name": item.name, "reason": localized(item.reason)} for item in page.table.refused],
     }  # fmt: skip
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
@@ -103,14 +106,27 @@ def render_topic(
 
 
 @instance_page(Scope.TOPICS_READ)
+@require_GET
+def waiting_part(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Reloads the page of a topic that is being created or restored, as soon as brokers show it or it is gone."""
+    try:
+        described(instance, name)
+    except TopicNotReady:
+        return HttpResponse(status=204)
+    except NotFound:
+        pass
+    return HttpResponse(headers={"HX-Refresh": "true"})
+
+
+@instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "POST"])
 def partitions_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Where a topic lives and whether it is even; a POST adds partitions."""
+    """Shows the partitions of a topic and their balance; a POST adds partitions."""
     return partitions_of(request, instance, name)
 
 
 def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """The tab of partitions, for any address that shows it."""
+    """Renders the tab of partitions, also for other addresses that show it."""
     topic = selectors.topic_detail(instance, name)
     form = PartitionsForm(request.POST or None, initial={"partitions": topic.partition_count})
     if form.is_valid():
@@ -129,7 +145,7 @@ def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
-    # What brokers told is a second old: of a partition made since, a leader that answers has said nothing so far.
+    # Reports of brokers are up to a second old: they may lack a new partition, though its leader answers.
     shown = [
         (partition, summary, _messages(summary), partition.leader >= 0 and partition.leader not in silent)
         for partition, summary in rows
@@ -168,19 +184,30 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """A topic like this one under another name, without its messages."""
+    """A topic like this one under another name, and a copy of its messages if that is asked for."""
     topic = selectors.topic_detail(instance, name)
+    may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_NEEDS)  # type: ignore[attr-defined]
     form = CloneForm(request.POST or None, initial={"name": f"{name}.copy"[:TOPIC_CHARS_MAX]})
     if form.is_valid():
-        wanted = form.cleaned_data["name"]
+        wanted, with_records = form.cleaned_data["name"], form.cleaned_data["records"]
+        clone = services.copy_topic if with_records else services.clone_topic
         try:
-            services.clone_topic(acting=request.actor, instance=instance, topic=name, name=wanted)  # type: ignore[attr-defined]
+            clone(acting=request.actor, instance=instance, topic=name, name=wanted)  # type: ignore[attr-defined]
         except DomainError as error:
             add_errors(form, error)
         else:
+            if with_records:
+                messages.success(request, _("%(topic)s is being copied to %(name)s.") % {"topic": name, "name": wanted})
+                return redirect(reverse("page-topics", args=[instance.pk]) + "#copies")
             messages.success(request, _("Topic %(topic)s created.") % {"topic": wanted})
             return redirect("page-topic-config", instance.pk, wanted)
-    context = {"form": form, "own": services.own_settings(topic.config or ())}
+    context = {
+        "form": form,
+        "own": services.own_settings(topic.config or ()),
+        "may_copy": may_copy,
+        "pace_bps": pace.bytes_per_s(instance.bandwidth_mb_s),
+        "least_s": None if topic.size_bytes is None else pace.duration_s(topic.size_bytes, instance.bandwidth_mb_s),
+    }
     return render_topic(request, instance, topic, "clone", context, status=422 if form.errors else 200)
 
 

@@ -1,4 +1,4 @@
-"""Transactions in flight: which are open, how long, whose, and what they wait for."""
+"""Pages of transactions: those in flight with age, producer and partitions, and one transactional id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLACES_SHOWN = 3
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Open transactions by transactional id, or every id that is known; the filter is in the URL."""
+    """Shows open transactions by transactional id, or all known ids; the filter is in the URL."""
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     shows_all = request.GET.get("state") == "all"
@@ -99,7 +99,7 @@ def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def transaction_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """One transactional id and its producer in each partition."""
+    """Shows one transactional id with its producer in each partition."""
     named = request.GET.get("id", "")
     detail = transaction_selectors.transaction_detail(instance, named)
     crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, None)]

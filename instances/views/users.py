@@ -43,7 +43,7 @@ from tenants.views.base import Crumb, add_errors, wording
 @instance_page(Scope.USERS_READ)
 @require_http_methods(["GET", "POST"])
 def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """50 users by name with last use and connections; a POST makes one and shows its password once."""
+    """Shows one page of users with last use and connections; a POST creates one and shows its password once."""
     acting = request.actor  # type: ignore[attr-defined]
     is_open = acl_selectors.allows_everyone(instance)
     form = UserForm(request.POST or None, is_open=is_open)
@@ -73,7 +73,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
     context = {
         "form": form, "page": page, "words": words, "is_first": not token,
-        "signs_in": sasl_route(instance) is not None, **made,
+        "signs_in": sasl_route(instance) is not None, "deleted": list(services.deleted_users(instance)), **made,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200
@@ -88,7 +88,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USERS_READ)
 @require_GET
 def names_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The first names that hold what is typed into a field of a form."""
+    """Renders the first names that contain a typed text, for completion."""
     typed = request.GET.get("user", "")
     names = user_names(instance, contains=typed) if len(typed) <= USER_NAME_BYTES_MAX else ()
     return render_instance(request, "instances/user_options.html", instance, {"user_names": names}, section="users")
@@ -97,7 +97,7 @@ def names_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USERS_READ)
 @require_http_methods(["GET", "POST"])
 def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """One user: its passwords, full access, expiry. A POST changes one of these, or gives it a second password."""
+    """Shows one user with passwords, access and expiry; a POST changes one of these or adds a second password."""
     acting = request.actor  # type: ignore[attr-defined]
     user = user_selectors.user(instance, request.GET.get("user", ""))
     part = request.POST.get("part", "")
@@ -132,7 +132,7 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _changed(request: HttpRequest, instance: Instance, user: UserDescription, part: str) -> HttpResponse:
-    """Do what a button asks for, and back to the user's page."""
+    """Does the action of a button, and returns to the user's page."""
     acting = request.actor  # type: ignore[attr-defined]
     words = {"user": user.name}
     here = user_url("page-user", instance.pk, user.name)
@@ -142,8 +142,8 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
         messages.info(request, _("%(user)s is disabled; its connections end.") % words, extra_tags=f"undo {back}")
     elif part in ("full", "limited"):
         services.update_user(acting=acting, instance=instance, name=user.name, superuser=part == "full")
-        said = _("%(user)s has full access.") if part == "full" else _("%(user)s has what access rules allow.")
-        messages.success(request, said % words)
+        text = _("%(user)s has full access.") if part == "full" else _("%(user)s has what access rules allow.")
+        messages.success(request, text % words)
     elif part == "expiry":
         form = ExpiryForm(request.POST)
         if form.is_valid():
@@ -174,7 +174,7 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
 @instance_page(Scope.USERS_WRITE)
 @require_POST
 def enable_user(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """It may sign in again."""
+    """Enables a disabled user."""
     name = request.GET.get("user", "")
     try:
         services.update_user(acting=request.actor, instance=instance, name=name, disabled=False)  # type: ignore[attr-defined]
@@ -188,18 +188,25 @@ def enable_user(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USERS_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Confirmed by typing the name: it stops traffic, and its passwords never come back."""
+    """Deletes a user after its name was typed: traffic stops. It can be restored, unless it is deleted for good."""
     user = user_selectors.user(instance, request.GET.get("user", ""))
     if request.method == "POST" and request.POST.get("typed") == user.name:
+        for_good = "for_good" in request.POST
         try:
-            services.delete_user(acting=request.actor, instance=instance, name=user.name)  # type: ignore[attr-defined]
+            services.delete_user(acting=request.actor, instance=instance, name=user.name, for_good=for_good)  # type: ignore[attr-defined]
         except DomainError as error:
             messages.error(request, wording(error))
             return redirect(user_url("page-user", instance.pk, user.name))
-        messages.success(request, _("User %(user)s is deleted.") % {"user": user.name})
+        words = _("User %(user)s is deleted.") % {"user": user.name}
+        if for_good:
+            messages.success(request, words)
+        else:
+            back = user_url("page-user-restore", instance.pk, user.name)
+            messages.info(request, words, extra_tags=f"undo {back}")
         return redirect("page-users", instance.pk)
     context = {
         "user": user,
+        "days": services.USERS_KEPT_FOR.days,
         "last_used_at": user_selectors.instant_of(user.last_used_at_ms),
         "rules": len(acl_selectors.acl_list(instance, AclFilter(principal=principal_of(user.name)))),
         "quotas": sum(
@@ -216,7 +223,7 @@ def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
 
 
 def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
-    """What a page shows of a new password, with a snippet for the first address that takes one."""
+    """Returns the context of a new password, with snippets for the first route with SASL."""
     route = sasl_route(instance)
     security = client_security(route, Login(name, secret.password), ca_url())
     topics = selectors.topics_created(instance)
@@ -230,7 +237,7 @@ def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, A
 
 
 def _private(response: HttpResponse, made: dict[str, Any]) -> HttpResponse:
-    """A page with a password is kept by nobody."""
+    """Forbids caching of a page with a password."""
     if made:
         response.headers["Cache-Control"] = "no-store"
     return response

@@ -1,4 +1,4 @@
-""" "Why am I slow?": the throttle ledger grouped by rule and put into sentences. Reads nothing, decides nothing."""
+"""Context of "Why am I slow?": the throttles grouped by rule, in words. Pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ REFUSING_KINDS = ("capacity", "frozen")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule clients wait for (or waited for a moment ago), summed over brokers and clients.
+    """A rule that delays clients or did a moment ago, summed over brokers and clients.
 
-    `limit` is what was bought or set, in words; `brokers` has the share that each has of it.
+    `limit` is the bought or set limit in words; `brokers` has the share of each broker.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """An entry of the ledger in words: whose limit it is, how high, and the broker's share where it is another."""
+    """An entry of the throttles in words: owner and height of the limit, and the broker's share if it differs."""
 
     entry: Throttle
     title: str
@@ -72,7 +72,7 @@ class LedgerRow:
 
 
 def ledger_rows(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[LedgerRow]:
-    """Every cause since the brokers started; who waited longest in all comes first."""
+    """Returns all causes since the brokers' start, the longest total delay first."""
     ordered = sorted(ledger.entries, key=lambda entry: (-entry.waited_ms_total, -entry.count))
     return [_row(entry, bandwidth_bytes_per_s) for entry in ordered]
 
@@ -91,10 +91,10 @@ def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
 
 
 def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int, shares: Bandwidth | None = None) -> list[Rule]:
-    """Rules that hold clients back or refuse them, or did within the last minute; largest delay first.
+    """Returns the rules that delay or refuse clients, or did within the last minute; largest delay first.
 
-    `bandwidth_bytes_per_s` is what the instance bought in each direction: a broker knows only its share. `shares` are
-    those of one look at all brokers.
+    `bandwidth_bytes_per_s` is the limit that the instance bought in each direction: a broker knows only its share.
+    `shares` are those of one query of all brokers.
     """
     groups: dict[tuple[object, ...], list[Throttle]] = {}
     for entry in ledger.entries:
@@ -164,8 +164,8 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, now:
 
 
 def _latest_burst(entries: Iterable[Throttle], now_ms: int) -> tuple[int, int]:
-    """Start and end of the burst that goes on, or that ended last: delays on several brokers, or of several clients,
-    with no pause between them are one.
+    """Returns start and end of the current or last burst: delays on several brokers, or of several clients, without a
+    pause between them count as one burst.
     """
     spans = [(entry.burst_since_ms, now_ms if entry.active else entry.last_ms) for entry in entries]
     spans.sort(key=lambda span: -span[1])
@@ -179,7 +179,7 @@ def _latest_burst(entries: Iterable[Throttle], now_ms: int) -> tuple[int, int]:
 def _bandwidth_shares(
     brokers: Iterable[int], quota: str, whole: float | None, now: Bandwidth | None
 ) -> dict[int, float | None]:
-    """Share of each broker in one look at all of them; None for all where it is not known."""
+    """Returns the current share of each broker; None for all if it is unknown."""
     known = now.brokers if now is not None else {}
     found = {
         number: float((part.produce if is_produce(quota) else part.consume).share_bytes_per_s)
@@ -190,8 +190,8 @@ def _bandwidth_shares(
 
 
 def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) -> dict[int, float | None]:
-    """Share that each broker had of a quota when it last delayed a client; None where that was too long before the
-    latest of them.
+    """Returns the share that each broker had of a quota when it last delayed a client; None if that was too long before
+    the latest of them.
     """
     latest = {number: max(found, key=lambda entry: entry.last_ms) for number, found in sorted(by_broker.items())}
     newest_ms = max(entry.last_ms for entry in latest.values())
@@ -205,7 +205,9 @@ def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) 
 
 
 def _fitting(shares: Mapping[int, float | None], whole: float | None) -> dict[int, float | None]:
-    """The shares, or None for each where together they are more than the limit: they are of different moments."""
+    """Returns the shares, or None for each if they add up to more than the limit, because they are of different
+    moments.
+    """
     total = sum(share for share in shares.values() if share is not None)
     is_too_much = whole is not None and total > whole
     return dict.fromkeys(shares) if is_too_much else dict(shares)

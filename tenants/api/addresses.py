@@ -25,7 +25,7 @@ class NameConverter:
         return unquote(value)
 
     def to_url(self, value: str) -> str:
-        return _kept(value)
+        return _encoded(value)
 
 
 NAME = "name"  # used in routes: f"groups/<{NAME}:group>"
@@ -38,8 +38,8 @@ def routed_path(environ: Mapping[str, Any], decoded: str) -> str:
     path = urlsplit(sent).path if sent.startswith("/") and not sent.startswith("//") else ""
     if not path or unquote(path) != decoded:
         return decoded.replace("%", "%25")
-    return "/".join(_kept(unquote(segment)) for segment in path.split("/"))
+    return "/".join(_encoded(unquote(segment)) for segment in path.split("/"))
 
 
-def _kept(name: str) -> str:
+def _encoded(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")

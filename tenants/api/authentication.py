@@ -14,7 +14,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import PermissionDenied as DrfPermissionDenied
 from rest_framework.request import Request
 
-from tenants import selectors, services
+from tenants import selectors, services, sessions
 from tenants.actors import Actor, member_actor, token_actor, user_actor
 from tenants.errors import PermissionDenied, Unauthenticated
 from tenants.requests import client_ip, of_session
@@ -72,7 +72,9 @@ def session_actor(request: HttpRequest, user: Any) -> Actor:
     """Returns the actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
     ip, request_id = client_ip(request), getattr(request, "request_id", None)
     named = request.headers.get(TENANT_HEADER)
-    member = selectors.chosen_member(user, named or request.session.get("tenant_id"))
+    member = selectors.chosen_member(
+        user, named or request.session.get("tenant_id"), confined_to=sessions.sso_tenant_of(request)
+    )
     if named and (member is None or member.tenant_id != named):
         raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not one of yours.", code="no_tenant")
     acting = (
@@ -80,5 +82,6 @@ def session_actor(request: HttpRequest, user: Any) -> Actor:
         if member is None
         else member_actor(member, ip=ip, request_id=request_id)
     )
+    acting = of_session(request, acting)
     gate.require(request, acting)
-    return of_session(request, acting)
+    return acting

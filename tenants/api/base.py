@@ -73,6 +73,8 @@ class ApiView(APIView):
     """
 
     tag = "General"
+    # Scheme of requests that are signed instead of carrying a token, "" for none.
+    signature_scheme = ""
     authentication_classes = (TokenAuthentication, ConsoleAuthentication)
     permission_classes = ()
     throttle_classes = ()
@@ -84,7 +86,7 @@ class ApiView(APIView):
     body: Mapping[str, Any]
     query: Mapping[str, Any]
     dry_run: bool
-    rate: rates.Rate | None = None
+    rate: rates.LimitState | None = None
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return exception_handler

@@ -14,8 +14,11 @@ from functools import cache
 
 import redis
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from tenants import limits
+from tenants.actors import Actor
+from tenants.errors import RateLimited
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ return {count, left_ms}
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class LimitState:
     """State of a caller's limit: `remaining` requests in the next `reset_s` seconds."""
 
     limit: int
@@ -61,7 +64,7 @@ class Counter:
         self._resting_until_s = 0.0
         self._lock = threading.Lock()
 
-    def count(self, name: str, limit: int) -> Rate | None:
+    def count(self, name: str, limit: int) -> LimitState | None:
         """Charges one request to `name`."""
         if time.monotonic() < self._resting_until_s:
             return None
@@ -73,7 +76,9 @@ class Counter:
             logger.warning("rate limits are off: redis does not answer")
             return None
         reset_s = max(1, -(-int(left_ms) // 1000))
-        return Rate(limit=limit, remaining=max(0, limit - int(count)), reset_s=reset_s, is_exceeded=int(count) > limit)
+        return LimitState(
+            limit=limit, remaining=max(0, limit - int(count)), reset_s=reset_s, is_exceeded=int(count) > limit
+        )
 
 
 @cache
@@ -82,7 +87,7 @@ def counter(url: str) -> Counter:
     return Counter(url)
 
 
-def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
+def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> LimitState | None:
     """Charges a request to its caller; None if limits are off or Redis is unavailable."""
     if not getattr(settings, "API_RATE_LIMITS", True):
         return None
@@ -95,19 +100,28 @@ def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
     return charge_named(f"{kind}:{identity}", limit)
 
 
-def charge_tenant(tenant_id: str, *, is_write: bool) -> Rate | None:
+def charge_write(acting: Actor) -> None:
+    """Charges a change made in the console like one made over the API. Raises `RateLimited`."""
+    rate = charge(acting.id, is_anonymous=False, is_write=True)
+    if rate is not None and rate.is_exceeded:
+        raise RateLimited(
+            gettext_noop("Too many changes in a minute. Wait before the next one."), retry_after_s=rate.reset_s
+        )
+
+
+def charge_tenant(tenant_id: str, *, is_write: bool) -> LimitState | None:
     """Charges a request to its tenant, regardless of the token or member that sent it."""
     limit = limits.API_TENANT_WRITES_PER_MINUTE_MAX if is_write else limits.API_TENANT_READS_PER_MINUTE_MAX
     return charge_named(f"tenant-{'write' if is_write else 'read'}:{tenant_id}", limit)
 
 
-def tighter(first: Rate | None, second: Rate | None) -> Rate | None:
+def tighter(first: LimitState | None, second: LimitState | None) -> LimitState | None:
     """Returns the rate with fewer remaining requests; None if neither is counted."""
     known = [rate for rate in (first, second) if rate is not None]
     return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
-def charge_named(name: str, limit: int) -> Rate | None:
+def charge_named(name: str, limit: int) -> LimitState | None:
     """Charges one event to a limit of its own per minute; None if limits are off or Redis is unavailable."""
     if not getattr(settings, "API_RATE_LIMITS", True):
         return None

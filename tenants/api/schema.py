@@ -86,10 +86,17 @@ class ApiSchema(AutoSchema):
         needs = "" if declared.scope in (ANYBODY, SIGNED_IN) else f"Needs the scope `{declared.scope}`."
         return "\n\n".join(part for part in (declared.description, needs) if part)
 
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
+        if operation is not None:
+            operation.setdefault("security", [])  # says that nothing is needed; the library leaves it out
+        return operation
+
     def get_auth(self) -> list[dict[str, Any]]:
         declared = self.declared
         if declared is None or declared.scope == ANYBODY:
-            return []
+            scheme: str = self.view.signature_scheme
+            return [{scheme: []}] if scheme else []
         return [{SECURITY_SCHEME: [] if declared.scope == SIGNED_IN else [declared.scope]}]
 
     def _is_list_view(self, serializer: Any = None) -> bool:

@@ -11,6 +11,13 @@ from tenants.api.problems import PROBLEM_TYPE
 from tenants.api.schema_examples import add_examples
 from tenants.api.strict import StrictSerializer
 
+AGENT_SIGNATURE_SCHEME = "agentSignature"
+AGENT_SIGNATURE_DEFINITION = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "Authorization",
+    "description": "`Penstock-Agent serial=…,sequence=…,signature=…`, made by `manage.py agent` with the host's key.",
+}
 SECURITY_SCHEME = "apiToken"
 SECURITY_DEFINITION = {
     "type": "http",
@@ -51,7 +58,10 @@ def share_components(result: dict[str, Any], generator: Any, request: Any, publi
     Also names the security scheme and the server, and gives each body an example.
     """
     components = result.setdefault("components", {})
-    components["securitySchemes"] = {SECURITY_SCHEME: dict(SECURITY_DEFINITION)}
+    components["securitySchemes"] = {
+        SECURITY_SCHEME: dict(SECURITY_DEFINITION),
+        AGENT_SIGNATURE_SCHEME: dict(AGENT_SIGNATURE_DEFINITION),
+    }
     result["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
     add_examples(result)
     responses: dict[str, Any] = components.setdefault("responses", {})

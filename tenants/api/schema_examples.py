@@ -33,6 +33,8 @@ KNOWN: Final[Mapping[str, Any]] = {
     "currency": "EUR",
     "code": "WELCOME",
     "key": "o-1",
+    "issuer": "https://login.example.com/realms/acme",
+    "domains": ["example.com"],
 }
 PEM: Final = "-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n"
 INSTANT: Final = "2027-01-31T12:00:00Z"

@@ -1,6 +1,7 @@
-"""Endpoint `/api/schema/`. Documents are cached per process: generating one takes seconds of CPU, and it is public.
+"""Endpoint `/api/schema/`, and the page `/api/docs/` that shows its document.
 
-Operators get the whole document, others the one without operators' routes.
+Documents are cached per process: generating one takes seconds of CPU, and it is public. Operators get the whole
+document, others the one without routes of operators.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.utils import extend_schema
-from drf_spectacular.views import SpectacularAPIView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
@@ -71,3 +72,14 @@ class SchemaView(SpectacularAPIView):
 def _is_for_operators(view: Any, method: str) -> bool:
     declared = getattr(getattr(view, method.lower(), None), "endpoint", None)
     return declared is not None and declared.scope == Scope.OPERATOR
+
+
+class DocsView(SpectacularSwaggerSplitView):
+    """Renders the OpenAPI document for readers, with "Try it out".
+
+    The start-up script is a request of its own, so that the page needs no inline script. Swagger UI's markup is
+    corrected by `penstock/js/api-docs.js`, its colours by `penstock/css/api-docs.css`.
+    """
+
+    url_name = "schema"
+    template_name = "api/docs.html"

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants import access, scope_groups, selectors
 from tenants.actors import Actor
 from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
-from tenants.choices import ActorKind, Role, Scope
-from tenants.limits import AUDIT_REF_CHARS_MAX, NAME_CHARS_MAX
-from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
+from tenants.choices import SSO_ROLES, ActorKind, Role, Scope
+from tenants.limits import (
+    AUDIT_REF_CHARS_MAX,
+    NAME_CHARS_MAX,
+    SSO_CLAIM_CHARS_MAX,
+    SSO_DOMAINS_MAX,
+    SSO_ROLE_VALUES_MAX,
+    SSO_TEXT_CHARS_MAX,
+)
+from tenants.models import ApiToken, AuditEntry, Invitation, Member, SsoConfiguration, Tenant
 
 
 class TenantOut(serializers.ModelSerializer[Tenant]):
@@ -257,6 +265,55 @@ class AuditFilter(StrictSerializer):
     ip = serializers.IPAddressField(required=False, help_text="The address it was done from.")
     since = serializers.DateTimeField(required=False, help_text="From this instant on.")
     until = serializers.DateTimeField(required=False, help_text="Before this instant.")
+
+
+class SsoRole(StrictSerializer):
+    value = Text(max_length=SSO_CLAIM_CHARS_MAX, help_text="A value of the claim, compared exactly.")
+    role = Choice(choices=SSO_ROLES)
+
+
+class SsoIn(StrictSerializer):
+    issuer = Text(max_length=SSO_TEXT_CHARS_MAX, help_text="Exactly as the provider names itself, with https://.")
+    client_id = Text(max_length=SSO_TEXT_CHARS_MAX)
+    client_secret = Text(
+        max_length=SSO_TEXT_CHARS_MAX, required=False,
+        help_text="Never shown again. Left out: the stored one stays, if issuer and client id do.",
+    )  # fmt: skip
+    domains = serializers.ListField(
+        child=Text(max_length=253), min_length=1, max_length=SSO_DOMAINS_MAX,
+        help_text="E-mail domains whose addresses may sign in.",
+    )  # fmt: skip
+    role_claim = Text(
+        max_length=SSO_CLAIM_CHARS_MAX, allow_blank=True, required=False,
+        help_text="Claim of the ID token with groups or roles; dots lead into objects. Empty: roles stay.",
+    )  # fmt: skip
+    roles = SsoRole(many=True, required=False, max_length=SSO_ROLE_VALUES_MAX)
+    required = Flag(
+        required=False, help_text="Members but owners work in the tenant only in sessions of single sign-on."
+    )
+
+
+class SsoOut(serializers.ModelSerializer[SsoConfiguration]):
+    domains = serializers.ListField(child=serializers.CharField())
+    roles = serializers.SerializerMethodField()
+    required = serializers.BooleanField(source="tenant.requires_sso")
+    sign_in_path = serializers.SerializerMethodField(help_text="Path of the console where a sign-in begins.")
+    redirect_path = serializers.SerializerMethodField(help_text="Path of the redirect URI to register.")
+
+    class Meta:
+        model = SsoConfiguration
+        fields = ("issuer", "client_id", "domains", "role_claim", "roles", "required", "sign_in_path",
+                  "redirect_path", "created_at", "updated_at")  # fmt: skip
+
+    @extend_schema_field(SsoRole(many=True))
+    def get_roles(self, sso: SsoConfiguration) -> list[dict[str, str]]:
+        return [{"value": value, "role": role} for value, role in sorted(sso.roles.items())]
+
+    def get_sign_in_path(self, sso: SsoConfiguration) -> str:
+        return f"/sso/{sso.tenant.slug}/"
+
+    def get_redirect_path(self, sso: SsoConfiguration) -> str:
+        return f"/sso/{sso.tenant.slug}/callback/"
 
 
 class LimitOut(serializers.Serializer[Any]):

@@ -12,6 +12,7 @@ from tenants.api import serializers as s
 from tenants.api.base import API_ROOT, SIGNED_IN, ApiView, endpoint
 from tenants.choices import ActorKind, Scope
 from tenants.errors import PermissionDenied
+from tenants.services.sso import configuration
 
 
 class TenantCollection(ApiView):
@@ -227,6 +228,32 @@ class TokenResource(ApiView):
         It stops working immediately and permanently, as do the tokens and open invitations that were created with it.
         """
         services.revoke_token(acting=self.actor, token=access.token(self.actor, token_id, lock=True))
+        return self.nothing()
+
+
+class SsoResource(ApiView):
+    tag = "Members"
+
+    @endpoint("get_sso", Scope.MEMBERS_READ, returns=s.SsoOut, errors=(404,))
+    def get(self, request: Request) -> Response:
+        """Read the tenant's single sign-on, without its secret."""
+        return self.one(configuration(self.actor), s.SsoOut)
+
+    @endpoint("set_sso", Scope.MEMBERS_WRITE, body=s.SsoIn, returns=s.SsoOut)
+    def put(self, request: Request) -> Response:
+        """Set the tenant's single sign-on by OpenID Connect.
+
+        The provider is asked for its configuration first; with dry_run that is a test. Members sign in with an address
+        of the domains that the provider calls verified: members are linked, invited people join, and others get an
+        account if the role claim gives them a role. The claim decides the role at each sign-in; without a mapped value
+        the sign-in is refused. Owners and operators never sign in this way. A token needs every scope of an admin.
+        """
+        return self.one(services.set_sso(acting=self.actor, **self.body), s.SsoOut)
+
+    @endpoint("remove_sso", Scope.MEMBERS_WRITE, status=204, errors=(404,))
+    def delete(self, request: Request) -> Response:
+        """Remove the tenant's single sign-on; members sign in by password or passkey again."""
+        services.remove_sso(acting=self.actor)
         return self.nothing()
 
 

@@ -7,7 +7,8 @@ from django.http import HttpRequest
 
 from tenants import sessions
 from tenants.actors import Actor
-from tenants.errors import SecondFactorNeeded
+from tenants.choices import Role
+from tenants.errors import SecondFactorNeeded, SsoNeeded
 
 
 def lacks_operators_factor(request: HttpRequest) -> bool:
@@ -22,12 +23,25 @@ def lacks_operators_factor(request: HttpRequest) -> bool:
 
 def lacks_tenants_factor(request: HttpRequest, acting: Actor) -> bool:
     """True if the actor's tenant requires a second factor that was not given."""
-    asks = acting.tenant is not None and acting.tenant.requires_second_factor
+    asks = acting.tenant is not None and acting.tenant.requires_second_factor and not acting.is_confined
     return asks and not sessions.has_second_factor(request)
 
 
+def lacks_sso(acting: Actor) -> bool:
+    """True if the tenant is open to its single sign-on only, and the session began otherwise. Owners keep a way in."""
+    asks = acting.tenant is not None and acting.tenant.requires_sso
+    return asks and not acting.is_confined and acting.role is not Role.OWNER
+
+
 def require(request: HttpRequest, acting: Actor) -> None:
-    """Raises `SecondFactorNeeded` if the session may only open the page that sets one up."""
+    """Raises `SecondFactorNeeded` if the session may only open the page that sets one up, and `SsoNeeded` if it may not
+    work in the tenant at all.
+    """
+    if lacks_sso(acting):
+        assert acting.tenant is not None
+        refusal = SsoNeeded("The tenant is open through its single sign-on only. Sign in there.")
+        refusal.address = f"/sso/{acting.tenant.slug}/"
+        raise refusal
     if lacks_operators_factor(request):
         raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
     if lacks_tenants_factor(request, acting):

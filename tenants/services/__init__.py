@@ -34,6 +34,7 @@ from tenants.services.sessions import (
     note_sign_in,
     read_sign_in_notices,
 )
+from tenants.services.sso import remove_sso, set_sso, sso_behind
 from tenants.services.tenancy import rename_tenant, require_second_factor, resume_tenant, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token, revoke_tokens_of
 
@@ -57,6 +58,7 @@ __all__ = [
     "proves_mailbox",
     "read_sign_in_notices",
     "remove_member",
+    "remove_sso",
     "rename_tenant",
     "replace_password",
     "request_sign_up",
@@ -67,8 +69,10 @@ __all__ = [
     "revoke_token",
     "revoke_tokens_of",
     "set_preferences",
+    "set_sso",
     "sign_up",
     "sign_up_invited",
+    "sso_behind",
     "suspend_tenant",
     "take_factors_away",
     "user_behind",

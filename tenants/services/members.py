@@ -21,7 +21,7 @@ from tenants.limits import (
     MEMBERS_PER_TENANT_MAX,
     TENANTS_PER_USER_MAX,
 )
-from tenants.models import ApiToken, Invitation, Member, Tenant, User, UserManager
+from tenants.models import ApiToken, Invitation, Member, SsoIdentity, Tenant, User, UserManager
 from tenants.secrets import INVITATION_START, hash_secret, new_secret
 from tenants.services import mailboxes
 
@@ -85,6 +85,7 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
 
     Raises `NotFound` for anything that is not an open invitation of this person, without distinction.
     """
+    access.require_whole_account(acting)
     now = timezone.now()
     rows = Invitation.objects.filter(
         secret_hash=hash_secret(secret), email=user.email, accepted_at=None, revoked_at=None, expires_at__gt=now
@@ -149,6 +150,7 @@ def remove_member(*, acting: Actor, member: Member) -> None:
     member.removed_at = now
     member.save_changes(["removed_at"])
     revoked = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
+    SsoIdentity.objects.filter(tenant=member.tenant_id, user=member.user_id).delete()
     before = {"email": member.user.email, "role": member.role}
     withdrawn = _withdraw_invitations(member, may_give=frozenset())
     after = {"revoked_tokens": revoked, "revoked_invitations": withdrawn}
@@ -169,7 +171,7 @@ def _locked_tenant(acting: Actor) -> Tenant:
 def _keep_an_owner(member: Member) -> None:
     others = Member.objects.filter(tenant=member.tenant_id, role=Role.OWNER, removed_at=None).exclude(pk=member.pk)
     if member.role == Role.OWNER and not others.exists():
-        raise Conflict("A tenant keeps at least one owner. Make somebody else owner first.", code="last_owner")
+        raise Conflict("A tenant keeps at least one owner. Make another member owner first.", code="last_owner")
 
 
 def _confirm_for_owners(acting: Actor, *roles: Role) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
-from tenants import audit, selectors
+from tenants import access, audit, selectors
 from tenants.actors import Actor, system_actor, user_actor
 from tenants.choices import Language, Role, Theme
 from tenants.errors import Conflict, Invalid, Message, NotFound, QuotaExceeded
@@ -80,6 +80,8 @@ def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Acto
 
     The slug always ends in random characters: without them it would reveal whether another tenant has taken it.
     """
+    if acting is not None:
+        access.require_whole_account(acting)
     name = checked_name(name)
     User.objects.select_for_update().get(pk=user.pk)
     if selectors.memberships(user).count() >= TENANTS_PER_USER_MAX:

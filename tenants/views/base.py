@@ -57,6 +57,9 @@ def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     result["role_label"] = acting.role.label if acting.role else ""
     result["can"] = access.scopes_of(acting)
     result["memberships"] = selectors.memberships(acting.user)
+    if acting.is_confined:
+        result["memberships"] = [acting.member] if acting.member else []
+        return result
     if acting.user.has_sign_in_notices:
         result["sign_in_notices"] = selectors.sign_in_notices(acting.user, request.session.get(SIGN_IN_PLACE))
     return result
@@ -196,6 +199,7 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
         "request_id": getattr(request, "request_id", ""),
         "suspended": suspended,
         "instance": instance,
+        "sso_address": getattr(error, "address", ""),
     }
     if request.headers.get("HX-Request"):
         return render(request, "console/parts/failed_part.html", context, status=error.http_status)
@@ -222,6 +226,17 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
         raise NotFound
 
     return missing(request)
+
+
+def outside_sso(request: HttpRequest) -> HttpResponse:
+    """Answers a page of the whole account in a session of single sign-on."""
+
+    @console_page(needs_tenant=False, needs_factor=False)
+    def outside(request: HttpRequest) -> HttpResponse:
+        access.require_whole_account(request.actor)  # type: ignore[attr-defined]
+        raise NotFound
+
+    return outside(request)
 
 
 def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:

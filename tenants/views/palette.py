@@ -98,6 +98,7 @@ def account_places(search: Search) -> list[Entry]:
         (_("Webhooks"), page, "page-webhooks", Scope.BILLING_READ),
         (_("Alert rules"), page, "page-alert-rules", Scope.USAGE_READ),
         (_("Members"), page, "page-members", Scope.MEMBERS_READ),
+        (_("Single sign-on"), page, "page-sso-settings", Scope.MEMBERS_READ),
         (_("Invite a member"), act, "page-members", Scope.MEMBERS_WRITE),
         (_("API tokens"), page, "page-tokens", Scope.TOKENS_READ),
         (_("Create token"), act, "page-tokens", Scope.TOKENS_WRITE),

@@ -40,7 +40,7 @@ def set_preferences(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@console_page()
+@console_page(needs_factor=False)  # the chosen tenant decides what it asks for
 @require_POST
 def choose_tenant(request: HttpRequest) -> HttpResponse:
     """Switches to another tenant of the person; a foreign one is not found."""
@@ -58,6 +58,7 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     wanted = request.POST.get("part") if request.method == "POST" else None
     mine = PreferencesForm(request.POST if wanted == "mine" else None, initial=initial)
     ours = TenantForm(request.POST if wanted == "tenant" else None, initial={"name": tenant.name})
+    another = TenantForm(request.POST if wanted == "found" else None, auto_id="found-%s")
     try:
         if mine.is_bound and mine.is_valid():
             services.set_preferences(user=user, **mine.cleaned_data)
@@ -72,12 +73,20 @@ def settings_page(request: HttpRequest) -> HttpResponse:
             services.rename_tenant(acting=acting, tenant=tenant, name=ours.cleaned_data["name"])
             messages.success(request, _("Saved."))
             return redirect("page-settings")
+        if another.is_bound and another.is_valid():
+            founded = services.found_tenant(user=user, name=another.cleaned_data["name"], acting=acting).tenant
+            request.session["tenant_id"] = founded.pk
+            messages.success(
+                request, _("%(tenant)s is founded. You are its owner, and work in it now.") % {"tenant": founded}
+            )
+            return redirect("/")
     except DomainError as error:
-        add_errors(mine if mine.is_bound else ours, error)
+        add_errors(next(form for form in (mine, ours, another) if form.is_bound), error)
     context = {
-        "mine": mine, "ours": ours, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
+        "mine": mine, "ours": ours, "another": another, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
         "gb_max": UNVERIFIED_STORAGE_GB_MAX,
-        "may_verify": settings.MAIL_IS_CONFIGURED and user.email_verified_at is None,
+        "is_confined": acting.is_confined,
+        "may_verify": not acting.is_confined and settings.MAIL_IS_CONFIGURED and user.email_verified_at is None,
     }  # fmt: skip
     return render_page(
         request, "console/settings.html", context,

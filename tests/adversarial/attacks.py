@@ -81,7 +81,7 @@ def _coordinators(step: str) -> Attack:
 
 
 async def _said_by(module: str, ports: Sequence[int], *arguments: str) -> list[Any]:
-    """What a swarm at each port prints last."""
+    """Runs a swarm at each port, and returns the last line that each prints."""
     made = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", f"tests.adversarial.{module}", *(each.format(port=port) for each in arguments)),
@@ -101,7 +101,7 @@ def _handshakes(kind: str) -> Attack:
 
 
 def _passwords(mechanism: str) -> Attack:
-    """As many as there are to be, however long that takes."""
+    """Returns an attack with a fixed number of passwords, however long that takes."""
 
     async def run(ports: Sequence[int], _seconds: float) -> Did:
         attempts, connections = str(WRONG_PASSWORDS // len(ports)), str(PASSWORD_CONNECTIONS // len(ports))
@@ -187,7 +187,7 @@ def _reconnects(name: str) -> Attack:
 
 
 async def _random(ports: Sequence[int], seconds: float) -> Did:
-    """Random legal requests, until the time is over or so many were sent."""
+    """Sends random legal requests until the time is over or a number is reached."""
     requests = Requests(Random(depth.SEED), (TOPIC, "g", "t", "another", "__consumer_offsets"), [])
     attackers = [Attacker(port) for port in ports for _ in range(2)]
     ends_s = asyncio.get_running_loop().time() + seconds
@@ -228,11 +228,11 @@ def _all() -> dict[str, Attack]:
     attacks["names of quotas"] = _names(named.name_quotas)
     attacks["configurations"] = _names(named.configure)
     attacks["topics made and deleted"] = _names(named.create_and_delete)
-    attacks["random requests"] = _random
     attacks |= {f"new connections, {name}": _reconnects(name) for name in test_reconnects.STEPS}
     attacks |= {f"handshakes, TLS {kind}": _handshakes(kind) for kind in KINDS}
     attacks["handshakes, TLS of strangers"] = _strangers
     attacks |= {f"handshakes, wrong {mechanism}": _passwords(mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256")}
+    attacks["random requests"] = _random  # the last one: it leaves topics with other configurations behind
     return attacks
 
 

@@ -204,7 +204,7 @@ def topic_limit(world: World) -> Result:
 
 
 def read(instance: TestInstance, records: int, partitions: tuple[int, ...] = (0,), **more: Any) -> float:
-    """Reads so many records; returns the longest time between two of them in seconds."""
+    """Reads a number of records; returns the longest time between two of them in seconds."""
     consumer = Consumer(
         {
             "bootstrap.servers": instance.bootstrap, "group.id": "g", "client.id": "app", "enable.auto.commit": False,

@@ -25,7 +25,7 @@ HOST: Final = "127.0.0.1"
 NICENESS: Final = 10
 PATIENCE_S: Final = 5.0
 KINDS: Final = ("whole", "aborted", "halved", "longest", "renegotiating")
-# Halved ones stay open, and this process may have so many descriptors.
+# Half-open connections stay open, and the number of descriptors of this process is limited.
 STAYING_MAX: Final = 500
 
 _RECORD_BYTES_MAX: Final = 16_384
@@ -40,7 +40,9 @@ def _extension(kind: int, body: bytes) -> bytes:
 
 
 def longest_hello() -> bytes:
-    """As many cipher suites and extensions as their lengths can say, of which the last suite is one that is served."""
+    """Returns a ClientHello with the maximum number of cipher suites and extensions; the last suite is a
+    supported one.
+    """
     suites = struct.pack(">H", 0x5A5A) * (_SUITES - 2) + struct.pack(">HH", 0xC02B, 0x1302)
     known = b"".join(
         (
@@ -66,7 +68,7 @@ def _records(message: bytes) -> bytes:
 
 
 def client_context() -> ssl.SSLContext:
-    """A stranger does not ask whom it speaks with."""
+    """Returns a context that does not verify the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -101,7 +103,7 @@ def longest(port: int) -> str:
 
 
 def renegotiating(port: int) -> str:
-    """By OpenSSL's own client, which asks for it when it reads an R."""
+    """Renegotiates with OpenSSL's own client, which does so when it reads an R."""
     openssl = shutil.which("openssl")
     if openssl is None:
         return "no openssl here"
@@ -141,7 +143,7 @@ ATTEMPTS: Final[dict[str, Callable[[int], str]]] = {
 
 
 def attempts(kind: str, port: int, per_minute: int, seconds: float) -> Iterator[str]:
-    """What became of each. Whoever is late is not made up for."""
+    """Yields the result of each handshake. Late ones are not made up for."""
     due_s, ends_s = time.monotonic(), time.monotonic() + seconds
     while (now_s := time.monotonic()) < ends_s:
         if now_s < due_s:

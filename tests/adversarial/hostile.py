@@ -38,7 +38,7 @@ FieldPath = tuple[str, ...]
 
 
 def has_long_requests(api_key: ApiKey, version: int, topic: str) -> bool:
-    """Whether `longest_requests` has any; making one takes a second."""
+    """True if `longest_requests` yields any; building one takes a second."""
     return any(_requests_of_one(api_key, version, topic))
 
 
@@ -91,7 +91,7 @@ def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
 
 
 def _is_left_empty(request: Any, path: FieldPath) -> bool:
-    """Of the arrays that `filled` gives no item, whose kind is therefore not known here."""
+    """True for an array that `filled` leaves empty, so that the kind of its items is unknown."""
     for name in path:
         value = getattr(request, name)
         if not value:
@@ -132,7 +132,7 @@ def _widen(holder: Any) -> None:
 
 
 def _stretch(request: Any, path: FieldPath, count: int) -> int:
-    """Makes the array at `path` so long; how many items of arrays each of its items is."""
+    """Sets the length of the array at `path`; returns the number of array items in each of its items."""
     request = _item_at(request, path[:-1])
     items = getattr(request, path[-1]) or [0]
     setattr(request, path[-1], [_numbered(items[0], number) for number in range(count)])

@@ -1,15 +1,18 @@
-"""The neighbour as a process of its own, for no attack may slow down who measures:
+"""The neighbour, a process of its own so that no attack slows down the measurement:
 `python -m tests.adversarial.neighbour BOOTSTRAP TOPIC`.
 
-Produces so many records a second with acks=all until its standard input ends, and prints one JSON line of what it saw.
+Produces 100 records a second with acks=all until its standard input ends, and prints one JSON line with its figures.
 """
 
 from __future__ import annotations
 
 import json
 import select
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +24,28 @@ VALUE: Final = b"x" * 100
 
 def percentile(ordered: list[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
+
+
+@contextmanager
+def watched(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
+    """Runs the process during the block. The yielded dictionary has its figures after the block: `p50_ms`, `p99_ms`,
+    `max_ms`, `records`, `records_per_s`, `errors`.
+    """
+    figures: dict[str, Any] = {}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.adversarial.neighbour", bootstrap, topic],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n", "the neighbour could not produce"
+        yield figures
+        figures.update(json.loads(process.communicate(timeout=120)[0].splitlines()[-1]))
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ PATIENCE_S: Final = 0.15
 
 
 async def attempt(port: int, number: int, mechanism: str) -> str:
-    """How one ended."""
+    """Returns the result of one attempt."""
     try:
         client = await WireClient.connect(port)
     except OSError:

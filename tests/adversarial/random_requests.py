@@ -22,7 +22,7 @@ INTEGER_BITS: Final = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint3
 SPARE_BYTES: Final = 2_000
 # Different items of a long array; the others are these again, each with a number of its own where it has one.
 DRAWN_ITEMS_MAX: Final = 12
-# A client may ask a broker to wait; what is attacked here is what it does, and not how long it can be told to wait.
+# A client may ask a broker to wait; this attack is about the broker's work, not about its waits.
 WAIT_MS_MAX: Final = 50
 WAITS: Final = ("_wait_ms", "timeout_ms", "timeout")
 # Answers do not come to these.
@@ -154,7 +154,7 @@ class Requests:
 
 
 def _again(item: Any, number: int) -> Any:
-    """The same once more, told apart from the first by the first number or text that it has."""
+    """Returns a copy of an item whose first number or text differs."""
     if isinstance(item, bool) or item is None or isinstance(item, bytes):
         return item
     if isinstance(item, int):

@@ -75,7 +75,7 @@ def half(size_bytes: int) -> bytes:
 
 
 class Swarm:
-    """`counts`: what became of it all."""
+    """Many connections of one process; `counts` has the results."""
 
     def __init__(self, port: int, connections: int, deadline_s: float) -> None:
         self.port, self.wanted, self.deadline_s = port, connections, deadline_s

@@ -71,7 +71,7 @@ def filling_port(attacked: EngineCluster) -> int:
 
 @pytest.fixture(scope="module")
 def opening_port(attacked: EngineCluster) -> int:
-    """Of one that has not used up its transactional ids."""
+    """Port of an instance that has not used up its transactional ids."""
     return port_of_hostile(attacked, "ins-eeeeeeee")
 
 
@@ -92,7 +92,7 @@ def watched_port(attacked: EngineCluster) -> int:
 
 
 async def coordinated(port: int, key_type: int) -> float:
-    """Returns when whoever coordinates an id answers; after how many seconds."""
+    """Waits until the coordinator of an id answers; returns the seconds."""
     began_s = time.monotonic()
     async with asyncio.timeout(60):
         while True:
@@ -109,7 +109,7 @@ async def coordinated(port: int, key_type: int) -> float:
 
 
 class Attack:
-    """`answers` counts the error codes of what was asked, `sent_bytes` what the requests weighed at least."""
+    """A hostile client. `answers` counts the error codes, `sent_bytes` the bytes of its requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -55,7 +55,7 @@ def with_topics(cluster: EngineCluster, instance_id: str, *names: str) -> TestIn
 
 
 def bytes_on_disk(cluster: EngineCluster, instance_id: str) -> int:
-    """Of all replicas, but for files that wait for their delete delay."""
+    """Returns the bytes of all replicas, without files that wait for their delete delay."""
     directories = (Path(path) for broker in cluster.brokers for path in broker.settings.data_dirs)
     logs = (log for path in directories for log in path.glob(f"{instance_id}.*/*.log") if "-delete" not in str(log))
     return sum(log.stat().st_size for log in logs)
@@ -196,8 +196,8 @@ async def test_instance_that_shortens_its_retention_is_never_stopped(three: Engi
 
 
 def write_old_records(cluster: EngineCluster, instance: TestInstance, size_bytes: int) -> tuple[Counter[int], int]:
-    """As many bytes with replicas, each record an hour old; the errors, and the most that lay at the leaders, times
-    the replicas.
+    """Writes records that are an hour old up to a size with replicas. Returns the errors, and the maximum size at the
+    leaders times the replicas.
     """
     errors: Counter[int] = Counter()
     queue = {"queue.buffering.max.kbytes": 16_384, "linger.ms": 5, "message.timeout.ms": 120_000}
@@ -224,7 +224,7 @@ def write_old_records(cluster: EngineCluster, instance: TestInstance, size_bytes
 
 
 def stored_bytes(cluster: EngineCluster, instance_id: str) -> int:
-    """As brokers count it."""
+    """Returns the stored bytes by the brokers' own count."""
     return sum(broker.admin(f"/v1/instances/{instance_id}/topics")["stored_bytes"] for broker in cluster.brokers)
 
 

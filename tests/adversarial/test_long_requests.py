@@ -48,7 +48,7 @@ def long_produce() -> bytes:
 
 
 def long_fetch(session_epoch: int) -> bytes:
-    """`session_epoch` -1: without a session; 0: asks for one; 1: of one that there is not."""
+    """Returns a long fetch. `session_epoch` -1: without a session; 0: opens one; 1: uses an unknown one."""
     request = fetch_request(TOPIC, session_epoch=session_epoch, partition_max_bytes=100)
     request.topics[0].partitions *= RECORD_PARTITIONS
     body = codec.encode_request(ApiKey.FETCH, FETCH_VERSION, request)

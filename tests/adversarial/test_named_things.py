@@ -58,6 +58,10 @@ NEIGHBOUR_CREATION_S_MAX: Final = 4.0
 OTHER_BYTES_MAX: Final = 2 * 1024 * 1024
 LOG_BYTES_PER_MINUTE_MAX: Final = 1_000_000
 
+# Later attacks produce to the same topic and fetch from it.
+MESSAGE_BYTES_MAX: Final = 1_048_588
+WEEK_MS: Final = "604800000"
+
 numbers = itertools.count()
 # The frames that each connection sends again and again.
 Attack = Callable[[], list[bytes]]
@@ -65,7 +69,7 @@ Attack = Callable[[], list[bytes]]
 
 @pytest.fixture(scope="module")
 def ports(cluster: EngineCluster) -> Iterator[tuple[int, int]]:
-    """The hostile instance's, which may have so many partitions, and its neighbour's."""
+    """Ports of the hostile instance, with its large limit of partitions, and of its neighbour."""
     hostile = cluster.update_instance(with_topic(cluster, HOSTILE), partitions_max=PARTITIONS_MAX)
     neighbour = with_topic(cluster, NEIGHBOUR)
     yield next(iter(hostile.document.ports.values())), next(iter(neighbour.document.ports.values()))
@@ -114,8 +118,9 @@ def configure() -> list[bytes]:
     frames = []
     for number in range(2):
         settings = {
-            "compression.type": "uncompressed", "max.message.bytes": f"{1_000 + number}".zfill(CONFIG_VALUE_BYTES_MAX),
-            "retention.ms": "9".zfill(CONFIG_VALUE_BYTES_MAX), "segment.ms": "9".zfill(CONFIG_VALUE_BYTES_MAX),
+            "compression.type": "uncompressed",
+            "max.message.bytes": f"{MESSAGE_BYTES_MAX + number}".zfill(CONFIG_VALUE_BYTES_MAX),
+            "retention.ms": WEEK_MS.zfill(CONFIG_VALUE_BYTES_MAX), "segment.ms": WEEK_MS.zfill(CONFIG_VALUE_BYTES_MAX),
             "delete.retention.ms": "0" * CONFIG_VALUE_BYTES_MAX,
         }  # fmt: skip
         configs = [AlterableConfig(name=name, value=value) for name, value in settings.items()]
@@ -156,7 +161,7 @@ class Watched:
 
 @asynccontextmanager
 async def attacked(port: int, attack: Attack, neighbour_port: int) -> AsyncIterator[Watched]:
-    """While the neighbour produces and creates topics; ends after so many seconds."""
+    """Runs the attack for a number of seconds while the neighbour produces and creates topics."""
     requests = [attack() for _ in range(CONNECTIONS)]
     watched, stop = Watched(Neighbour(neighbour_port, TOPIC)), asyncio.Event()
     serving = [
@@ -187,7 +192,7 @@ async def _repeat(port: int, frames: list[bytes]) -> None:
 
 
 def zookeeper_bytes(cluster: EngineCluster) -> int:
-    """What all nodes hold, with their paths."""
+    """Returns the size of all nodes and their paths."""
     count, open_paths = 0, ["/"]
     while open_paths:
         path = open_paths.pop()
@@ -206,7 +211,7 @@ def zookeeper_bytes(cluster: EngineCluster) -> int:
     [name_quotas, name_users, configure, create_and_delete],
     ids=["client quotas", "users", "configurations", "topics"],
 )
-async def test_what_an_instance_names_leaves_its_neighbour_served_and_zookeeper_small(
+async def test_names_of_one_instance_leave_its_neighbour_served_and_zookeeper_small(
     cluster: EngineCluster, ports: tuple[int, int], attack: Attack
 ) -> None:
     hostile_port, neighbour_port = ports

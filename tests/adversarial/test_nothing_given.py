@@ -61,7 +61,7 @@ async def seen_by(owner: WireClient) -> list[Any]:
     return answers
 
 
-async def test_who_was_given_nothing_reads_and_changes_nothing(cluster: EngineCluster) -> None:
+async def test_a_user_without_rights_reads_and_changes_nothing(cluster: EngineCluster) -> None:
     instance = await asyncio.to_thread(cluster.create_instance, INSTANCE, allow_everyone_if_no_acl=False)
     await asyncio.to_thread(alter, cluster, instance, added(USER, "secret", instance_id=INSTANCE))
     (broker,) = cluster.brokers

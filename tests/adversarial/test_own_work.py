@@ -1,7 +1,7 @@
-"""What a broker does by itself takes turns as well: making the topics of coordinators, loading them, opening ports.
+"""Fairness of a broker's own work: creating the coordinators' topics, loading them, opening ports.
 
-The broker tells of its longest turns itself (`tests.testkit.measured_broker`), in time of the processor: what else runs
-on the machine does not count.
+The broker reports its longest turns (`tests.testkit.measured_broker`) in CPU time, so that other load of the machine
+does not count.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measured(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 
 
 def longest_turns(cluster: EngineCluster, since_s: float) -> list[dict[str, Any]]:
-    """Of those that ended after `since_s`, by the clock on the wall."""
+    """Returns the turns that ended after `since_s` (wall clock)."""
     file = cluster.brokers[0].settings_file.with_name("turns.json")
     turns = [turn for turn in json.loads(file.read_text()) if turn["at_s"] >= since_s]
     for turn in turns[:8]:

@@ -59,7 +59,7 @@ async def signed_in_owner(port: int) -> WireClient:
 
 
 async def go_on(client: WireClient, stop: asyncio.Event) -> int:
-    """How many requests of a connection that has signed in are answered."""
+    """Returns the number of answered requests of a signed-in connection."""
     answered = 0
     while not stop.is_set():
         answered += bool((await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))).brokers)

@@ -22,7 +22,7 @@ from tests.adversarial.token_swarm import KINDS
 from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.oauth import Issuer, jwk_of, make_key
 
-pytestmark = pytest.mark.long("brokers/engine/handlers/auth", "brokers/engine/handlers/token_authentication.py")
+pytestmark = pytest.mark.long("brokers/engine/handlers/auth", "brokers/engine/handlers/authentication.py")
 
 ATTEMPTS: Final = 3_000
 CONNECTIONS: Final = 100

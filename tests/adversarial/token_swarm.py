@@ -40,7 +40,7 @@ def attack(kind: str) -> bytes:
 
 
 async def attempt(port: int, token: bytes) -> str:
-    """How one ended."""
+    """Returns the result of one attempt."""
     try:
         client = await WireClient.connect(port)
     except OSError:

@@ -1,11 +1,14 @@
-"""`make chaos`: three brokers, two producers at full load with acks=all, and somebody who kills brokers.
+"""Chaos runs, `make chaos`: three brokers and two producers at full load with acks=all, while brokers are killed.
 
-Ends with 0 if no acknowledged record was lost, none changed its place, and every replica holds the same; else with 1.
-The verbs: `kill` a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the
-other, `zookeeper` is away for a minute.
+The exit code is 0 if no acknowledged record was lost or reordered and all replicas are equal, else 1. The verbs: `kill`
+a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the other, `zookeeper`
+is stopped for a minute.
 
-With `--security sasl_tls` or `mtls`, in two of three runs unless told otherwise, the producers sign in over TLS or show
-certificates, and rights, users and what is revoked are changed meanwhile (`secured`).
+With `--security sasl_tls` or `mtls`, the default in two of three runs, producers sign in over TLS or show certificates,
+and rights, users and revocations change meanwhile (`secured`).
+
+With `--hosts namespaces`, for root alone, each broker is on a host of its own in a zone of its own: `cut` takes a host
+off the network for 10 to 60 s, `throttle` leaves it 1 MB/s.
 
 Other workloads: `exactly-once` (`exactly_once`) and `group` (`membership`), with verbs of their own.
 """
@@ -30,11 +33,12 @@ from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.chaos import exactly_once, identities, membership, replicas, secured
+from tests.chaos import exactly_once, identities, membership, networks, replicas, secured
 from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
 from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.host_network import HostNetwork, missing
 from tests.testkit.tls import make_certificate
 from tests.testkit.waiting import eventually
 
@@ -48,6 +52,7 @@ PARTITIONS = 6
 ZOOKEEPER_AWAY_S = 60.0
 IN_SYNC_TIMEOUT_S = 90.0
 SECURITIES = (PLAINTEXT, "sasl_tls", "mtls")
+LOCAL, NAMESPACES = "local", "namespaces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,9 @@ class Given:
     workload: str = "records"
     who: membership.Who = membership.ANYBODY
     security: str = PLAINTEXT
+    hosts: str = LOCAL
+    cut_s: tuple[float, float] = networks.CUT_S
+    throttled_s: tuple[float, float] = networks.THROTTLED_S
 
     @property
     def is_secured(self) -> bool:
@@ -78,10 +86,26 @@ def say(line: str) -> None:
 
 def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
     """One run; whether everything that was promised held."""
+    if given.hosts == LOCAL:
+        return _run(given, zookeeper, directory, None)
+    with HostNetwork(len(networks.ZONES)) as network:
+        return _run(given, zookeeper, directory, network)
+
+
+def _run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path, network: HostNetwork | None) -> bool:
     rolls = random.Random(given.seed)
     overrides = {"replica.lag.time.max.ms": "10000", "group.min.session.timeout.ms": "1000"}
     certificate = make_certificate(directory.with_name("tls")) if given.is_secured else None
-    cluster = EngineCluster(zookeeper.address, directory, size=3, overrides=overrides, certificate=certificate)
+    cluster = EngineCluster(
+        zookeeper.address,
+        directory,
+        size=3,
+        overrides=overrides,
+        certificate=certificate,
+        broker_zookeeper_address=network.relay(zookeeper.port) if network else "",
+        racks=networks.ZONES if network else (),
+        hosts=networks.engine_hosts(network) if network else (),
+    )
     if given.workload != "records":
         return _run_clients(given, cluster, rolls)
     with cluster:
@@ -111,7 +135,7 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
             unsure = rights.unsure
             rights.start()
         try:
-            _disturb(given, cluster, zookeeper, rolls, loads, unsure)
+            _disturb(given, cluster, zookeeper, rolls, loads, unsure, network)
         finally:
             if rights:
                 rights.finish()
@@ -128,7 +152,7 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
 def _secure(
     given: Given, cluster: EngineCluster, instance: TestInstance, directory: Path
 ) -> tuple[dict[str, Any], secured.Rights | None]:
-    """What the workloads' clients need besides, and who changes rights."""
+    """Returns the additional settings of the workloads' clients, and the object that changes rights."""
     if not given.is_secured:
         return {}, None
     ca_file, owner = str(directory.with_name("tls") / "ca.pem"), secured.owner_of(cluster, instance)
@@ -167,7 +191,9 @@ def _disturb(
     rolls: random.Random,
     loads: list[Workload],
     unsure: secured.Unsure,
+    network: HostNetwork | None,
 ) -> None:
+    cables = networks.NetworkFaults(network, rolls, say) if network else None
     ends_s = time.monotonic() + given.seconds
     kills = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
     pauses = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.paused_s)
@@ -186,12 +212,22 @@ def _disturb(
             for_all = replicas.leaders_of(cluster)
             kills.restart_all()
             say(f"  rolled over {len(for_all)} partitions")
+        elif verb in networks.VERBS:
+            assert cables is not None
+            _disturb_network(given, cables, verb)
         else:
             unsure.begin()
             _without_zookeeper(given, cluster, zookeeper, loads)
             unsure.end()
         say(f"  {sum(load.count for load in loads) - before} records acknowledged meanwhile")
     say(f"{kills.count + pauses.count} faults, {kills.controllers + pauses.controllers} of them to the controller")
+
+
+def _disturb_network(given: Given, cables: networks.NetworkFaults, verb: str) -> None:
+    if verb == "cut":
+        cables.cut(given.cut_s)
+    else:
+        cables.throttle(given.throttled_s)
 
 
 def _without_zookeeper(
@@ -239,7 +275,7 @@ def _judged(load: Workload) -> bool:
 
 
 def _say_pauses(load: Workload) -> None:
-    """How long partitions kept their producer waiting; the longest with the time at which it ended."""
+    """Prints how long partitions blocked their producer; the longest with the time of its end."""
     pauses = [pause for partition in load.acknowledged for pause in partition.pauses_ms]
     if not pauses:
         return
@@ -282,10 +318,22 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=5, help="group: as many at once as the group grows to")
     parser.add_argument("--strategy", default="range", help="group: how its members share partitions")
     parser.add_argument("--security", choices=SECURITIES, help="records: of the routes; drawn if it is not given")
+    parser.add_argument(
+        "--hosts", choices=(LOCAL, NAMESPACES), default=LOCAL,
+        help="records: namespaces gives each broker a host and a zone of its own; verbs are then also "
+        f"{','.join(networks.VERBS)}",
+    )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
     options = parser.parse_args()
     known = VERBS[options.workload]
-    verbs = options.verbs.split(",") if options.verbs else ["kill"] if options.workload == "records" else list(known)
+    default = ["kill"] if options.workload == "records" else list(known)
+    if options.hosts == NAMESPACES:
+        if options.workload != "records" or options.security not in (None, PLAINTEXT):
+            parser.error("--hosts namespaces is for the workload records on plaintext routes")
+        if lacking := missing():
+            parser.error(f"--hosts namespaces: {lacking}")
+        known, default, options.security = (*known, *networks.VERBS), list(networks.VERBS), PLAINTEXT
+    verbs = options.verbs.split(",") if options.verbs else default
     if unknown := set(verbs) - set(known):
         parser.error(f"no such verb: {', '.join(sorted(unknown))}")
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
@@ -305,6 +353,7 @@ def main() -> int:
             clients=options.client or membership.CLIENTS, members=options.members, strategy=options.strategy
         ),
         security=security,
+        hosts=options.hosts,
     )
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
         home = options.keep or Path(scratch)

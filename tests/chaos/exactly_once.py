@@ -103,7 +103,7 @@ class LiveReader:
                     self.found[partition].append(int(value))
 
     def finish(self, counts: Mapping[int, int]) -> None:
-        """Once it was given so many records of each partition; what it could not read in time is not among `found`."""
+        """Waits for a number of records of each partition; those that it could not read in time are not in `found`."""
         deadline_s = time.monotonic() + LIVE_READ_S
         while time.monotonic() < deadline_s and any(len(self.found[index]) < counts[index] for index in counts):
             last(0.1)
@@ -195,7 +195,7 @@ class ExactlyOnce:
     def _judge(self) -> bool:
         source, sink = self._load.read(), self._read_sink()
         self._reader_beside.finish({index: len(sink[index]) for index in range(PARTITIONS)})
-        # Killed, fenced, or told to stop: anything else is a fault of the application, and hides what is looked for.
+        # Killed, fenced, or stopped: any other end is a fault of the application, and would hide lost records.
         holds = not self._load.failed and not set(self._applications.ends) - {-signal.SIGKILL, FATAL, 0}
         for index in range(PARTITIONS):
             verdict = judge_transformed(source[index], sink[index], transformed)

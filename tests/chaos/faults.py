@@ -1,4 +1,4 @@
-"""What is done to the brokers while the producers go on. Each fault says what it did, in one line."""
+"""Faults of brokers while producers go on. Each fault reports its action in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def last(seconds: float) -> None:
 
 
 class Faults:
-    """`between_s` and `away_s` are the bounds of the time between two faults, and of how long one lasts."""
+    """Random faults. `between_s` and `away_s` bound the time between two faults and the length of one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How clients of a run are known: by a user with a password, or by a certificate; and how each is taken away."""
+"""Identities of a run's clients: a user with a password or a certificate; and the ways to revoke them."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ Change = Callable[[], Mapping[Any, Any]]
 
 
 class Identities(ABC):
-    """`ways` are those in which somebody stops being who they were, by name; each is given the user's name. `ca_file`:
-    whom clients trust.
+    """Identities of one kind. `ways` revoke an identity, by name; each takes the user's name. `ca_file` is the
+    authority that clients trust.
     """
 
     ways: Mapping[str, Callable[[str], Mapping[Any, Any]]]
 
     @abstractmethod
     def make(self, name: str) -> Mapping[Any, Any]:
-        """Brings somebody into being who was not there; `settings` are theirs from then on."""
+        """Creates an identity; `settings` work from then on."""
 
     @abstractmethod
     def settings(self, name: str) -> dict[str, Any]:
-        """Of confluent-kafka."""
+        """Returns settings for confluent-kafka."""
 
     @abstractmethod
     def principal(self, name: str) -> str:
-        """As entries of access lists name them."""
+        """Returns the principal in access rules."""
 
     @abstractmethod
     def forget(self, name: str) -> Mapping[Any, Any]:
-        """Leaves nothing of somebody, who may be gone already."""
+        """Removes all traces of an identity, which may be gone already."""
 
 
 @dataclass

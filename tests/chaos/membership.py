@@ -37,7 +37,7 @@ CATCH_UP_S: Final = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Who:
-    """`clients`: of which kinds members are, drawn one by one; `members`: how many at most."""
+    """Members of a group: `clients` are the kinds from which each member is drawn, `members` the maximum number."""
 
     clients: Sequence[str] = CLIENTS
     members: int = 5

@@ -29,7 +29,7 @@ def states_of(cluster: EngineCluster) -> dict[tuple[str, int], PartitionStateDoc
 
 
 def all_in_sync(cluster: EngineCluster) -> bool:
-    """Whether every partition has a leader and all its replicas in sync."""
+    """True if every partition has a leader and all its replicas are in sync."""
     topics, states = topics_of(cluster), states_of(cluster)
     for name, topic in topics.items():
         for index, replicas in topic.assignment.items():
@@ -45,7 +45,7 @@ def leaders_of(cluster: EngineCluster) -> dict[str, int]:
 
 
 def coordinator_of(cluster: EngineCluster, state_topic: str, internal_id: str) -> BrokerProcess | None:
-    """Who looks after a group or a transactional id."""
+    """Returns the coordinator of a group or a transactional id."""
     topic = topics_of(cluster).get(state_topic)
     if topic is None:
         return None
@@ -70,7 +70,7 @@ def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
 
 
 def high_watermarks(data_dir: Path) -> dict[str, int]:
-    """`topic-partition` -> the checkpointed high watermark of a stopped broker."""
+    """Returns the checkpointed high watermarks of a stopped broker by `topic-partition`."""
     lines = (data_dir / "replication-offset-checkpoint").read_text().splitlines()[2:]
     return {f"{topic}-{partition}": int(offset) for topic, partition, offset in (line.split() for line in lines)}
 

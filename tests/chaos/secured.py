@@ -1,8 +1,9 @@
-"""Users behind TLS while brokers die: how clients sign in, and somebody who gives rights and takes them away meanwhile.
+"""Users behind TLS while brokers die: sign-in of clients, and rights that are granted and revoked meanwhile.
 
-A round: a user is made, may write and read a topic, does so, and loses that by one of `WAYS`, or by one of its kind.
-What it sends, or what somebody writes for it to read, later than `REVOKED_S_MAX` after the change was acknowledged must
-not be served. Rounds beside a stopped broker or an absent ZooKeeper do not count for that: who is not told cannot know.
+A round: a user is created, may write and read a topic, does so, and loses that right by one of `WAYS`, or by a way of
+its identity. Records that it sends, or that another user writes for it, later than `REVOKED_S_MAX` after the change was
+acknowledged must not be served. Rounds beside a stopped broker or an absent ZooKeeper do not count for that, because
+the broker could not learn of the change.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WATCHED_S: Final = 3.0
 BETWEEN_S: Final = 0.05
 # A change that brokers die under is asked for again.
 CHANGED_S_MAX: Final = 90.0
-# Who stood still is told what happened when it has its session again.
+# A broker that was paused learns of changes when it has its session again.
 CAUGHT_UP_S: Final = 10.0
 RECONNECT_MS: Final = 5_000
 
@@ -52,7 +53,7 @@ def allow_workloads(identities: Identities, owner: AdminClient) -> None:
 
 
 def owner_of(cluster: EngineCluster, instance: TestInstance) -> AdminClient:
-    """As the control plane acts for the instance."""
+    """Returns an admin client that acts for the instance in the way of the control plane."""
     return AdminClient(
         {
             "bootstrap.servers": ",".join(f"{HOST}:{broker.settings.internal_port}" for broker in cluster.brokers),
@@ -80,7 +81,7 @@ def _entries_of(principal: str) -> AclBindingFilter:
 
 @dataclass
 class Unsure:
-    """The spans in which some broker may not have been told of a change; seconds of the monotonic clock."""
+    """Spans in which some broker may not know of a change yet; seconds of the monotonic clock."""
 
     spans: list[tuple[float, float]] = field(default_factory=list)
     open_since_s: float | None = None
@@ -94,13 +95,13 @@ class Unsure:
         self.open_since_s = None
 
     def covers(self, begin_s: float, end_s: float) -> bool:
-        """Whether some of it fell into such a span."""
+        """True if the condition held during a part of the span."""
         still_open = self.open_since_s is not None and self.open_since_s <= end_s
         return still_open or any(begin <= end_s and begin_s <= end for begin, end in self.spans)
 
 
 def latest_after_s(changed_s: float, times_s: Sequence[float]) -> float:
-    """How long after the change the last of them was, 0 if none was."""
+    """Returns the time between the change and the last of them, 0 without any."""
     return max(0.0, max(times_s, default=changed_s) - changed_s)
 
 
@@ -154,7 +155,7 @@ class Rights:
         # The latest that something was served after a change, in milliseconds.
         self.latest_ms = 0.0
         self._bootstrap, self._owner, self._identities = bootstrap, owner, identities
-        # Somebody else writes all along, so that there is something to be given.
+        # Another user writes all the time, so that there are records to be read.
         self._writer = Producer({**self._settings(USER), "linger.ms": 0, "log_level": 0})
         self._rolls, self._say = rolls, say
         self._stop = threading.Event()

@@ -1,4 +1,4 @@
-"""What of a run with changing rights is judged, and which spans nobody can be held to."""
+"""Judgement of a run with changing rights, and the spans that are excused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_span_that_has_not_ended_covers_what_comes() -> None:
     assert end_s >= began_s + CAUGHT_UP_S
 
 
-def test_what_was_served_after_a_change_is_found() -> None:
+def test_a_request_served_after_a_change_is_found() -> None:
     assert latest_after_s(100.0, [98.0, 101.5, 99.0]) == 1.5
     assert latest_after_s(100.0, [98.0, 99.0]) == 0
     assert latest_after_s(100.0, []) == 0

@@ -1,9 +1,10 @@
 """The application of the exactly-once workload: reads numbers, writes `transformed(number)`, in transactions.
 
-    python -m tests.chaos.transform --bootstrap … --source … --sink … --group … --name …
+python -m tests.chaos.transform --bootstrap … --source … --sink … --group … --name …
 
-Several of them share the group, each under a transactional id of its own. It goes on after everything that a client may
-go on after; when its producer is fenced or broken for good it ends with FATAL and is started again by whoever watches.
+Several of them share the group, each under a transactional id of its own. It continues after every error that a client
+may continue after; when its producer is fenced or failed for good it ends with FATAL, and its supervisor starts it
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ POLL_S: Final = 0.2
 RETRIES: Final = 100
 # A transaction is kept open for up to this long before and after its offsets are sent, or kills would hit it rarely.
 LINGER_S: Final = 0.2
-# So many are given up for no reason, after everything was sent.
+# Share of transactions that are aborted without a reason, after everything was sent.
 GIVEN_UP_SHARE: Final = 0.1
 
 
@@ -36,7 +37,7 @@ def transformed(number: int) -> int:
 
 
 def connection(bootstrap: str) -> dict[str, Any]:
-    """What both of its clients are told about the network."""
+    """Returns the network settings of both clients."""
     return {
         "bootstrap.servers": bootstrap,
         "socket.timeout.ms": 10_000,
@@ -119,7 +120,7 @@ class Application:
 
 
 def retried(call: Callable[[], object]) -> None:
-    """What may be repeated is repeated."""
+    """Repeats a call while its error is retriable."""
     for _ in range(RETRIES):
         try:
             call()

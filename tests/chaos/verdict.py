@@ -1,4 +1,4 @@
-"""What a run proves: pure functions over what was acknowledged and what can be read afterwards (REP-5, REP-19).
+"""Judgement of a run: pure functions over acknowledged and readable records (REP-5, REP-19).
 
 A record is a number: each partition's records are numbered from 0 in the order in which they were handed to the client.
 """
@@ -15,7 +15,7 @@ PAUSE_MS_MIN: Final = 300.0
 
 
 class Acknowledged:
-    """What one partition acknowledged, and how long it kept its producer waiting."""
+    """Acknowledgements of one partition, and the times for which it blocked its producer."""
 
     def __init__(self) -> None:
         self._flags = bytearray()
@@ -40,7 +40,9 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one partition. A producer that is not idempotent may write a record twice, but never in another order."""
+    """Judgement of one partition. A producer that is not idempotent may write a record twice, but never in another
+    order.
+    """
 
     acknowledged: int
     lost: tuple[int, ...]
@@ -52,7 +54,7 @@ class Verdict:
 
 
 def judge(acknowledged: set[int], read: Iterable[int]) -> Verdict:
-    """`read` in the order of the log."""
+    """Returns the judgement of records that were `read` in the order of the log."""
     seen: set[int] = set()
     reordered, repeated = [], []
     latest = -1
@@ -70,7 +72,9 @@ def judge(acknowledged: set[int], read: Iterable[int]) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """Of one partition: what of the function of its input is missing, there twice, foreign, or out of order."""
+    """Judgement of one output partition: records of the function of its input that are missing, repeated, foreign, or
+    out of order.
+    """
 
     count: int
     missing: tuple[int, ...]

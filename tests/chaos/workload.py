@@ -1,4 +1,4 @@
-"""Producers that never stop, one partition after the other, and what they were told."""
+"""Producers that never stop, one for each partition, with their acknowledgements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Workload:
         records_per_s: int,
         settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`settings`: how clients sign in."""
+        """Creates the workload. `settings` are the clients' settings for sign-in."""
         self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
         self._settings = settings
         self.idempotent = idempotent

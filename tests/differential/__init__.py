@@ -1,8 +1,8 @@
-"""The same scripted exchanges against Apache Kafka 3.9.1 (recorded) and against our broker (every test run).
+"""Differential tests: scripted exchanges with Apache Kafka 3.9.1 (recorded) and with our broker (in every run).
 
-* `play` a client on a raw socket, built on our codec;  `batches` record batches, right and wrong in every way
-* `normalise` takes out of an answer what may differ: ids, ports, clocks
-* `scripts/` the exchanges, one module per family of calls
+* `play` is a client on a raw socket, built on our codec; `batches` has valid and invalid record batches
+* `normalise` removes from an answer what may differ: ids, ports, clocks
+* `scripts/` has the exchanges, one module per family of calls
 * `record` plays them against the real broker and writes `tests/golden/differential/`
-* `meant_differences` what we answer otherwise on purpose, each with its reason
+* `meant_differences` has our intended differences, each with its reason
 """

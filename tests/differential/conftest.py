@@ -48,7 +48,7 @@ def kafka_address(script: str, request: pytest.FixtureRequest) -> Address:
 
 @pytest.fixture
 def kafka_address_apart(zookeeper_address: str, tmp_path: Path) -> Iterator[Address]:
-    """A broker whom nobody has asked anything."""
+    """A fresh broker without any earlier request."""
     with EngineCluster(zookeeper_address, tmp_path, overrides=SETTINGS_APART) as cluster:
         yield _served(cluster)
 
@@ -68,7 +68,7 @@ def kafka_address_authenticated(script: str, zookeeper_address: str, tmp_path: P
 
 
 def _take_tokens(cluster: EngineCluster, instance_id: str) -> None:
-    """Of the issuer of the scripts, as the control plane says so."""
+    """Publishes the issuer of the scripts in the way of the control plane."""
     change = f"instances/{instance_id}/oauth/{CONFIGURATION}"
     cluster.zookeeper.create(
         paths.instance_oauth_node(instance_id, CONFIGURATION), oauth.ISSUER.document().to_json(), makepath=True

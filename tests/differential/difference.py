@@ -14,7 +14,7 @@ AS_LISTED = "a topic listed without partitions is answered as listed"
 
 @dataclass(frozen=True)
 class Difference:
-    """`ours(recorded)` answers what we say instead; it may change the recorded answer in place."""
+    """An intended difference. `ours(recorded)` returns our answer; it may change the recorded answer in place."""
 
     script: str
     label: str

@@ -1,4 +1,4 @@
-"""What we answer otherwise than Apache Kafka 3.9.1 about limits of addresses, on purpose, each with its reason."""
+"""Intended differences from Apache Kafka 3.9.1 about limits of addresses, each with its reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _not_described(_: Any) -> Any:
 
 
 def _listed(address: str, per_s: float) -> Callable[[Any], Any]:
-    """As well, behind the other addresses."""
+    """Returns a function that appends an address to the others."""
 
     def ours(answer: Any) -> Any:
         values = [{"key": RATE, "value": per_s}] if per_s else [{"key": RATE}]

@@ -1,4 +1,4 @@
-"""What we answer otherwise than Apache Kafka on purpose where clients prove who they are."""
+"""Intended differences from Apache Kafka in authentication, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we answer otherwise than Apache Kafka 3.9.1 about groups, offsets and transactions, each with its reason."""
+"""Intended differences from Apache Kafka 3.9.1 about groups, offsets and transactions, each with its reason."""
 
 from __future__ import annotations
 

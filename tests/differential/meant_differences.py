@@ -1,7 +1,7 @@
-"""What we answer otherwise than Apache Kafka 3.9.1, on purpose, each with its reason.
+"""Intended differences from Apache Kafka 3.9.1, each with its reason.
 
-A difference names the script and the labels it is about (shell patterns) and says what is put in place of the recorded
-answer before ours is compared with it. A test keeps the list honest: one that changes no recorded answer must go.
+A difference names its script and labels (shell patterns), and replaces the recorded answer before ours is compared with
+it. A test removes stale ones: each must change a recorded answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.differential.play import CLOSED
 
 
 def expected(script: str, label: str, recorded: Any) -> Any:
-    """What our broker should answer: the recorded answer, or what we mean to say instead."""
+    """Returns the answer that our broker should give: the recorded one, or an intended difference."""
     return applied(DIFFERENCES, script, label, recorded)
 
 
@@ -148,7 +148,7 @@ def _without_volumes(answer: Any) -> Any:
 
 
 def _bounded(key: str) -> Callable[[Any], Any]:
-    """What is beyond the operator's bound is described as the bound."""
+    """Returns a function that replaces a value beyond the operator's bound by the bound."""
     bound = BOUNDS[key]
 
     def ours(answer: Any) -> Any:

@@ -65,19 +65,21 @@ def find_coordinator(player: Player, key: str, kind: int) -> None:
 
 
 def subscription(*topics: str, version: int = 0, data: bytes | None = None) -> bytes:
-    """What a consumer says that it wants to read, with what its assignor says to others of its kind."""
+    """Returns a consumer's subscription with the data of its assignor."""
     names = [topic.encode() for topic in topics]
     body = pack(">hi", version, len(names)) + b"".join(pack(">h", len(name)) + name for name in names)
     return body + (pack(">i", -1) if data is None else pack(">i", len(data)) + data)
 
 
 def says(text: str) -> bytes:
-    """The metadata of a member that can be told from others."""
+    """Returns the metadata of a member, which differs for each."""
     return subscription("diff.read", data=text.encode())
 
 
 class Member:
-    """A member and what it was told: its id and the generation. `version` is JoinGroup's; the others go with it."""
+    """A member with the id and generation of its last answers. `version` is JoinGroup's; the other APIs use the version
+    that belongs to it.
+    """
 
     def __init__(self, player: Player, group: str, name: str, version: int = 9, instance: str | None = None) -> None:
         self.at = player.another(client_id=name)
@@ -111,7 +113,7 @@ class Member:
         return self.take(self.begin_join(label, **changes).answer())
 
     def take(self, answer: Any) -> Any:
-        """Remembers what a join was told."""
+        """Stores the id and generation of an answer to a join."""
         if answer is not None and answer.error_code in (0, MEMBER_ID_REQUIRED):
             self.id = answer.member_id
             if answer.error_code == 0:
@@ -125,7 +127,7 @@ class Member:
         return self.join(label, **changes)
 
     def begin_enter(self, label: str | None, **changes: Any) -> Asked:
-        """As `enter`, for a join that waits for others."""
+        """Begins `enter` for a join that waits for others."""
         if self.version >= 4 and not self.id and self.instance is None:
             self.join(None, **changes)
         return self.begin_join(label, **changes)
@@ -171,7 +173,7 @@ class Member:
 
 
 def complete(*members: Member) -> None:
-    """Brings the members, of whom the first leads, into a stable group."""
+    """Brings members into a stable group; the first one leads."""
     first, *others = members
     waiting = []
     first.enter()
@@ -190,7 +192,7 @@ def complete(*members: Member) -> None:
 
 
 def until_joining(member: Member, count: int) -> None:
-    """Waits until the coordinator knows so many members; on another connection, as the member's own waits."""
+    """Waits until the coordinator has a number of members, on another connection, because the member's own blocks."""
     until_state(member, lambda group: len(group.members) == count)
 
 

@@ -1,6 +1,6 @@
-"""Numbers for what a broker draws: member ids, producer ids, in the order in which a script is told them.
+"""Numbers for random ids of a broker, member ids and producer ids, in the order in which a script sees them.
 
-So that an answer says which of the members leads, or that a producer was given another id than before.
+So an answer shows which of the members leads, or that a producer got another id than before.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ConnectionLost(Exception):
 
 @dataclass
 class Player:
-    """`answers` collects what `ask` and its kin were told, label by label. `login`: user and secret for SASL PLAIN."""
+    """A scripted client. `answers` collects the answers by label. `login`: user and secret for SASL PLAIN."""
 
     address: Address
     answers: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Player:
         read_as: int | None = None,
         may_be_silent: bool = False,
     ) -> Any:
-        """As `ask`, with a body made elsewhere; the answer is read in version `read_as` if that is another."""
+        """Sends a request with the given body, and records the answer, read in version `read_as` if that differs."""
         try:
             answer = self.call_body(
                 api_key, version, body, read_as=read_as, patience_s=SILENCE_S if may_be_silent else ANSWER_S
@@ -155,7 +155,7 @@ class Player:
             self.write_down(label, NO_ANSWER)
 
     def ask_frame_size(self, label: str, frame: bytes) -> None:
-        """As `ask_frame`, for answers whose content is compared elsewhere."""
+        """Sends a frame, and records that an answer came; its content is compared elsewhere."""
         self._connection().sendall(frame)
         try:
             self._receive(SILENCE_S)
@@ -215,7 +215,7 @@ class Player:
         return decoded
 
     def is_answered(self, within_s: float) -> bool:
-        """Whether anything has come, or comes so soon."""
+        """True if anything has arrived or arrives within the time."""
         # Not select(): a descriptor may be above 1023 in a process that ran many tests.
         poller = select.poll()
         poller.register(self._connection(), select.POLLIN)
@@ -292,7 +292,7 @@ class Player:
         return bool(answer.topics[0].error_code == 0 and self.until_led(name))
 
     def inside(self, name: str) -> str:
-        """What the cluster calls a topic, a group or a transactional id of this tenant."""
+        """Returns the cluster's name of a topic, a group or a transactional id of this tenant."""
         return f"{self.address.prefix}{name}"
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:

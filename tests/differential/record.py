@@ -45,7 +45,7 @@ def play(script: str, address: Address) -> dict[str, Any]:
 
 
 def recorded(script: str) -> dict[str, Any]:
-    """What Apache Kafka answered."""
+    """Returns the recorded answers of Apache Kafka."""
     answers: dict[str, Any] = json.loads((GOLDEN / f"{script}.json").read_text())
     return answers
 

@@ -17,7 +17,7 @@ READ_TIMEOUT_S = 120.0
 
 
 class Client(Protocol):
-    """What a client under test can do."""
+    """Operations of a client under test."""
 
     name: str
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.interop.member import SESSION_MS
 from tests.interop.positions import TAKEN, Findings, Line, examine, parse, stopped_in_vain
 from tests.testkit.engine import ROOT
 from tests.testkit.waiting import eventually
@@ -40,10 +41,17 @@ class Group:
     """Members of one group on one topic. A context manager: no process outlives it."""
 
     def __init__(
-        self, bootstrap: str, name: str, topic: str, partitions: int, directory: Path, strategy: str = "range"
+        self,
+        bootstrap: str,
+        name: str,
+        topic: str,
+        partitions: int,
+        directory: Path,
+        strategy: str = "range",
+        session_ms: int = SESSION_MS,
     ) -> None:
         self.bootstrap, self.name, self.topic, self.partitions = bootstrap, name, topic, partitions
-        self.strategy = strategy
+        self.strategy, self.session_ms = strategy, session_ms
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -66,7 +74,7 @@ class Group:
         member = f"{client}-{len(self._processes)}"
         command = [sys.executable, "-m", "tests.interop.member", "--client", client, "--bootstrap", self.bootstrap]
         command += ["--group", self.name, "--topic", self.topic, "--diary", str(self._diary(member))]
-        command += ["--strategy", self.strategy, "--instance", instance]
+        command += ["--strategy", self.strategy, "--instance", instance, "--session-ms", str(self.session_ms)]
         with (self._directory / f"{member}.log").open("wb") as log:
             self._processes[member] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         return member
@@ -82,12 +90,12 @@ class Group:
         self._processes[member].send_signal(signal.SIGCONT)
 
     def leave(self, member: str) -> int:
-        """As its user ends it; the exit code."""
+        """Stops a member in the way of a user; returns its exit code."""
         self._processes[member].terminate()
         return self._processes[member].wait(STOP_TIMEOUT_S)
 
     def lines(self, member: str) -> list[Line]:
-        """What the member has written so far; do not change it."""
+        """Returns the lines that the member has written so far; do not change them."""
         return self._diaries.setdefault(member, _Diary(self._diary(member))).lines()
 
     def log(self, member: str) -> str:
@@ -147,7 +155,7 @@ class Group:
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """What the group has committed; -1001 where it has nothing."""
+    """Returns the committed offsets of the group; -1001 where there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         places = consumer.committed([TopicPartition(topic, index) for index in range(partitions)], timeout=30)

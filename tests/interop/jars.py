@@ -32,7 +32,7 @@ def run(
     typed: str = "",
     folder: Path | None = None,
 ) -> str:
-    """What the tool prints, errors included. `typed`: what it reads; `folder`: where it runs."""
+    """Runs a tool and returns its output, errors included. `typed` is its input; `folder` is its working directory."""
     done = subprocess.run(
         [*java_with_jars(), tool, *arguments],
         input=typed,

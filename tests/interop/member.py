@@ -64,7 +64,7 @@ def confluent_kafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None
             "partition.assignment.strategy": given.strategy,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
+            "session.timeout.ms": given.session_ms,
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "topic.metadata.refresh.interval.ms": 2_000,
             "log_level": 0,
@@ -127,17 +127,17 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         partition_assignment_strategy=[assignors[given.strategy]],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=given.session_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
     consumer.subscribe([given.topic], listener=Listener())
     while not stop.wanted:
         polled = consumer.poll(POLL_S * 1000, max_records=RECORDS_MAX)
         if fresh:
-            # This client goes on where it was in a partition that it had before the rebalance, even if it has missed a
-            # generation in which somebody else had it (its SyncGroup was answered REBALANCE_IN_PROGRESS). Kafka's own
-            # forgets its position whenever it has to give everything back. So the group is asked for it.
-            # What came with it of partitions that it kept is not given again.
+            # This client keeps its position in a partition that it had before the rebalance, even if it has missed a
+            # generation in which another member had it (its SyncGroup was answered REBALANCE_IN_PROGRESS). Kafka's own
+            # client forgets its position whenever it revokes everything. So the committed offset is fetched.
+            # Messages of partitions that it kept are not delivered again.
             polled = {place: messages for place, messages in polled.items() if place not in fresh}
             for place in fresh & consumer.assignment():
                 consumer.seek(place, consumer.committed(place) or 0)
@@ -183,7 +183,7 @@ async def _aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None
         partition_assignment_strategy=[assignors[given.strategy]],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=given.session_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
     consumer.subscribe([given.topic], listener=Listener())
@@ -216,6 +216,7 @@ def main() -> None:
     parser.add_argument("--diary", type=Path, required=True)
     parser.add_argument("--strategy", default="range")
     parser.add_argument("--instance", default="")
+    parser.add_argument("--session-ms", type=int, default=SESSION_MS)
     given = parser.parse_args()
     CLIENTS[given.client](given, Diary(given.diary), Stop())
 

@@ -1,7 +1,7 @@
-"""What the diaries of a group's members prove: every record was read, and no position ever went back.
+"""Proofs from the diaries of a group's members: every record was read, and no position ever went back.
 
 Pure functions over the lines that `member` wrote. Reading a record twice is allowed (its commit may have been lost with
-its reader); reading on from before an acknowledged commit, or from behind a record that nobody read, is not.
+its reader); reading on from before an acknowledged commit, or from behind an unread record, is not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse(text: str) -> list[Line]:
 
 @dataclass(slots=True)
 class Findings:
-    """`unread`: (partition, offset); the others: what went wrong, in words."""
+    """Faults of a run. `unread` has (partition, offset); the other fields are descriptions."""
 
     unread: list[tuple[int, int]] = field(default_factory=list)
     went_back: list[str] = field(default_factory=list)
@@ -55,7 +55,9 @@ class _Tenure:
 
 
 def examine(diaries: Mapping[str, Iterable[Line]], ends: Mapping[int, int]) -> Findings:
-    """`diaries` by member, `ends` the log end offset of each partition; offsets of a log have no gaps here."""
+    """Returns the faults in `diaries` by member, with the log end offset of each partition in `ends`; offsets have no
+    gaps here.
+    """
     findings = Findings()
     tenures, commits, asked = _tenures(diaries), _commits(diaries), _asked(diaries)
     for partition, end in ends.items():
@@ -143,11 +145,11 @@ def _examine_commits(found: Findings, partition: int, commits: list[_Commit]) ->
 
 
 def stopped_in_vain(diaries: Mapping[str, Iterable[Line]]) -> list[str]:
-    """What a member was made to stop and was given again, although nobody had it in between, in words.
+    """Returns descriptions of partitions that a member lost and got back although nobody had them in between.
 
-    In a cooperative rebalance a member stops only what another one gets. This holds while nobody goes away in the
-    middle of a rebalance: what was on its way to one that died may well come back. What was `lost` is another matter,
-    its member was thought to be dead.
+    In a cooperative rebalance a member loses only partitions that another one gets. This holds while nobody leaves in
+    the middle of a rebalance: partitions on their way to a dead member may come back. `lost` partitions are left out:
+    the coordinator took their member for dead.
     """
     moves = sorted(
         (line.at_ns, line.kind, line.partition, member)

@@ -31,8 +31,8 @@ FRANZ_GO: Final = Path(__file__).with_name("franz_go")
 
 @dataclass(frozen=True)
 class Access:
-    """How a client comes in. `ca_file`: with TLS, trusting this authority; `mechanism`: as a user; `own_file`: with a
-    key and certificate of its own.
+    """Connection of a client. `ca_file`: over TLS with this authority; `mechanism`: as a user; `own_file`: with a key
+    and certificate of its own.
     """
 
     bootstrap: str
@@ -213,7 +213,7 @@ def with_franz_go(access: Access, value: bytes) -> list[bytes]:
 
 
 def _values_by(command: list[str], access: Access, value: bytes) -> list[bytes]:
-    """What a program of another language prints, which reads as JSON how to come in."""
+    """Returns the output of a program in another language, which reads its connection settings as JSON."""
     given = {
         "brokers": access.bootstrap.split(","),
         "topic": access.topic,

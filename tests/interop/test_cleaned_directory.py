@@ -1,4 +1,6 @@
-"""What our cleaner leaves is Apache Kafka's: its tools read it, its broker goes on cleaning it, and we after that."""
+"""Exchange of a cleaned directory: Apache Kafka's tools read it, its broker goes on cleaning it, and ours
+after that.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def java() -> list[str]:
 
 
 def dump(files: list[Path], *options: str) -> str:
-    """What DumpLogSegments prints of them."""
+    """Returns the output of DumpLogSegments."""
     command = [*java(), "kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files))]
     return subprocess.run(command, cwd=files[0].parent, capture_output=True, text=True, check=True).stdout
 

@@ -53,7 +53,7 @@ def expected(records: list[Record]) -> Log:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_a_client_produces_it_reads_back_in_order(client: Client, codec: str, demo_bootstrap: str) -> None:
+def test_a_client_reads_back_its_records_in_order(client: Client, codec: str, demo_bootstrap: str) -> None:
     topic = f"interop-{uuid.uuid4().hex[:12]}"
     records = some_records(RECORDS, seed=7)
     client.create_topic(demo_bootstrap, topic, PARTITIONS)

@@ -151,13 +151,13 @@ def test_the_conveniences_of_kafka_acls_let_console_clients_write_and_read(place
     read = place.consume("reader", len(with_confluent(place.access("owner"), b"the last")), "shown-", "SCRAM-SHA-256")
     assert {"by PLAIN", "by SCRAM-SHA-256", "by SCRAM-SHA-512"} <= set(read.splitlines())
 
-    # What the console clients are told goes to their log, and there is none here.
+    # The console clients write refusals to their log, which is off here.
     place.produce("reader", "refused")
     assert b"refused" not in with_confluent(place.access("owner"), b"by the owner")
     assert "Processed a total of 0 messages" in place.consume("writer", 1, "shown-")
 
 
-def test_who_may_not_describe_the_cluster_lists_no_entries(place: Place) -> None:
+def test_a_user_who_may_not_describe_the_cluster_lists_no_entries(place: Place) -> None:
     # Nothing is about the cluster yet, so it is everybody's.
     assert "Current ACLs" in place.admin(ACLS, "--list", user="reader")
     place.admin(ACLS, "--add", "--allow-principal", "User:owner", "--operation", "All", "--cluster")
@@ -191,7 +191,9 @@ def test_kafka_configs_makes_shows_changes_and_removes_users(place: Place) -> No
     assert with_confluent(place.access("made", "second", mechanism), b"never") == []
 
 
-def test_a_console_client_with_a_wrong_password_or_authority_is_told_so(place: Place, tmp_path: Path) -> None:
+def test_a_console_client_with_a_wrong_password_or_authority_fails_to_authenticate(
+    place: Place, tmp_path: Path
+) -> None:
     wrong = jars.properties(tmp_path / "wrong", "reader", "wrong", "SCRAM-SHA-512", place.ca_file)
     said = jars.run(
         ACLS, "--bootstrap-server", place.bootstrap, "--command-config", str(wrong), "--list", expected_code=None

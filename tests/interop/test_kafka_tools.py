@@ -35,7 +35,9 @@ OVERRIDES = {
 
 @dataclass(frozen=True)
 class Place:
-    """`bootstrap` is the tenant's; `inside` the cluster's own listener, with the properties to log in there."""
+    """Addresses of a cluster. `bootstrap` is the tenant's; `inside` is the internal listener, with `properties` to sign
+    in there.
+    """
 
     bootstrap: str
     inside: str

@@ -106,7 +106,7 @@ def test_a_segment_built_by_them_is_recovered_and_served_by_us(tmp_path: Path, m
 
 
 def dump_log_segments(directory: Path, files: list[Path]) -> str:
-    """What Apache Kafka's own tool prints of the files."""
+    """Returns the output of Apache Kafka's own tool."""
     jars = os.environ.get(JARS)
     if not jars or not list(Path(jars).glob("kafka_2.1*.jar")):
         pytest.skip(f"{JARS} names no folder with Apache Kafka's jars")

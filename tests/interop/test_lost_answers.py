@@ -70,7 +70,7 @@ def test_an_idempotent_producer_loses_answers_but_neither_records_nor_their_orde
         instance = cluster.create_instance("ins-lossy000")
         ((broker_id, listening),) = instance.document.ports.items()
         proxy = LossyProxy(free_port(), (HOST, listening), every=EVERY, api_key=ApiKey.PRODUCE)
-        # Clients are told that the broker is where the proxy listens.
+        # The proxy's address is advertised as the broker's.
         instance = cluster.update_instance(instance, endpoints={broker_id: f"{HOST}:{proxy.port}"})
         with proxy:
             admin = AdminClient({"bootstrap.servers": instance.bootstrap})

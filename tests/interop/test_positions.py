@@ -61,12 +61,12 @@ def test_a_line_that_was_cut_is_left_out() -> None:
     assert parse("1 read 0 5\n2 read 0") == [Line(1, "read", 0, 5)]
 
 
-def test_what_a_member_stops_and_goes_on_with_is_found() -> None:
+def test_partitions_that_a_member_stops_and_goes_on_with_are_found() -> None:
     stopped = diary((1, "assigned", -1), (2, "revoked", -1))
     assert len(stopped_in_vain({"a": [*stopped, *diary((4, "assigned", -1))]})) == 1
     moved = {"a": [*stopped, *diary((6, "assigned", -1))], "b": diary((3, "assigned", -1), (5, "revoked", -1))}
     assert stopped_in_vain(moved) == []
 
 
-def test_what_a_member_lost_may_come_back_to_it() -> None:
+def test_a_lost_partition_may_come_back_to_its_member() -> None:
     assert stopped_in_vain({"a": diary((1, "assigned", -1), (2, "lost", -1), (3, "assigned", -1))}) == []

@@ -45,9 +45,7 @@ def command() -> list[str]:
 
 
 def publish_topic(zookeeper_address: str) -> str:
-    """What a controller would have written of cluster and topic, in a tree of its own; answers where that is, as
-    `zookeeper.connect` says it.
-    """
+    """Writes a controller's nodes of cluster and topic into a new chroot; returns its `zookeeper.connect`."""
     chroot = f"/apache-kafka-{uuid.uuid4()}"
     client = KazooClient(zookeeper_address)
     client.start(timeout=10)

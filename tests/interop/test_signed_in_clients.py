@@ -98,7 +98,9 @@ def test_a_client_signs_in_over_tls_produces_and_consumes(
 
 @pytest.fixture(scope="module")
 def refusing(cluster: EngineCluster, authority: Path) -> Access:
-    """Of an instance of its own: all clients come from one address, which may be wrong fifty times."""
+    """Access to an instance of its own with a wrong password: all clients share one address, which may fail fifty
+    times.
+    """
     instance = cluster.create_instance(REFUSING, security="sasl_tls")
     alter(cluster, instance, added("alice", "right", instance_id=instance.id))
     return Access(instance.bootstrap, TOPIC, str(authority / "ca.pem"), user="alice", password="wrong")
@@ -114,7 +116,7 @@ def test_a_client_with_a_wrong_secret_stays_out(refusing: Access, client: str, m
 
 @pytest.fixture(scope="module")
 def encrypted(cluster: EngineCluster, authority: Path) -> Access:
-    """Of an instance without users, behind TLS."""
+    """Access to an instance without users over TLS."""
     instance = cluster.create_instance(ENCRYPTED, security="tls")
     access = Access(instance.bootstrap, TOPIC, str(authority / "ca.pem"))
     make_topic(access)
@@ -128,7 +130,7 @@ def test_a_client_without_a_user_produces_and_consumes_over_tls(encrypted: Acces
 
 @pytest.fixture(scope="module")
 def certified(cluster: EngineCluster, authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Access:
-    """Of an instance that knows its clients by certificate."""
+    """Access to an instance that identifies its clients by certificate."""
     clients = Authority.make("Acme CA")
     instance = cluster.create_instance(CERTIFIED, security="mtls")
     cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=clients.pem))
@@ -171,7 +173,7 @@ def test_a_secret_is_rotated_over_tls_while_a_producer_goes_on(
 
 
 class Outcomes:
-    """What became of each record."""
+    """Delivery result of each record."""
 
     def __init__(self) -> None:
         self.errors: list[KafkaError | None] = []
@@ -264,7 +266,7 @@ def test_a_user_that_is_revoked_is_cut_within_a_second_and_stays_out(
     assert not HOLDING[client](replace(access, user=name, password="secret"), cut)
 
 
-def test_a_consumer_that_waits_is_told_within_a_second_that_it_may_read_no_more(
+def test_a_waiting_consumer_loses_its_right_to_read_within_a_second(
     cluster: EngineCluster, secured: tuple[TestInstance, Access]
 ) -> None:
     """Its fetch would wait for twenty seconds."""

@@ -99,7 +99,7 @@ class Confluent:
         self.consumer.subscribe([topics.source])
 
     def transform(self, count: int) -> None:
-        """So many records, in a transaction that is left open."""
+        """Sends a number of records in a transaction that is left open."""
         self.producer.begin_transaction()
         read = []
         while len(read) < count:

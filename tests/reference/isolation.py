@@ -21,17 +21,17 @@ from brokers.contract.users import USERS_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
 from brokers.engine.handlers.api_table import API_TABLE, FAST_CODEC_HANDLERS
-from brokers.engine.handlers.auth import acls, user_calls
+from brokers.engine.handlers.auth import acls, users
 from brokers.engine.handlers.auth.tenant_sasl import AUTHENTICATION_MS_MAX
-from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
+from brokers.engine.handlers.common import background, long_requests
 from brokers.engine.handlers.configs import client_quotas, describe_configs
 from brokers.engine.handlers.fetch import legacy as old_fetch
-from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
+from brokers.engine.handlers.fetch import list_offsets
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.handlers.produce import request as produce_request
 from brokers.engine.handlers.topics import delete_records, metadata, topics
-from brokers.engine.handlers.transactions import describe_producers, listing
+from brokers.engine.handlers.transactions import describing
 from brokers.engine.protocol.apis import (
     ADVERTISED_SASL,
     FETCH_BATCHES_FROM,
@@ -44,7 +44,7 @@ from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
-from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
+from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
 from tests.reference.isolation_fields import HANDSHAKE, KINDS, kinds_of
 from tests.reference.own_things import OWN, TRIED_APART
@@ -57,7 +57,7 @@ COLUMNS_MAX: Final = 130
 
 
 class Row(NamedTuple):
-    """`versions`: to which of them it applies. `bounds`: beside the limits of the request, its turns and its price."""
+    """Guarantees of an API. `versions` are those that it applies to; `bounds` are additional limits."""
 
     versions: tuple[int, int]
     bounds: tuple[str, ...] = ()
@@ -103,8 +103,8 @@ _PARTITIONS: Final = "the partitions bought"
 _CONFIGS: Final = (
     f"{describe_configs.RESOURCES_MAX:,} resources a request, {describe_configs.DESCRIBED_AT_ONCE_MAX} a turn",
 )
-_LINES: Final = f"{turns.LINES_PER_TURN_MAX} lines a turn"
-_REPEATED: Final = f"{duplicate_limits.REPEATED_IDS_MAX} repeated ids"
+_LINES: Final = f"{long_requests.LINES_PER_TURN_MAX} lines a turn"
+_REPEATED: Final = f"{long_requests.REPEATED_IDS_MAX} repeated ids"
 
 ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.PRODUCE: (
@@ -131,7 +131,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.LIST_OFFSETS: (
-        Row((0, 0), (f"{list_offsets_legacy.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),
+        Row((0, 0), (f"{list_offsets.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),
         Row((1, 9), (f"{list_offsets.SEARCHED_AT_ONCE_MAX} searches by time a turn",)),
     ),
     K.METADATA: (
@@ -214,7 +214,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         Row(
             (0, 0),
             (
-                f"{user_calls.USERS_PER_REQUEST_MAX:,} users a request",
+                f"{users.USERS_PER_REQUEST_MAX:,} users a request",
                 f"{USERS_MAX:,} of an instance",
                 f"{USERS_BYTES_MAX >> 10} KiB of them",
                 "one change in ZooKeeper at a time",
@@ -222,14 +222,12 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
-    K.DESCRIBE_PRODUCERS: (
-        Row((0, 0), (_LINES, f"{describe_producers.PRODUCERS_PER_ANSWER_MAX:,} producers an answer")),
-    ),
+    K.DESCRIBE_PRODUCERS: (Row((0, 0), (_LINES, f"{describing.PRODUCERS_PER_ANSWER_MAX:,} producers an answer")),),
     K.DESCRIBE_TRANSACTIONS: (
         Row(
             (0, 0),
             (
-                f"{listing.IDS_PER_REQUEST_MAX:,} ids a request",
+                f"{describing.IDS_PER_REQUEST_MAX:,} ids a request",
                 _REPEATED,
             ),
         ),
@@ -300,7 +298,7 @@ def _common_bounds() -> list[str]:
         f"it is decoded in pieces of {ITEMS_PER_PIECE} items, if the API has no decoder of its own (Produce, Fetch). "
         f"Of an instance so many bytes of requests are decoded at a time: {DECODED_BYTES_PER_INSTANCE_MAX:,}.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
-        f"Answers over {chunked_encoding.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
+        f"Answers over {long_requests.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "
         "and Fetch are charged in bytes of the bandwidth bought.",
         "Turns of the event loop over 10 ms are counted by API and instance.",

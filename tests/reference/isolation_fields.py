@@ -1,4 +1,4 @@
-"""What each text, id and blob of the messages that tenants are served is about (`isolation`)."""
+"""Kind of each text, id and blob in the messages that tenants are served (`isolation`)."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     BROKER: (
         "mapped",
-        "Brokers that serve the instance, by its own addresses; the cluster id is made of the instance's id. Racks and "
-        "log directories have no names for tenants.",
+        "Brokers that serve the instance, by its own addresses; the cluster id is made of the instance's id. Racks are "
+        "the zones of these brokers; log directories have no names for tenants.",
     ),
     OPAQUE: ("harmless", "Bytes that clients write for clients of the same instance; stored, never looked up."),
     MEMBER: ("harmless", "Compared with members of the group that is named beside it, which is the instance's own."),
@@ -145,7 +145,7 @@ def named_fields(cls: type[Any], versions: tuple[int, int], path: tuple[str, ...
 
 
 def kind_of(api_key: ApiKey, field: NamedField) -> str:
-    """What the field is about. Raises KeyError for one that nobody has thought about."""
+    """Returns the kind of a field. Raises KeyError for an unclassified one."""
     name = field.path[-1]
     for key in ((api_key, ".".join(field.path[-2:])), (api_key, name)):
         if key in FIELDS:
@@ -154,7 +154,7 @@ def kind_of(api_key: ApiKey, field: NamedField) -> str:
 
 
 def kinds_of(api_key: ApiKey, versions: tuple[int, int]) -> dict[str, list[str]]:
-    """By kind, the fields of requests and answers in these versions."""
+    """Returns the fields of requests and responses in these versions by kind."""
     result: dict[str, list[str]] = {}
     for direction in ("request", "response"):
         for field in named_fields(message_class(api_key, direction), versions):

@@ -1,4 +1,4 @@
-"""What an instance has beside the names in requests, for docs/ISOLATION.md."""
+"""Resources of an instance beside the names in requests, for docs/ISOLATION.md."""
 
 from __future__ import annotations
 

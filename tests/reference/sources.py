@@ -11,7 +11,7 @@ from pathlib import Path
 
 from config.environment import BASE_DIR
 
-FOLDERS = ("config", "tenants", "instances", "brokers", "quotas", "billing")
+FOLDERS = ("config", "tenants", "instances", "brokers", "quotas", "billing", "notifications", "archives")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 EVENT = re.compile(r"[a-z][a-z0-9]*([_.][a-z0-9]+)+")
 METRIC = "penstock_"

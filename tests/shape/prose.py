@@ -1,4 +1,4 @@
-"""Docstrings whose first sentence has no subject, and the committed list of those that are still to be mended.
+"""Docstrings and names of tests that have no subject, and the committed list of docstrings still to be mended.
 
 `python -m tests.shape.prose` takes entries off the list that no longer offend. It refuses to add one: a docstring that
 is new or changed begins with what the thing is or does.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,8 +24,15 @@ COMMAND = "python -m tests.shape.prose"
 OPENING = re.compile(r"`|(?:Of|As|What|Who|Whoever|How|Whether|By|The same)\b", re.IGNORECASE)
 FIRST_SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|(?=\n\s*\n)|\Z)", re.DOTALL)
 HASH_LENGTH = 8
+# Words that made sentences hard to read: each stands for a noun or a number.
+RETIRED = re.compile(r"\b(?:whoever|told|so many)\b", re.IGNORECASE)
+# Names of tests that have no subject, or in which a word stands for a noun or a number.
+TEST_NAME = re.compile(
+    r"test_(?:of|as|by|what|whatever|who|whom|whose|how|whether|which)_"
+    r"|test_(?:\w+_)?(?:told|whoever|whomever|so_(?:many|much|often)|as_many_as)(?:_|$)"
+)
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def first_sentence(docstring: str) -> str:
@@ -37,13 +46,34 @@ def is_offence(sentence: str) -> bool:
     return OPENING.match(sentence) is not None
 
 
+def retired_words(text: str) -> list[str]:
+    """Returns the retired words in docstrings and comments of a file, with their lines."""
+    if not RETIRED.search(text):
+        return []
+    places = [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    tree = ast.parse(text)
+    places += [(1, ast.get_docstring(tree) or "")]
+    places += [(node.lineno, ast.get_docstring(node) or "") for _, node in documented(tree)]
+    return [f"line {line}: {match[0]}" for line, prose in sorted(places) for match in RETIRED.finditer(prose)]
+
+
+def misnamed_tests(text: str) -> list[str]:
+    """Returns the names of a file's tests that are no sentence with a subject, in their order."""
+    names = [node.name for _, node in documented(ast.parse(text)) if not isinstance(node, ast.ClassDef)]
+    return [name for name in names if TEST_NAME.match(name)]
+
+
 def entry(path: str, qualified_name: str, sentence: str) -> str:
     """Line of the list; its hash changes with the sentence, so that a changed docstring is a new offender."""
     digest = hashlib.sha256(sentence.encode()).hexdigest()[:HASH_LENGTH]
     return f"{path}:{qualified_name} {digest}"
 
 
-def documented(node: ast.AST, outer: str = "") -> Iterator[tuple[str, Documented]]:
+def documented(node: ast.AST, outer: str = "") -> Iterator[tuple[str, Definition]]:
     """Yields everything below a node that may have a docstring, with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""What mypyc compiles to something else than Python means, kept out of the modules it compiles (decision 12)."""
+"""Code that mypyc compiles with another meaning than Python's stays out of compiled modules (decision 12)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _PLAIN = {"NamedTuple", "Protocol", "Enum", "IntEnum", "Exception", "TypedDict"}
 
 
 def _classes(tree: ast.Module) -> dict[str, set[str]]:
-    """By name, with the names of their bases."""
+    """Returns the classes of a module by name, with the names of their bases."""
     return {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for node in tree.body

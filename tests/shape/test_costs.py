@@ -1,4 +1,4 @@
-"""What a run says that its modules cost (`tests/testkit/costs.py`)."""
+"""The report of the CPU time of a run's modules (`tests/testkit/costs.py`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_waits():
 """
 
 
-def test_what_a_test_and_its_processes_spend_is_said_and_waiting_is_not(tmp_path: Path) -> None:
+def test_the_report_counts_the_time_of_a_test_and_its_processes_and_no_waiting(tmp_path: Path) -> None:
     (tmp_path / "test_spending.py").write_text(SPENDS)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:django",

@@ -1,4 +1,4 @@
-"""What a short run leaves out, the days after it bring (`tests/testkit/depth.py`, decision 85)."""
+"""Tests that a short run leaves out run on the following days (`tests/testkit/depth.py`, decision 85)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_change_at_or_below_a_path_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("known_as", "passed"), [("short", 2), ("long", 3)])
-def test_what_is_marked_long_is_left_to_a_long_run_unless_what_it_checks_has_changed(
+def test_tests_marked_long_are_left_to_a_long_run_unless_their_subject_has_changed(
     known_as: str, passed: int, tmp_path: Path
 ) -> None:
     (tmp_path / "test_depths.py").write_text(MARKED)

@@ -14,7 +14,10 @@ DOCS = BASE_DIR / "docs"
 PROSE_COLUMNS_MAX = 130
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 CODE = re.compile(r"`([^`\n]+)`")
-TOP = ("benchmarks", "billing", "brokers", "config", "docs", "instances", "locale", "quotas", "tenants", "tests")
+TOP = (
+    "archives", "benchmarks", "billing", "brokers", "config", "docs", "examples", "instances", "locale",
+    "notifications", "quotas", "tenants", "tests",
+)  # fmt: skip
 # `brokers/engine/config.py`, `tests/unit/`: below a top-level folder, or a module wherever it is said to lie.
 PATH = re.compile(rf"(?:(?:{'|'.join(TOP)})/[\w./-]*|[\w./-]+/[\w-]+\.py)")
 MADE_BY_THE_READER = {"tests/unit/quotas/test_limits.py": "the test that docs/CONTRIBUTING.md has written"}
@@ -45,7 +48,7 @@ def text_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Returns GitHub's anchors of the headings."""
     headings = (line.lstrip("#").strip() for _, line in text_lines(text) if line.startswith("#"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -17,7 +17,6 @@ QUEUES_BY_KEY: Final = {
     "network/handshakes.py": "handshakes of one instance, by address",
     "partitions/leadership_check.py": "a check that waits for a partition's followers",
     "partitions/follower_session.py": "partitions that are ready for one follower, by owner",
-    "request_turns.py": "memory of one instance; none waits for another's",
     "network/entry_queue.py": "connections of one instance, by address",
 }
 

@@ -1,5 +1,5 @@
-"""How many examples Hypothesis draws of the log in `make test-long`, counted from what the tests ask for; in
-shorter runs fresh seeds come to as many (decision 85).
+"""Number of Hypothesis examples of the log in `make test-long`, counted from the tests' settings; shorter runs reach as
+many over several days with fresh seeds (decision 85).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _constants(tree: ast.Module) -> dict[str, int]:
 
 
 def _asked(tree: ast.Module) -> Iterator[int]:
-    """`max_examples` of each test that draws; a machine's are in the settings of its test case."""
+    """Yields `max_examples` of each drawing test; a state machine has them in the settings of its test case."""
     names = _constants(tree)
 
     def sent(call: ast.expr) -> int | None:

@@ -27,7 +27,7 @@ def test_each_version_is_in_one_row(api_key: ApiKey) -> None:
 
 
 @pytest.mark.parametrize("api_key", SERVED, ids=lambda api_key: api_key.name.lower())
-def test_of_each_text_id_and_blob_it_is_said_what_becomes_of_it(api_key: ApiKey) -> None:
+def test_every_text_id_and_blob_of_a_request_has_a_stated_treatment(api_key: ApiKey) -> None:
     assert kinds_of(api_key, SERVED[api_key]).keys() <= KINDS.keys()
 
 

@@ -14,13 +14,15 @@ from config.environment import BASE_DIR
 from tests.shape.test_tidy import name_of, python_files
 
 ENGINE = ("brokers/engine/", "tests/unit/brokers/engine/", "tests/component/engine/")
-PRODUCT = ("config/", "tenants/", "instances/", "brokers/", "quotas/", "billing/")
+PRODUCT = ("config/", "tenants/", "instances/", "brokers/", "quotas/", "billing/", "notifications/", "archives/")
 REBALANCING = ("brokers/rebalancing/", "brokers/operations/")
 COORDINATORS = ("brokers/engine/coordinators/", "tests/unit/brokers/engine/coordinators/")
 
 
 class Retired(NamedTuple):
-    """`pattern` fits a whole name; `where`: the beginnings of paths in which the word had the old meaning."""
+    """A retired word. `pattern` matches a whole name; `where` has prefixes of paths in which the word had the old
+    meaning.
+    """
 
     pattern: str
     instead: str
@@ -57,7 +59,7 @@ RETIRED = (
     Retired("packs|packs_anew|packing", "recompression"),
     Retired("stamp", "metadata_version", ("brokers/engine/handlers/", "brokers/engine/network/")),
     Retired(part("gateway|relay|relays|behalf"), "coordinator forwarding, ForwardedIdentity", ENGINE),
-    Retired(r"_odd_\w+|fetch_odd|odd_\w+", "resolve_*, fetch_errors", ("brokers/engine/handlers/",)),
+    Retired(r"_odd_\w+|fetch_odd|odd_\w+", "resolve_*", ("brokers/engine/handlers/",)),
     Retired(r"hot_\w+", "fast_codec_*", ENGINE),
     Retired("_?Lines?", "partition result", ENGINE),
     Retired(
@@ -90,6 +92,11 @@ RETIRED = (
     Retired(part("birth|births"), "process identity"),
     Retired("want_more", "bump_generation"),
     Retired("usual|exposition", "step durations, Prometheus", ("instances/",)),
+    Retired(
+        "Beginning|Ending|Turn|Reading|Progress|Side|Earned|Debt|Owed|Printed|News|Sent|Named",
+        "Fired, Resolved, EvaluationSummary, Sample, RuleState, CapacityUse, Revenue, Receivables, SendResult",
+        ("billing/", "notifications/", "archives/"),
+    ),
 )
 
 # File or folder and name: why the word stays there with another meaning.
@@ -105,6 +112,7 @@ EXCEPTIONS = {
     ("tests/", "SETTLED_WITHIN_S"): "how long a machine comes to rest",
     ("billing/", "SETTLED"): "accountants call so an invoice of which nothing is open",
     ("billing/", "INVOICE_SETTLED"): "the webhook of such an invoice",
+    ("notifications/", "INVOICE_SETTLED"): "the webhook of such an invoice",
     ("tests/simulation/", "SETTLE_MS_MAX"): "how long a simulated cluster comes to rest",
     ("tests/simulation/", "SETTLE_STEP_MS"): "how long a simulated cluster comes to rest",
     ("tests/simulation/", "_silences"): "connections that the simulator keeps silent",
@@ -167,7 +175,7 @@ def test_no_retired_name_comes_back() -> None:
     assert not words, "name, and the field's word for it"
 
 
-def test_what_was_renamed_leaves_the_list() -> None:
+def test_a_renamed_word_leaves_the_list() -> None:
     assert not LEFT - retired_names(), "renamed: take it off LEFT"
 
 

@@ -1,4 +1,4 @@
-"""Docstrings open with what a thing is or does; the list of those that do not only ever shrinks."""
+"""Docstrings open with what a thing is or does, names of tests with what holds; the list of exceptions only shrinks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from config.environment import BASE_DIR
 from tests.shape import prose
-from tests.shape.test_tidy import python_files
+from tests.shape.test_tidy import name_of, python_files
 
 OFFENDER = '"""A module."""\n\n\ndef size() -> int:\n    """What it holds, in bytes."""\n    return 1\n'
 MENDED = OFFENDER.replace("What it holds, in bytes.", "Returns the size in bytes.")
@@ -26,6 +26,42 @@ def listed(text: str, path: str = "pkg/a.py") -> list[str]:
 def test_every_new_or_changed_docstring_begins_with_what_the_thing_is_or_does() -> None:
     found = prose.offences_of_tree(BASE_DIR, python_files())
     assert not prose.complaints(found, prose.read_list(prose.LIST))
+
+
+def test_retired_words_stay_out_of_docstrings_and_comments() -> None:
+    files = [(name_of(file), file.read_text(encoding="utf-8")) for file in python_files()]
+    retired = {name: words for name, text in files if (words := prose.retired_words(text))}
+    assert not retired, "use the noun or the number"
+
+
+def test_names_of_tests_are_sentences_with_a_subject() -> None:
+    files = [(name_of(file), file.read_text(encoding="utf-8")) for file in python_files() if "tests" in file.parts]
+    misnamed = {name: names for name, text in files if (names := prose.misnamed_tests(text))}
+    assert len(files) > 500 and not misnamed, "name what holds, subject first"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_misnamed"),
+    [
+        ("what_is_no_rule_is_refused", True),
+        ("of_two_the_later_counts", True),
+        ("by_whom", True),
+        ("a_member_is_told", True),
+        ("a_tenant_has_so_many_rules", True),
+        ("rules_are_limited_as_many_as_there_are", True),
+        ("an_office_of_what_was", False),
+        ("whoops", False),
+        ("an_untold_story", False),
+    ],
+)
+def test_a_name_without_a_subject_is_found_in_classes_too(name: str, is_misnamed: bool) -> None:
+    text = f"class TestA:\n    async def test_{name}(self) -> None:\n        def what_is() -> None: ...\n"
+    assert prose.misnamed_tests(text) == [f"test_{name}"] * is_misnamed
+
+
+def test_a_retired_word_is_found_in_prose_alone() -> None:
+    text = 'def f():\n    """A reader is told."""\n    told = "so many"  # whoever\n'
+    assert prose.retired_words(text) == ["line 1: told", "line 3: whoever"]
 
 
 def test_a_listed_offender_is_left_alone() -> None:

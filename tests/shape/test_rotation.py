@@ -35,7 +35,7 @@ Change = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    """What a test changes is in nobody's cache."""
+    """Clears the caches after each test."""
     yield
     rotation.left_for_other_days.cache_clear()
     rotation.room_of.cache_clear()
@@ -163,7 +163,7 @@ def test_a_room_may_be_one_module(tree: Path, changed: Change, monkeypatch: pyte
     assert sorted(ran) == ["test_a"] * 3 + ["test_b"] + ["test_c"] * 3
 
 
-def test_what_ran_plain_runs_compiled_the_day_after(
+def test_modules_that_ran_plain_run_compiled_the_day_after(
     tree: Path, changed: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = {}
@@ -193,7 +193,7 @@ def test_a_long_run_has_every_module(tree: Path, changed: Change, monkeypatch: p
 
 
 @pytest.mark.parametrize("day", [DAY, DAY + 1])
-def test_what_runs_on_another_day_is_not_imported(day: int, tmp_path: Path) -> None:
+def test_modules_of_another_day_are_not_imported(day: int, tmp_path: Path) -> None:
     (tmp_path / "turning").mkdir()
     files = [tmp_path / "turning/test_a.py", tmp_path / "turning/test_b.py"]
     for number, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""What a test that is tried once more finds (decision 78, `tests/testkit/sharing.py`)."""
+"""Environment of a test that is tried a second time (decision 78, `tests/testkit/sharing.py`)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_long_modules_that_share_nothing_are_taken_apart() -> None:
     assert unit_of("tests/unit/quotas/test_rates.py::test_a[x]") == "tests/unit/quotas/test_rates"
 
 
-def test_what_takes_longest_is_shared_out_first() -> None:
+def test_the_longest_tests_are_distributed_first() -> None:
     tests = [
         "tests/unit/quotas/test_rates.py::test_a",
         "tests/component/engine/test_process.py::test_a",

@@ -36,6 +36,6 @@ def test_the_storage_changes_a_disk_only_through_the_port() -> None:
 
 
 def _writes(path: Path, node: ast.Attribute) -> bool:
-    """Whether `Path(...).open(...)` is given a mode to write."""
+    """True if `Path(...).open(...)` gets a mode that writes."""
     line = path.read_text(encoding="utf-8").splitlines()[node.lineno - 1]
     return any(f'"{mode}' in line for mode in ("w", "a", "x", "r+"))

@@ -14,7 +14,7 @@ from config.translations import catalogs, compile_stale
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|\{\w*\}")
 TEMPLATE_TAG = re.compile(r"""\{%\s*(?:trans|translate)\s+(["'])(?P<text>.+?)\1""")
-APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing")
+APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing", "notifications", "archives")
 
 
 def chinese() -> list[Path]:

@@ -25,7 +25,8 @@ absent = ("django", "rest_framework", "celery", "redis", "psycopg", "kazoo")
 sys.modules.update(dict.fromkeys(absent))  # an import of one of these fails as if it were not installed
 for name in sys.argv[1:]:
     importlib.import_module(name)
-print(*sorted(name for name in sys.modules if name.split(".")[0] in ("config", "tenants", "billing")))
+apps = ("config", "tenants", "billing", "notifications", "archives")
+print(*sorted(name for name in sys.modules if name.split(".")[0] in apps))
 """
 
 

@@ -18,12 +18,21 @@ from tests.simulation.cluster.run import ClusterRun
 from tests.simulation.coordinators.run import CoordinatorsRun
 from tests.simulation.flow.run import FlowRun
 from tests.simulation.matrix import quick_directory
+from tests.simulation.placement.run import PlacementRun
 from tests.simulation.run_log import LogRun
 from tests.simulation.scheduling.run import SchedulingRun
 
 STEPS = 20_000
 # Steps of a run, after which another begins with its own seed, so that the history of a failure stays short.
-STEPS_OF_RUN = {"capacity": 3_000, "log": 400, "cluster": 500, "coordinators": 500, "flow": 500, "scheduling": 200}
+STEPS_OF_RUN = {
+    "capacity": 3_000,
+    "log": 400,
+    "cluster": 500,
+    "coordinators": 500,
+    "flow": 500,
+    "scheduling": 200,
+    "placement": 2_000,
+}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -49,6 +58,7 @@ PARTS: dict[str, Callable[[int, Path], Run]] = {
     "coordinators": CoordinatorsRun,
     "flow": FlowRun,
     "log": LogRun,
+    "placement": PlacementRun,
     "scheduling": SchedulingRun,
 }
 

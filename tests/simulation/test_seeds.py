@@ -19,7 +19,7 @@ def test_a_log_keeps_its_promises_over_any_crash(seed: int) -> None:
     assert simulate("log", seed, STEPS) == STEPS
 
 
-def test_a_broken_promise_is_told_with_all_that_led_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_promise_is_reported_with_all_that_led_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator must detect a flush that syncs nothing."""
     monkeypatch.setattr(FlushJob, "run", lambda job: setattr(job, "_done", True))
     with pytest.raises(AssertionError) as failure:

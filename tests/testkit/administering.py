@@ -1,4 +1,4 @@
-"""A rule in an instance by which every client may administer it: an open instance has none of its own."""
+"""A rule that lets every client administer an open instance, which has no such rule by default."""
 
 from __future__ import annotations
 

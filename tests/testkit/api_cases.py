@@ -1,4 +1,4 @@
-"""What every endpoint promises, as reusable tests, and the builders they stand on.
+"""Reusable tests of the guarantees of every endpoint, with their builders.
 
     @pytest.mark.django_db
     class TestTopics(EndpointCases):
@@ -42,24 +42,24 @@ _numbers = itertools.count(1)
 
 
 def make_user(email: str | None = None, **fields: Any) -> User:
-    """A person with the password `PASSWORD`."""
+    """Creates a person with the password `PASSWORD`."""
     return User.objects.create_user(email or f"person-{next(_numbers)}@example.com", PASSWORD, **fields)
 
 
 def make_tenant(name: str = "Acme") -> Tenant:
-    """A tenant and its owner (`owner_of`)."""
+    """Creates a tenant and its owner (`owner_of`)."""
     return services.found_tenant(user=make_user(), name=name).tenant
 
 
 def owner_of(tenant: Tenant) -> Member:
-    """The first owner of a tenant."""
+    """Returns the first owner of a tenant."""
     result = Member.objects.select_related("user", "tenant").filter(tenant=tenant, role=Role.OWNER).first()
     assert result is not None
     return result
 
 
 def make_member(role: Role | str = Role.OWNER, tenant: Tenant | None = None) -> Member:
-    """A member with a role, in a fresh tenant when none is given."""
+    """Creates a member with a role, by default in a new tenant."""
     if tenant is None:
         tenant = make_tenant()
         if role == Role.OWNER:
@@ -68,7 +68,7 @@ def make_member(role: Role | str = Role.OWNER, tenant: Tenant | None = None) -> 
 
 
 def make_token(member: Member, scopes: Iterable[str] | None = None) -> str:
-    """The secret of a token of the member; all the scopes the member has, unless told otherwise."""
+    """Creates a token of the member and returns its secret; it has all the member's scopes by default."""
     acting = member_actor(member)
     wanted = sorted(access.TOKEN_SCOPES & (access.scopes_of(acting) if scopes is None else frozenset(scopes)))
     return services.create_token(acting=acting, name="test", scopes=wanted)[1]
@@ -85,11 +85,11 @@ class Api:
 
     @classmethod
     def of(cls, member: Member, scopes: Iterable[str] | None = None) -> Api:
-        """A caller holding a fresh token of the member."""
+        """Returns a caller with a new token of the member."""
         return cls(make_token(member, scopes))
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """Send a request; `If_Match="…"` becomes the header If-Match. A `str` or `bytes` body goes out as it is."""
+        """Sends a request; `If_Match="…"` becomes the header If-Match. A `str` or `bytes` body is sent verbatim."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {**self.headers, **named}
         if body is not None and not isinstance(body, str | bytes):
@@ -115,7 +115,7 @@ class Api:
 
 
 def assert_problem(response: Any, status: int, code: str | None = None) -> dict[str, Any]:
-    """The answer is a complete problem document; returns it."""
+    """Asserts that the answer is a complete problem document; returns it."""
     assert response.status_code == status, response.content
     assert response["Content-Type"] == "application/problem+json"
     body: dict[str, Any] = json.loads(response.content)
@@ -134,9 +134,8 @@ def assert_problem(response: Any, status: int, code: str | None = None) -> dict[
 
 @dataclass(frozen=True)
 class Case:
-    """One endpoint: `path` may hold `{names}` that the class's `places` fills in, and the query that it needs.
-
-    `audited` is False for a change the audit log does not tell, `dry_run` False for what has none.
+    """One endpoint. `path` may have `{names}` from the class's `places`, and the query that it needs. `audited` is
+    False for a change without an audit row, `dry_run` False for an endpoint without one.
     """
 
     method: str
@@ -158,17 +157,17 @@ class Case:
 
 
 class EndpointCases:
-    """Subclass it, mark it `django_db`, give it `cases` and `places`."""
+    """Base class of the tests of an endpoint: mark it `django_db`, and give it `cases` and `places`."""
 
     cases: tuple[Case, ...] = ()
     denied_role = Role.VIEWER
 
     def places(self, owner: Member) -> dict[str, str]:
-        """Make what the paths name, in the owner's tenant."""
+        """Creates the objects in the paths, in the owner's tenant."""
         return {}
 
     def snapshot(self) -> Any:
-        """What must stay the same when a request is refused; every mutation leaves an audit row."""
+        """Returns a value that must not change when a request is refused; every mutation leaves an audit row."""
         return AuditEntry.objects.count()
 
     @pytest.fixture()
@@ -266,6 +265,6 @@ def _listed(queries: CaptureQueriesContext) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Import this name into a test module that has `EndpointCases`: it makes one test per case."""
+    """Generates one test per case. Import this name into a test module that has `EndpointCases`."""
     if "case" in metafunc.fixturenames and metafunc.cls is not None and issubclass(metafunc.cls, EndpointCases):
         metafunc.parametrize("case", metafunc.cls.cases, ids=str)

@@ -1,4 +1,4 @@
-"""What brokers wrote down of their clients' administration, read from the cluster's own topic."""
+"""Reader of the brokers' audit records of administration by clients, from the cluster's own topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.testkit.engine import EngineCluster
 
 
 def audit_events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
-    """Those of one instance, of a cluster with one broker."""
+    """Returns the events of one instance, of a cluster with one broker."""
     broker = cluster.brokers[0]
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""Two transactions at once, each on a connection of its own: for tests marked `django_db(transaction=True)`."""
+"""Two concurrent transactions, each on its own connection, for tests marked `django_db(transaction=True)`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.db import connection
 
 
 def waits() -> bool:
-    """Whether any session waits for a lock of another."""
+    """True if any session waits for a lock of another one."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
         return bool(cursor.fetchone()[0])
 
 
 def beside(work: Callable[[], object]) -> tuple[threading.Thread, list[Exception]]:
-    """Begin something on a connection of its own; what it raised is in the list when the thread has ended."""
+    """Starts a call on a connection of its own; its exception is in the list when the thread has ended."""
     failed: list[Exception] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What bills are made of, as the services and the pipeline write it."""
+"""Builders of the rows that bills are computed from, as services and the pipeline write them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Sum
 
+from billing.invoices import issuing
 from billing.ledger import posting
-from billing.models import Invoice, InvoiceKind, LedgerKind, UsageDay, UsageHour, UsageMinute
+from billing.models import (
+    Invoice,
+    InvoiceKind,
+    InvoiceState,
+    LedgerEntry,
+    LedgerKind,
+    Payment,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+)
 from instances.choices import OperationState, OperationType
 from instances.models import Instance, Operation
 from tenants.models import Tenant
@@ -18,7 +29,7 @@ DUE = datetime(2026, 10, 15, tzinfo=UTC)
 
 
 def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
-    """The operations of an instance that ran since then, and was deleted at `until`."""
+    """Creates the operations of an instance that ran from one instant, and was deleted at `until`."""
 
     def operation(type_: OperationType, at: datetime) -> None:
         Operation.objects.create(
@@ -43,7 +54,7 @@ def used(
     user: str = "u",
     client_id: str = "c",
 ) -> None:
-    """A minute row for each direction, and the sums of its hour and its day."""
+    """Creates a minute row for each direction, and the sums of its hour and day."""
     for direction, count in (("produce", produce), ("consume", consume)):
         if count:
             UsageMinute.objects.create(
@@ -76,3 +87,37 @@ def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total:
         invoice=invoice.corrects or invoice, document=invoice,
     )  # fmt: skip
     return invoice
+
+
+def assert_ledger_is_right(tenant: Tenant, currency: str = "EUR") -> None:
+    """Asserts the properties that hold after every act, from documents and payments alone where they state it."""
+    invoices = Invoice.objects.filter(tenant=tenant)
+    entries = LedgerEntry.objects.filter(tenant=tenant, currency=currency)
+    balance = posting.balance(tenant, currency)
+    running = Decimal(0)
+    for entry in entries.order_by("pk"):
+        running += entry.amount
+        assert entry.balance == running
+    opened = {invoice.pk: posting.open_amount(invoice) for invoice in invoices}
+    assert all(amount >= 0 for amount in opened.values())
+    credit_balance = posting.credit(tenant, currency)
+    assert credit_balance >= 0 and balance == running == sum(opened.values()) - credit_balance
+    for invoice in invoices.filter(kind=InvoiceKind.INVOICE):
+        _assert_notes_are_within(invoice)
+        assert (invoice.state == InvoiceState.ISSUED) is (opened[invoice.pk] > 0)
+    issued = invoices.aggregate(sum=Sum("total"))["sum"] or Decimal(0)
+    payments = Payment.objects.filter(invoice__tenant=tenant, currency=currency)
+    paid = payments.aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
+    by_hand = entries.filter(kind=LedgerKind.PAYMENT, payment=None).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
+    refunds = entries.filter(kind=LedgerKind.REFUND).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
+    written_off = entries.filter(kind=LedgerKind.WRITE_OFF).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
+    assert balance == issued - paid + by_hand + refunds + written_off
+
+
+def _assert_notes_are_within(invoice: Invoice) -> None:
+    """Asserts that no note credits more than the invoice, in net and in tax of each rate."""
+    left = {tax_sum.percent: tax_sum for tax_sum in issuing.left_to_credit(invoice).by_rate}
+    for tax_sum in invoice.tax_sums():
+        rest = left[tax_sum.percent]
+        assert min(Decimal(0), tax_sum.base) <= rest.base <= max(Decimal(0), tax_sum.base)
+        assert min(Decimal(0), tax_sum.tax) <= rest.tax <= max(Decimal(0), tax_sum.tax)

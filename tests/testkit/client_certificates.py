@@ -26,7 +26,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def name_of(common_name: str, **others: str) -> x509.Name:
-    """`others` by the names of `NameOID`, in front of the common name."""
+    """Returns a name with the common name last; `others` are attributes by their names in `NameOID`."""
     attributes = [x509.NameAttribute(getattr(NameOID, key.upper()), value) for key, value in others.items()]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
@@ -69,7 +69,7 @@ def sign(
 
 @dataclass
 class Authority:
-    """`above` are the certificates between it and its root, its own first."""
+    """A certificate authority. `above` has the certificates between it and its root, its own first."""
 
     name: x509.Name
     key: Key
@@ -88,14 +88,14 @@ class Authority:
         return pem_of(self.certificate)
 
     def below(self, common_name: str) -> Authority:
-        """An authority that this one has signed."""
+        """Creates an authority that this one signs."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = name_of(common_name)
         certificate = sign(name, key.public_key(), self.name, self.key, is_ca=True)
         return Authority(name, key, certificate, (certificate, *self.above))
 
     def client(self, directory: Path, common_name: str, subject: x509.Name | None = None, **times: datetime) -> Path:
-        """A file with key and certificate of a client, and those between it and the root."""
+        """Writes a file with key and certificate of a client, and the intermediate certificates."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = sign(subject or name_of(common_name), key.public_key(), self.name, self.key, **times)
         self.made[common_name] = certificate
@@ -104,7 +104,7 @@ class Authority:
         return file
 
     def server(self, *names: str, **times: datetime) -> tuple[str, str]:
-        """A certificate for these hosts, and its key."""
+        """Returns a certificate for these hosts, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = sign(name_of(names[0]), key.public_key(), self.name, self.key, names=names, **times)
         return pem_of(certificate), key_pem(key)
@@ -117,7 +117,7 @@ class Authority:
         serials: Iterable[int] = (),
         extensions: Iterable[x509.ExtensionType] = (),
     ) -> str:
-        """The list of these clients, and of further serial numbers."""
+        """Returns a revocation list of these clients, and of further serial numbers."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.name)
@@ -135,7 +135,7 @@ class Authority:
 
 
 def client_tls(authority: Path, file: Path | None, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-    """For a client that trusts `ca.pem` of a directory, and shows the certificate in `file`."""
+    """Returns a context that trusts `ca.pem` of a directory, and shows the certificate in `file`."""
     context = ssl.create_default_context(cafile=authority / "ca.pem")
     if version is not None:
         context.minimum_version = context.maximum_version = version

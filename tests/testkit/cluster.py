@@ -31,7 +31,9 @@ DEADLINE_S = 60.0
 
 
 class Member:
-    """`fatal` collects what the session said before giving up; `controls` False leaves the controller out."""
+    """A broker's coordination over a tree. `fatal` collects the session's last errors; `controls` False leaves the
+    controller out.
+    """
 
     def __init__(
         self,
@@ -88,13 +90,13 @@ class Member:
             self._loop_task = asyncio.create_task(self.controller.run())
 
     async def stop(self) -> None:
-        """A clean stop. Safe to call after `crash`."""
+        """Stops cleanly. Safe to call after `crash`."""
         await self.crash()
         await self.controller.stop()
         await self.session.stop()
 
     async def crash(self) -> None:
-        """The controller task ends in the middle of whatever it does."""
+        """Cancels the controller task at any point."""
         if self._loop_task is not None:
             self._loop_task.cancel()
             await asyncio.gather(self._loop_task, return_exceptions=True)
@@ -105,17 +107,17 @@ class Member:
         return self.image
 
     async def until_complete(self) -> ClusterImage:
-        """Every partition of every topic has a state, and the cluster's own topics serve every live broker."""
+        """Waits until every partition has a state, and the internal topics serve every live broker."""
         return await self.until(is_complete)
 
     async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
-        """Creates and waits for leaders, as the handler does."""
+        """Creates a topic and waits for leaders, in the way of the handler."""
         plan: CreatedTopic = await self.store.create_topic(self.image, TopicSpec(instance_id, name, **wanted))
         await self.until(lambda image: has_leaders(image, plan.internal_name))
         return self.image.topics[plan.internal_name]
 
     async def publish_instance(self, instance_id: str, brokers: Iterable[int], **fields: object) -> None:
-        """What the control plane's reconciler does, then waits for this member to see it."""
+        """Publishes an instance in the way of the reconciler, and waits until this member sees it."""
         document = instance_document(brokers, **fields)
         change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
         try:
@@ -146,9 +148,7 @@ def has_leaders(image: ClusterImage, internal_name: str) -> bool:
 
 
 def is_complete(image: ClusterImage) -> bool:
-    """Somebody is controller, and there is nothing that a controller could still do about a first state, `__usage` or
-    `__audit`.
-    """
+    """True if there is a controller and it has nothing left to do about first states, `__usage` and `__audit`."""
     if image.controller_id == -1:
         return False
     for topic in image.topics.values():
@@ -163,6 +163,6 @@ def is_complete(image: ClusterImage) -> bool:
 
 
 async def quiet() -> None:
-    """Lets everything that is under way in the fake ensemble come to its end: many turns of the loop, no clock."""
+    """Runs everything that is pending in the fake ensemble: many turns of the loop, without a clock."""
     for _ in range(400):
         await asyncio.sleep(0)

@@ -6,7 +6,7 @@ REPLICATION_FACTOR_MAX = 3
 
 
 def coordinator_overrides(brokers: int) -> dict[str, str]:
-    """Broker keys with which a cluster of so many brokers has coordinators, and is not slow to make them."""
+    """Returns broker settings with which a cluster of this size has coordinators, created without delay."""
     factor = str(min(brokers, REPLICATION_FACTOR_MAX))
     return {
         "offsets.topic.replication.factor": factor,

@@ -1,5 +1,5 @@
-"""What the modules of a run cost in seconds of the processor, printed at its end where PENSTOCK_TESTS_COSTS=1: of the
-test process and of everything that it started. The clock on the wall says how busy the machine is as well.
+"""CPU seconds of the modules of a run, printed at its end if PENSTOCK_TESTS_COSTS=1: those of the test process and of
+everything that it started. Wall time would include other load of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FROM_S: Final = 0.5
 
 
 def spent_s() -> float:
-    """By this process and its descendants, those that have ended included."""
+    """Returns the CPU seconds of this process and its descendants, including ended ones."""
     times = os.times()
     total = times.user + times.system + times.children_user + times.children_system
     for child in psutil.Process().children(recursive=True):
@@ -36,7 +36,7 @@ def spent_s() -> float:
 
 
 class Costs:
-    """In a process that runs tests it measures each; in the one that prints, it adds up what the reports say."""
+    """Plugin that measures each test in a worker, and sums up the reports in the printing process."""
 
     def __init__(self) -> None:
         self.by_module: dict[str, float] = defaultdict(float)
@@ -55,7 +55,7 @@ class Costs:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        """All from the end of the test before: fixtures of the module that ended are in it."""
+        """Attributes the time since the end of the last test, including its module's fixtures."""
         if call.when == "teardown":
             now_s = spent_s()
             item.user_properties.append((PROPERTY, now_s - self._before_s))

@@ -1,8 +1,8 @@
-"""A broker that kills itself right after a record of a transaction, as it is told in a file.
+"""A broker that kills itself right after a given record of a transaction.
 
 python -m tests.testkit.crashing ORDERS --settings FILE
 
-`Orders` writes the file, and whoever carries it out takes it away first: one crash for one order.
+`Orders` writes the file of crash points. A broker removes an order before it carries it out: one crash for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMITTED: Final = "committed"
 
 
 class Crash(NamedTuple):
-    """At the record that brings this internal id into `state` with so many partitions."""
+    """A crash at the record that brings an internal id into `state` with a number of partitions."""
 
     transactional_id: str
     state: str
@@ -29,7 +29,7 @@ class Crash(NamedTuple):
 
 
 class Orders:
-    """What a cluster's brokers are told: `module` is what they run."""
+    """File with the crash points of a cluster's brokers; `module` is the module that they run."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -47,7 +47,7 @@ class Orders:
 
 
 def _strike(file: Path, moment: str, records: Any) -> None:
-    from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key, decode_value
+    from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_key, decode_value
     from brokers.engine.coordinators.transactions.states import NAMES
 
     try:
@@ -57,7 +57,7 @@ def _strike(file: Path, moment: str, records: Any) -> None:
     for record in records:
         try:
             value = decode_value(decode_key(record.key), record.value or b"")
-        except UnknownFormat:
+        except UndecodableRecord:
             continue
         if Crash(value.transactional_id, NAMES[value.state], len(value.partitions), moment) == wanted:
             file.unlink()

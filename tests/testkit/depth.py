@@ -1,5 +1,5 @@
-"""How deep a run goes: `make test` runs a part of what is random or swept, PENSTOCK_TESTS=long (`make test-long`) the
-whole (docs/decisions/0085). Every reduction uses this module or the marker `long`: `grep -rnE "depth|mark.long" tests`.
+"""Depth of a run: `make test` runs a part of random and swept tests, PENSTOCK_TESTS=long (`make test-long`) all of them
+(docs/decisions/0085). Every reduction uses this module or the marker `long`: `grep -rnE "depth|mark.long" tests`.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ GIT_TIMEOUT_S: Final = 20
 
 
 def number_from(variable: str, short: int, long: int) -> int:
-    """How many examples, seeds or tries: what the environment says, else by the depth of the run."""
+    """Returns a number of examples, seeds or tries: from the environment, else by the depth of the run."""
     return int(os.environ.get(variable) or (long if LONG else short))
 
 
 def names_from(variable: str, short: Sequence[str], long: Sequence[str]) -> Sequence[str]:
-    """Which of several: what the environment says, separated by commas, else by the depth of the run."""
+    """Returns a selection of names: from the environment, separated by commas, else by the depth of the run."""
     named = os.environ.get(variable)
     return named.split(",") if named else (long if LONG else short)
 
 
 def examples(long: int) -> int:
-    """Of a property that is tried with so many in a long run: a quarter."""
+    """Returns the number of Hypothesis examples: `long` in a long run, else a quarter."""
     return long if LONG else max(1, long // 4)
 
 
 def part_of_day(parts: int, behind: int = 0) -> int:
-    """The part, from 0, that the day of the seed has, or so many days before it: on `parts` days in a row each comes
-    once.
+    """Returns the part, from 0, of the seed's day or of a number of days before: each part comes once in `parts`
+    consecutive days.
     """
     return (SEED // SECONDS_OF_DAY - behind) % parts
 
 
 def day_share(candidates: Sequence[T], parts: int, covers: Sequence[str] = (), behind: int = 0) -> list[T]:
-    """Every so manieth of them, beginning at the part of the day or of one so many days before it; all of them in a
-    long run, or when a file at or below one of `covers` was changed.
+    """Returns every `parts`-th of the items, beginning at the part of the day or of a number of days before; all of
+    them in a long run, or when a file at or below one of `covers` was changed.
     """
     is_whole = LONG or (covers and is_changed(covers))
     return list(candidates if is_whole else candidates[part_of_day(parts, behind) :: parts])
@@ -63,7 +63,7 @@ def _git(*arguments: str) -> str:
 
 
 def _base() -> str:
-    """Where this branch left main; on main itself the commit before the last one."""
+    """Returns the commit where this branch left main; on main itself, the commit before the last one."""
     if since := os.environ.get(SINCE):
         return _git("rev-parse", "--verify", f"{since}^{{commit}}")
     head = _git("rev-parse", "HEAD")
@@ -79,7 +79,9 @@ def _base() -> str:
 
 @cache
 def changed_files() -> frozenset[str] | None:
-    """What differs from `_base`, uncommitted and new files included; None where git cannot say (a shallow clone)."""
+    """Returns the files that differ from `_base`, uncommitted and new ones included; None if git does not know (a
+    shallow clone).
+    """
     try:
         differing = _git("diff", "--name-only", "--no-renames", _base())
         return frozenset((differing + "\n" + _git("ls-files", "--others", "--exclude-standard")).split())
@@ -88,7 +90,7 @@ def changed_files() -> frozenset[str] | None:
 
 
 def is_changed(paths: Iterable[str]) -> bool:
-    """Whether a file at or below one of `paths` was changed."""
+    """True if a file at or below one of `paths` was changed."""
     below = tuple(f"{path.rstrip('/')}/" for path in paths)
     return any(f"{file}/".startswith(below) for file in changed_files() or ())
 
@@ -98,7 +100,7 @@ THEMES: Final = day_share(("light", "dark"), 2)
 
 
 def describe() -> str:
-    """The line at the head of a run and at the end of one that failed."""
+    """Returns the line at the head of a run and at the end of a failed one."""
     depth = "long" if LONG else "short"
     line = f"depth: {depth}; the same examples again: PENSTOCK_TESTS={depth} PENSTOCK_TESTS_SEED={SEED}"
     return line if LONG or changed_files() is not None else f"{line}; git cannot say what changed"

@@ -1,4 +1,4 @@
-"""What the depth of a run (`tests/testkit/depth.py`) means for which tests run, and what a run prints of it."""
+"""Pytest plugin for the depth of a run (`tests/testkit/depth.py`): it selects tests and prints what is left out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _is_left_out(item: pytest.Item) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Modules that run on another day are not even imported: a third of a run was imports."""
+    """Skips the import of modules that run on another day: imports were a third of a run."""
     is_left_out = rotation.is_on() and collection_path.suffix == ".py" and not rotation.runs_today(collection_path)
     return True if is_left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `long` are left to `make test-long`, unless what they check has changed."""
+    """Leaves tests marked `long` to `make test-long`, unless the code that they check has changed."""
     left_out = [item for item in items if _is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -30,12 +30,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_header() -> list[str]:
-    """Before the first test."""
+    """Prints the depth before the first test."""
     return [depth.describe(), *([rotation.describe()] if rotation.is_on() else ())]
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, exitstatus: int) -> None:
-    """At the end, where it is read: how to repeat what failed, and what was tried twice."""
+    """Prints at the end how to repeat failures, and which tests were tried twice."""
     if exitstatus:
         terminalreporter.write_line(depth.describe())
     for name in sorted({report.nodeid for report in terminalreporter.stats.get("rerun", ())}):

@@ -1,4 +1,4 @@
-"""A process that has no descriptor left, or gets none at one of its attempts."""
+"""Exhaustion of descriptors: a process that has none left, or that is refused one at a given attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unittest import mock
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Nothing more can be opened than what is closed meanwhile."""
+    """Uses up all descriptors, except for those that are closed meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # what earlier tests forgot to close is not closed in the middle of this one
     was_collecting = gc.isenabled()
@@ -36,14 +36,13 @@ def none_left() -> Iterator[None]:
             gc.enable()
 
 
-# Whoever has opened nothing, to see whether there is room, has room for so many.
+# Descriptors that are left within the limit.
 ROOM = 20
 
 
 class Refused:
-    """While `at_work`, the attempt of number `first` to open anything, counted from 0, and `count` in all, are refused.
-
-    Attempts that follow a look whether there is room are not counted: there is.
+    """While `at_work`, refuses `count` attempts to open anything, from number `first`, counted from 0. Attempts that
+    follow a check for free descriptors are not counted, since there are some.
     """
 
     def __init__(self, first: int, count: int, code: int) -> None:

@@ -54,7 +54,7 @@ MB = 1_000_000
 
 
 def eventually(holds: Callable[[], Any], what: str, timeout_s: float = READY_TIMEOUT_S) -> Any:
-    """The first true answer of `holds`. Fails the test when there is none in time."""
+    """Returns the first true answer of `holds`. Fails the test if there is none in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         answer = holds()
@@ -65,9 +65,17 @@ def eventually(holds: Callable[[], Any], what: str, timeout_s: float = READY_TIM
         time.sleep(POLL_S)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineHost:
+    """Place of a broker: the address where it listens, and the words in front of commands that run there."""
+
+    address: str = HOST
+    before: Sequence[str] = ()
+
+
 @dataclass(slots=True)
 class BrokerProcess:
-    """One running (or killed) `python -m brokers.engine`."""
+    """A running or killed `python -m brokers.engine`."""
 
     settings: BrokerProcessSettings
     settings_file: Path
@@ -75,6 +83,7 @@ class BrokerProcess:
     secret: str
     process: subprocess.Popen[bytes] | None = None
     module: Sequence[str] = ("brokers.engine",)
+    host: EngineHost = EngineHost()
 
     @property
     def pid(self) -> int:
@@ -84,7 +93,7 @@ class BrokerProcess:
     def start(self) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
+                [*self.host.before, sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
                 cwd=ROOT,
                 stderr=log,
                 stdout=log,
@@ -99,9 +108,14 @@ class BrokerProcess:
 
         eventually(ready, "the broker is ready")
 
+    @property
+    def _admin_address(self) -> str:
+        return f"{self.settings.internal_host}:{self.settings.admin_port}"
+
     def status_of(self, path: str) -> int | None:
+        address = f"http://{self._admin_address}{path}"
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.settings.admin_port}{path}", timeout=2) as answer:
+            with urllib.request.urlopen(address, timeout=2) as answer:
                 return answer.status
         except urllib.error.HTTPError as error:
             return error.code
@@ -109,8 +123,8 @@ class BrokerProcess:
             return None
 
     def admin(self, path: str) -> Any:
-        """The JSON answer of the admin port."""
-        address = f"{HOST}:{self.settings.admin_port}{path}"
+        """Returns the JSON answer of the admin port."""
+        address = f"{self._admin_address}{path}"
         if self.settings.internal_security == MUTUAL_TLS:
             context = process_context(Path(self.settings.internal_ca_file).parent, control("command"))
             with urllib.request.urlopen(f"https://{address}", timeout=5, context=context) as answer:
@@ -120,7 +134,7 @@ class BrokerProcess:
             return json.load(answer)
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM; returns the exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -131,7 +145,7 @@ class BrokerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Sends SIGKILL, like a crash."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -159,7 +173,7 @@ class TestInstance:
 
 @dataclass
 class EngineCluster:
-    """`brokers` processes with data below `directory`, in a chroot of their own. A context manager."""
+    """A cluster of `brokers` processes with data below `directory` and a chroot of its own. A context manager."""
 
     zookeeper_address: str
     directory: Path
@@ -178,6 +192,12 @@ class EngineCluster:
     zookeeper_tls: ZooKeeperTls | None = None
     # What the brokers run, with arguments of its own.
     module: Sequence[str] = ("brokers.engine",)
+    # Rack of each broker, in the order of their ids; without any they have none.
+    racks: Sequence[str] = ()
+    # Host of each broker, in the same order; without any all are on this one.
+    hosts: Sequence[EngineHost] = ()
+    # Address of their internal and admin listeners; without one that of their host.
+    internal_host: str = ""
 
     def __post_init__(self) -> None:
         self.cluster_id = self.cluster_id or f"test-{secrets.token_hex(4)}"
@@ -185,7 +205,7 @@ class EngineCluster:
         self.internal_tls = self.directory / "internal_tls"
         self.instances: dict[str, TestInstance] = {}
         self.brokers = [self._prepare(broker_id) for broker_id in range(1, self.size + 1)]
-        # Whoever measures how soon the brokers are back must not be a minute late: kazoo waits twice as long each time.
+        # A measurement of a restart must not be a minute late: kazoo doubles its wait each time.
         self.zookeeper = KazooClient(
             f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
             connection_retry={"max_tries": -1, "max_delay": RECONNECT_DELAY_S_MAX},
@@ -196,6 +216,7 @@ class EngineCluster:
         home.mkdir(parents=True)
         secret_file = home / "secret"
         secret_file.write_text(self.secret)
+        host = self.hosts[broker_id - 1] if self.hosts else EngineHost()
         settings = BrokerProcessSettings(
             broker_id=broker_id,
             cluster_id=self.cluster_id,
@@ -203,10 +224,11 @@ class EngineCluster:
             zookeeper_ca_file=self.zookeeper_tls.ca_file if self.zookeeper_tls else "",
             zookeeper_certificate_file=self.zookeeper_tls.certificate_file if self.zookeeper_tls else "",
             data_dirs=tuple(str(home / f"data{number or ''}") for number in range(self.log_dirs)),
-            bind_host=HOST,
-            internal_host=HOST,
+            bind_host=host.address,
+            internal_host=self.internal_host or host.address,
             internal_port=self.ports(),
             admin_port=self.ports(),
+            rack=self.racks[broker_id - 1] if self.racks else None,
             control_secret_file=str(secret_file),
             session_timeout_ms=self.session_timeout_ms,
             tls_certificate_file=str(self.certificate or ""),
@@ -217,7 +239,7 @@ class EngineCluster:
         )
         settings_file = home / "settings.json"
         settings.write(settings_file)
-        return BrokerProcess(settings, settings_file, home / "broker.log", self.secret, module=self.module)
+        return BrokerProcess(settings, settings_file, home / "broker.log", self.secret, module=self.module, host=host)
 
     def __enter__(self) -> EngineCluster:
         try:
@@ -254,12 +276,13 @@ class EngineCluster:
         security: str = PLAINTEXT,
         **fields: Any,
     ) -> TestInstance:
-        """Publishes the document as the reconciler does and waits for the acknowledgement of every broker, or of those
-        that serve it. It has one route, with this security. `fields` are further ones of the document.
+        """Publishes the document in the way of the reconciler and waits for the acknowledgement of every broker, or of
+        those that serve it. It has one route, with this security. `fields` are further ones of the document.
         """
         ids = [broker.settings.broker_id for broker in self.brokers]
         listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
-        endpoints = {broker: f"{HOST}:{port}" for broker, port in listening.items()}
+        places = {broker.settings.broker_id: broker.host.address for broker in self.brokers}
+        endpoints = {broker: f"{places[broker]}:{port}" for broker, port in listening.items()}
         route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports=listening, endpoints=endpoints)
         document = InstanceDocument(
             generation=1,
@@ -283,20 +306,24 @@ class EngineCluster:
         return self._announce(instance.id, document)
 
     def delete_instance(self, instance: TestInstance) -> None:
-        """Takes the document away; returns when no broker acknowledges it any more."""
+        """Deletes the document, and waits until no broker acknowledges it."""
         self.zookeeper.delete(paths.instance(instance.id), recursive=True)
         self._change(f"instances/{instance.id}")
         eventually(lambda: not self._acks(instance.id), f"{instance.id} is given up")
 
     def put_certificates(self, instance: TestInstance, document: CertificatesDocument) -> None:
-        """Of its first route, as the control plane writes them. Its brokers know them a moment later."""
+        """Publishes certificates of an instance's first route in the way of the control plane. Brokers read them a
+        moment later.
+        """
         path = paths.instance_route_certificates(instance.id, DEFAULT_ROUTE)
         self.zookeeper.ensure_path(path)
         self.zookeeper.set(path, document.to_json())
         self._change(f"instances/{instance.id}/certificates/{DEFAULT_ROUTE}")
 
     def set_quota(self, instance_id: str, limits: dict[str, str], *, user: str | None, client_id: str | None) -> None:
-        """`users/<user>/clients/<client id>` of the instance; None names the default. Waits for its brokers."""
+        """Sets the quota of `users/<user>/clients/<client id>` of the instance, and waits for its brokers; None is the
+        default.
+        """
         entity = paths.quota_entity(instance_id, user, client_id, has_user=True, has_client=True)
         self.zookeeper.ensure_path(f"/config/{entity}")
         self.zookeeper.set(f"/config/{entity}", config_to_json(limits))

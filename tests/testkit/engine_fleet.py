@@ -1,4 +1,4 @@
-"""Rows of the control plane about broker processes that a test runs by itself."""
+"""Rows of the control plane for broker processes that a test runs itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEASED_PORT = 20_000
 
 
 def rows_of(engines: EngineCluster, folder: Path, *instance_ids: str) -> Cluster:
-    """The cluster with its brokers, and running instances that live on all of them."""
+    """Creates the cluster with its brokers, and running instances on all of them."""
     cache.clear()
     fleet = make_fleet(folder, brokers=len(engines.brokers))
     Path(fleet.control_secret_file).write_text(engines.secret)

@@ -16,12 +16,12 @@ from tenants.second_factor.codes import LAST_STEP, STEP_S
 
 
 def code_at(secret: str, now_s: float) -> str:
-    """What an app shows then."""
+    """Returns the code that an authenticator shows at an instant."""
     return str(format_hotp_value(hotp_value(secret, int(now_s) // STEP_S)))
 
 
 def set_up_app(user: User) -> str:
-    """The secret of an app that the person has set up, with recovery codes."""
+    """Sets up an authenticator with recovery codes; returns its secret."""
     secret = str(generate_totp_secret())
     TOTP.activate(user, secret)
     RecoveryCodes.activate(user)
@@ -29,7 +29,7 @@ def set_up_app(user: User) -> str:
 
 
 def current_code(user: User, secret: str) -> str:
-    """A code that is right now, though another one was used just before: tests do not wait for the clock."""
+    """Returns a code that is valid now, though another one was just used: tests do not wait for the clock."""
     row = Authenticator.objects.get(user=user, type=Authenticator.Type.TOTP)
     if row.data.pop(LAST_STEP, None) is not None:
         row.save()
@@ -37,21 +37,21 @@ def current_code(user: User, secret: str) -> str:
 
 
 def recovery_codes(user: User) -> list[str]:
-    """Those that are left."""
+    """Returns the unused recovery codes."""
     row = Authenticator.objects.get(user=user, type=Authenticator.Type.RECOVERY_CODES)
     return list(row.wrap().get_unused_codes())
 
 
 def give_password(client: Client, user: User, password: str) -> Any:
-    """The first step of signing in at the console."""
+    """Does the first step of signing in at the console."""
     return client.post(reverse("account_login"), {"login": user.email, "password": password})
 
 
 def give_code(client: Client, code: str) -> Any:
-    """The second."""
+    """Does the second step."""
     return client.post(reverse("mfa_authenticate"), {"code": code})
 
 
 def is_signed_in(client: Client) -> bool:
-    """Whether the browser has a session of somebody."""
+    """True if the browser has a signed-in session."""
     return "_auth_user_id" in client.session

@@ -1,4 +1,4 @@
-"""The cluster's admin client kept in dicts: moves begin when asked for and end when the test lets copies catch up."""
+"""In-memory admin client of the cluster: moves begin on request and end when the test completes replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOKS_MAX = 200
 
 @contextmanager
 def four_brokers(tmp_path: Path) -> Iterator[Cluster]:
-    """Rows of a cluster whose brokers run; who is asked to reconcile does nothing."""
+    """Creates rows of a cluster whose brokers run; reconciliation does nothing."""
     fleet = make_fleet(tmp_path, brokers=4)
     fleet.brokers.update(process_state=ProcessState.RUNNING)
     with plugged(interfaces.reconcile, lambda _instance_id: None):
@@ -39,7 +39,7 @@ def four_brokers(tmp_path: Path) -> Iterator[Cluster]:
 
 @dataclass(slots=True)
 class FakeCluster:
-    """`brokers.dataplane.cluster.ClusterAdminClient` in memory. `dead` brokers copy nothing and are no target."""
+    """In-memory `brokers.dataplane.cluster.ClusterAdminClient`. `dead` brokers copy nothing and cannot be targets."""
 
     brokers: set[int]
     replicas: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class FakeCluster:
         return {key for key, replicas in self.replicas.items() if broker in replicas}
 
     def kill(self, broker: int) -> None:
-        """Who dies leaves the ISR, but for the last one in it, and leads nothing any more (CTL-9, REP-30)."""
+        """Stops a broker: it leaves the ISR, unless it is the last one in it, and leads nothing (CTL-9, REP-30)."""
         self.brokers.discard(broker)
         for key, held in self.replicas.items():
             isr = self.isr.get(key, held)
@@ -79,14 +79,14 @@ class FakeCluster:
                 self.leaders[key] = next(iter(left), -1)
 
     def revive(self, broker: int) -> None:
-        """Who was in sync last leads again."""
+        """Starts a broker: it leads again if it was the last one in sync."""
         self.brokers.add(broker)
         for key, isr in self.isr.items():
             if self.leaders[key] == -1 and broker in isr:
                 self.leaders[key] = broker
 
     def elect_unclean(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
-        """Who lives of the ISR, else of the replicas in their order (REP-28)."""
+        """Elects a live replica of the ISR, else the first live one of the assignment (REP-28)."""
         self._require_up()
         refused = {}
         for key in keys:
@@ -99,7 +99,7 @@ class FakeCluster:
         return refused
 
     def catch_up(self, most: int | None = None) -> None:
-        """Copies of so many moves are in sync: the controller ends them (REP-33)."""
+        """Brings the replicas of a number of moves in sync, so that the controller completes them (REP-33)."""
         able = [
             key
             for key, reassignment in self.moving.items()
@@ -160,7 +160,9 @@ class FakeCluster:
         return {}
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
-        """Every whole replica has 1,000 bytes, if the test says nothing else, every copy under way 400."""
+        """Returns 1,000 bytes for every complete replica, unless a test sets another size, and 400 for a
+        running copy.
+        """
         self._require_up()
         named = self.holds(broker) if keys is None else set(keys) & self.holds(broker)
         sizes = {}
@@ -176,7 +178,7 @@ class FakeCluster:
 
 
 def lose(admin_client: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
-    """Its host does not come back: nobody has heard of it for long. The others have hosts of their own."""
+    """Marks a broker's host as unheard of for long. The other brokers have other hosts."""
     broker = Broker.objects.select_related("host").get(cluster=cluster, number=number)
     host = broker.host
     gone = Host.objects.create(name=f"gone-{number}", port_first=host.port_first, port_last=host.port_last)
@@ -190,7 +192,7 @@ def lose(admin_client: FakeCluster, cluster: Cluster, number: int = 3) -> Broker
 
 
 def complete_on(cluster: Cluster, *numbers: int) -> Instance:
-    """An instance that runs on these brokers."""
+    """Creates an instance that runs on these brokers."""
     made = make_running(make_tenant())
     place(made, cluster)
     with transaction.atomic():
@@ -199,12 +201,12 @@ def complete_on(cluster: Cluster, *numbers: int) -> Instance:
 
 
 def brokers_confirm() -> None:
-    """As the reconciler would note, had the brokers acknowledged."""
+    """Confirms all generations, as the reconciler does after the brokers' acknowledgements."""
     Instance.objects.update(observed_generation=F("generation"))
 
 
 def carry_out(admin_client: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
-    """Look again and again, the world going on between two looks."""
+    """Reconciles again and again, with events between two rounds."""
     for _ in range(LOOKS_MAX):
         job_runner.reconcile_once()
         brokers_confirm()

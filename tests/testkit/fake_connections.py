@@ -1,4 +1,4 @@
-"""Connections of clients kept in lists: what brokers would answer, without them."""
+"""In-memory connections of clients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ SINCE_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeConnections:
-    """Connections of `instances.clients.interfaces.ConnectionAdminClient`, by instance id.
-
-    With `is_lost` nobody says what was done.
+    """In-memory `instances.clients.interfaces.ConnectionAdminClient`, by instance id. `is_lost`: no answer
+    ever comes.
     """
 
     kept: dict[str, list[Connection]] = field(default_factory=lambda: defaultdict(list))
@@ -63,7 +62,7 @@ class FakeConnections:
         user: str = "reports",
         direction: str = "produce",
     ) -> None:
-        """Sets what a client has moved since the start of the one broker, last at `now_ms`."""
+        """Sets the bytes of a client since the start of the one broker, last at `now_ms`."""
         counter = ClientCounter(user, client_id, direction, moved_bytes, self.now_ms)
         kept = [known for known in self.counters[instance_id, topic] if known[:3] != counter[:3]]
         self.counters[instance_id, topic] = [*kept, counter]

@@ -1,4 +1,4 @@
-"""The ports to the data plane, kept in dicts: what a broker would answer, without one."""
+"""In-memory data plane: topics, observations and quotas."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _partitions(count: int, factor: int) -> tuple[PartitionSummary, ...]:
 
 @dataclass(slots=True)
 class FakeDataPlane:
-    """`instances.interfaces.DataPlane` in memory, by (instance id, topic)."""
+    """In-memory `instances.interfaces.DataPlane`, by (instance id, topic)."""
 
     descriptions: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class FakeDataPlane:
 
 @dataclass(slots=True)
 class FakeObservation:
-    """`instances.interfaces.Observation` with what a test puts in."""
+    """In-memory `instances.interfaces.BrokerObservation` with values set by a test."""
 
     now_ms: int = 1_700_000_002_500
     points: tuple[tuple[int, int, int, int], ...] = ()
@@ -167,7 +167,7 @@ class FakeObservation:
 
 @dataclass(slots=True)
 class FakeQuotas:
-    """`quotas.interfaces.ClientQuotaAdminClient` in memory."""
+    """In-memory `quotas.interfaces.ClientQuotaAdminClient`."""
 
     quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
     # By instance and address, None being the default.

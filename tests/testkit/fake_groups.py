@@ -1,4 +1,4 @@
-"""Consumer groups and transactions kept in dicts: what coordinators and leaders would answer, without them."""
+"""In-memory consumer groups and transactions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from instances.groups.interfaces import (
     GroupDescription,
     GroupList,
     GroupListing,
+    GroupMember,
     GroupSummary,
-    Member,
     Partition,
     ProducerState,
     TransactionDescription,
@@ -28,19 +28,20 @@ from tenants.errors import Conflict, DomainError, NotFound, OutcomeUnknown, Unav
 COORDINATOR = 1
 
 
-def member(name: str, *assigned: Partition, instance_id: str | None = None) -> Member:
-    """A consumer called `name` on a host of its own."""
-    return Member(
+def member(name: str, *assigned: Partition, instance_id: str | None = None) -> GroupMember:
+    """Returns a consumer called `name` on its own host."""
+    return GroupMember(
         id=f"{name}-id", client_id=name, host="10.0.0.7", instance_id=instance_id, assignment=tuple(sorted(assigned))
     )
 
 
 @dataclass(slots=True)
 class FakeGroups:
-    """`instances.groups.interfaces.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of partitions.
+    """In-memory `instances.groups.interfaces.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of
+    partitions.
 
     `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
-    whose offset is not taken, `keeps` those whose offset is not forgotten, and why.
+    whose offset is refused and `keeps` those whose deletion is refused, with the error.
     """
 
     descriptions: dict[tuple[str, str], GroupDescription] = field(default_factory=dict)
@@ -59,9 +60,9 @@ class FakeGroups:
     looked_at: list[tuple[str, ...]] = field(default_factory=list)
 
     def add(
-        self, instance_id: str, name: str, offsets: Mapping[Partition, int], *members: Member, state: str = ""
+        self, instance_id: str, name: str, offsets: Mapping[Partition, int], *members: GroupMember, state: str = ""
     ) -> None:
-        """A group with offsets; Stable when it has members."""
+        """Adds a group with offsets; it is Stable if it has members."""
         self.descriptions[instance_id, name] = GroupDescription(
             id=name,
             state=state or ("Stable" if members else "Empty"),
@@ -74,7 +75,7 @@ class FakeGroups:
         self._set(instance_id, name, [Committed(topic=t, partition=p, offset=o) for (t, p), o in offsets.items()])
 
     def committed(self, instance_id: str, name: str) -> dict[Partition, int]:
-        """What a test compares."""
+        """Returns the committed offsets, for comparisons."""
         return {place: item.offset for place, item in self.offsets.get((instance_id, name), {}).items()}
 
     def groups(self, instance_id: str) -> GroupList:
@@ -113,7 +114,7 @@ class FakeGroups:
         return {place: self.at_time.get(place, -1) for place in result}
 
     def delete_records(self, instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
-        """Moves starts of logs as `instances.interfaces.delete_records`; partitions in `refuses` refuse."""
+        """Moves log starts like `instances.interfaces.delete_records`; partitions in `refuses` refuse."""
         self._require_up()
         refusal = Unavailable("No broker leads the partition.", retry_after_s=1)
         if self.is_lost:
@@ -172,7 +173,7 @@ class FakeGroups:
 
 @dataclass(slots=True)
 class FakeTransactions:
-    """`instances.groups.interfaces.TransactionAdminClient`, by (instance id, transactional id)."""
+    """In-memory `instances.groups.interfaces.TransactionAdminClient`, by (instance id, transactional id)."""
 
     found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)

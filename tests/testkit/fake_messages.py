@@ -1,4 +1,4 @@
-"""The port to messages, kept in lists: what a broker would answer, without one."""
+"""In-memory messages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BEGAN_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeMessages:
-    """Messages of topics with one partition (`instances.messages.interfaces.MessageAdminClient`). `has_every_topic`:
-    those that nothing was stored in are empty.
+    """In-memory `instances.messages.interfaces.MessageAdminClient` of topics with one partition. `has_every_topic`:
+    unknown topics are empty.
     """
 
     records: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class FakeMessages:
     requests: list[PageRequest] = field(default_factory=list)
 
     def add(self, instance_id: str, topic: str, *values: bytes | None, key: bytes | None = b"k") -> list[Record]:
-        """Stores values, a second apart."""
+        """Adds messages, a second apart."""
         kept = self.records.setdefault((instance_id, topic), [])
         for value in values:
             at = len(kept)

@@ -3,7 +3,7 @@ sessions.
 
     ensemble = FakeEnsemble()
     tree = ensemble.connect()          # one session, usable wherever a `cluster.tree.Tree` is
-    ensemble.expire(tree)              # its ephemerals go, it is told LOST, then CONNECTED with another session
+    ensemble.expire(tree)              # its ephemerals go; its states are LOST, then CONNECTED with another session
     ensemble.suspend(tree); ensemble.resume(tree)
     tree.before_commit = hook          # called with the operations; may raise or change the tree first
 
@@ -42,7 +42,7 @@ class _Stored:
 
 
 class FakeEnsemble:
-    """`now_ms` is the server's clock, moved by hand."""
+    """An in-memory ensemble. `now_ms` is its clock, which a test sets."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, _Stored] = {"/": _Stored(b"", 0, 0, 0, 0)}
@@ -57,7 +57,7 @@ class FakeEnsemble:
         return FakeTree(self, next(self._sessions))
 
     def expire(self, session: FakeTree) -> None:
-        """The session ends and the client gets another one at once."""
+        """Ends the session; the client gets another one at once."""
         self.end(session)
         session._become(SessionState.LOST)
         session.session_id = next(self._sessions)
@@ -65,7 +65,7 @@ class FakeEnsemble:
         session._become(SessionState.CONNECTED)
 
     def end(self, session: FakeTree) -> None:
-        """The process behind the session is dead: its ephemerals go, nobody is told but the watchers."""
+        """Ends a session whose process is dead: its ephemerals go, and only watchers are notified."""
         ended = session.session_id
         session.session_id = 0
         session.available = False
@@ -156,7 +156,7 @@ class FakeEnsemble:
 
 
 class FakeTree:
-    """One session with the ensemble: a `cluster.tree.Tree`."""
+    """One session with the ensemble, implementing `cluster.tree.Tree`."""
 
     def __init__(self, ensemble: FakeEnsemble, session_id: int) -> None:
         self.ensemble = ensemble

@@ -1,4 +1,4 @@
-"""Reports of topics as brokers would give them, out of the fakes that hold the topics and their sizes."""
+"""Reports of topics, made from the fakes of topics and sizes."""
 
 from __future__ import annotations
 

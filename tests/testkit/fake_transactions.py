@@ -1,4 +1,4 @@
-"""A cluster's transactions in dicts: what its coordinators and leaders would answer the operator, without them."""
+"""In-memory transactions of a cluster for operators."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tenants.errors import OutcomeUnknown
 
 @dataclass(slots=True)
 class FakeClusterTransactions:
-    """`brokers.dataplane.transactions.ClusterTransactions`. `mute` ids are listed, but nobody describes them.
+    """In-memory `brokers.dataplane.transactions.ClusterTransactions`. `mute` ids are listed, but not described.
 
-    `is_lost`: what is written is done, and the answer never comes.
+    `is_lost`: writes take effect, but are never answered.
     """
 
     found: dict[str, TransactionDescription] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class FakeClusterTransactions:
         )  # fmt: skip
 
     def write(self, place: Partition, *, producer_id: int, at_ms: int, first_offset: int | None = 7) -> None:
-        """A producer that wrote to a partition last at an instant."""
+        """Adds a producer that last wrote to a partition at an instant."""
         look = ProducerState(
             topic=place[0], partition=place[1], producer_id=producer_id, producer_epoch=2, last_sequence=9,
             last_timestamp_ms=at_ms, coordinator_epoch=0, started_at=first_offset,

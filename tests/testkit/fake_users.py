@@ -1,11 +1,11 @@
-"""Users and access rules kept in dicts: what brokers would answer, without them. Rules are decided by the real code."""
+"""In-memory users and access rules. The real code decides on rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from brokers.dataplane.acls import AclAdminClient
+from brokers.dataplane.acls import KafkaAclAdminClient
 from brokers.dataplane.admin_client import meaning_of
 from brokers.dataplane.users import ALREADY_THERE
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
@@ -20,7 +20,9 @@ CREATED_AT_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeUsers:
-    """`instances.users.interfaces.UserAdminClient`, by (instance id, name). `passwords` are what brokers never see."""
+    """In-memory `instances.users.interfaces.UserAdminClient`, by (instance id, name). `passwords` are those that
+    brokers never get.
+    """
 
     found: dict[tuple[str, str], UserDescription] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
@@ -30,7 +32,7 @@ class FakeUsers:
     is_lost: bool = False
 
     def add(self, instance_id: str, name: str, **fields: object) -> UserDescription:
-        """One with a password, used once, unless told otherwise."""
+        """Adds a user, by default with one password that was used once."""
         usual = {
             "name": name, "superuser": False, "disabled": False, "expires_at_ms": None, "created_at_ms": CREATED_AT_MS,
             "last_used_at_ms": CREATED_AT_MS + 60_000, "connections": 2, "secrets": (secret(f"sec-of-{name}"),),
@@ -94,7 +96,7 @@ def _none_if_never(at_ms: int) -> int | None:
 
 @dataclass(slots=True)
 class FakeAcls:
-    """`instances.acls.interfaces.AclAdminClient`, by instance."""
+    """In-memory `instances.acls.interfaces.AclAdminClient`, by instance."""
 
     found: dict[str, set[AclRule]] = field(default_factory=dict)
     is_lost: bool = False
@@ -118,11 +120,11 @@ class FakeAcls:
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
     ) -> AccessDecision:
-        return AclAdminClient().decide(rules, question, is_superuser=is_superuser, allow_everyone=allow_everyone)
+        return KafkaAclAdminClient().decide(rules, question, is_superuser=is_superuser, allow_everyone=allow_everyone)
 
 
 def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
-    """Whether a filter means a rule (KIP-290)."""
+    """True if a filter matches a rule (KIP-290)."""
     exact = ("principal", "host")
     if any(getattr(wanted, name) not in (None, getattr(rule, name)) for name in exact):
         return False
@@ -138,7 +140,7 @@ def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
 
 
 def rule(principal: str = "User:alice", operation: str = "read", **parts: str) -> AclRule:
-    """Alice may read the topic orders from anywhere, unless told otherwise."""
+    """Returns a rule, by default that alice may read the topic orders from anywhere."""
     usual = {
         "resource_type": "topic", "resource_name": "orders", "pattern_type": "literal", "host": "*",
         "permission": "allow",

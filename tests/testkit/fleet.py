@@ -1,4 +1,4 @@
-"""A fleet without processes: rows of a cluster, and brokers that do nothing but acknowledge, over a real ZooKeeper."""
+"""A fleet without processes: rows of a cluster, and brokers that only acknowledge, over a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def catalogue(
     held: str | None = None,
     currency: str | None = None,
 ) -> PlanTerms | None:
-    """Two plans, as billing describes them."""
+    """Returns two plans, in billing's terms."""
     if code is not None:
         return {"small": SMALL, "large": LARGE}.get(code)
     for controller_epochs in (SMALL, LARGE):
@@ -67,7 +67,7 @@ def catalogue(
 
 @contextmanager
 def plugged(port: interfaces.Interface[object], implementation: object) -> Iterator[None]:
-    """Another implementation in a port for a while."""
+    """Plugs another implementation into an interface for a while."""
     before = port._plugged
     port.plug(implementation)
     try:
@@ -77,7 +77,7 @@ def plugged(port: interfaces.Interface[object], implementation: object) -> Itera
 
 
 def make_fleet(tmp_path: Path, *, brokers: int = 3, name: str | None = None, **options: int) -> Cluster:
-    """Rows of a cluster with a secret of its own; ports of hosts do not overlap between fleets."""
+    """Creates rows of a cluster with its own secret; ports of hosts do not overlap between fleets."""
     number = next(_numbers)
     secret = tmp_path / f"secret-{number}"
     secret.write_text("not much of a secret")
@@ -96,7 +96,7 @@ def make_fleet(tmp_path: Path, *, brokers: int = 3, name: str | None = None, **o
 
 
 def make_instance(tenant: Tenant, **fields: object) -> Instance:
-    """An instance as the service would write it, in the phase asked for."""
+    """Creates an instance in the way of the service, in the given phase."""
     defaults: dict[str, object] = {
         "name": f"instance-{next(_numbers)}",
         "plan": "small",
@@ -108,7 +108,7 @@ def make_instance(tenant: Tenant, **fields: object) -> Instance:
 
 
 def make_running(tenant: Tenant, **fields: object) -> Instance:
-    """An instance that is settled, without any world behind it."""
+    """Creates a running instance without brokers or documents behind it."""
     from django.utils import timezone
 
     known = {
@@ -122,7 +122,7 @@ def make_running(tenant: Tenant, **fields: object) -> Instance:
 
 
 def make_secured_route(instance: Instance, authority: Authority, name: str = "secure") -> Route:
-    """A route with client certificates, which has an authority, a list, and a certificate of its own."""
+    """Creates a route with client certificates: an authority, a list, and its own certificate."""
     from django.utils import timezone
 
     now = timezone.now()
@@ -149,16 +149,15 @@ def make_secured_route(instance: Instance, authority: Authority, name: str = "se
 
 
 def place(instance: Instance, cluster: Cluster) -> Placement:
-    """A placement as the reconciler would write it."""
+    """Creates a placement in the way of the reconciler."""
     return Placement.objects.create(
         instance=instance, cluster=cluster, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
     )
 
 
 class AcknowledgingBrokers:
-    """Brokers 1 to N of one cluster: they register, watch the change log, and acknowledge every document they see.
-
-    `refuses` maps a broker to ports it cannot open; `silent` brokers live, but answer nothing.
+    """Brokers 1 to N of one cluster: they register, watch the change log, and acknowledge every document that they see.
+    `refuses` maps a broker to ports it cannot open; `silent` brokers live, but do not answer.
     """
 
     def __init__(self, address: str, cluster: Cluster, *, count: int = 3) -> None:
@@ -184,15 +183,15 @@ class AcknowledgingBrokers:
         self._client.close()
 
     def die(self, broker: int) -> None:
-        """The session of one broker ends."""
+        """Ends the session of one broker."""
         self._client.delete(self.root + paths.broker(broker))
 
     def look_again(self) -> None:
-        """As after a change of `silent` or `refuses`."""
+        """Applies a change of `silent` or `refuses`."""
         self._look([])
 
     def create_topic(self, internal: str) -> None:
-        """A topic as a broker would write it."""
+        """Creates a topic in the way of a broker."""
         document = documents.TopicDocument(topic_id="AAAAAAAAAAAAAAAAAAAAAA", assignment={0: (1,)})
         self._client.create(self.root + paths.topic(internal), document.to_json())
 

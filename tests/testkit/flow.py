@@ -1,12 +1,12 @@
-"""Brokers with real shares under a real ledger of the flow master, and the messages between them, which tests deliver,
-delay or lose.
+"""Brokers with real shares under a real allocator of the flow master, and the messages between them, which tests
+deliver, delay or lose.
 
     world = World(20_000_000, {1: 1, 2: 1, 3: 1})
     world.nodes[2].wanted_bps = 100_000_000
     world.round()                               # an interval in which everything arrives
     world.shares, world.sum_bps
 
-Each broker sees a layout, and who is flow master, when it is told: `see`.
+Each broker sees a layout, and the current flow master, after `see`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLLOW_UPS: Final = 4
 
 @dataclass(slots=True)
 class Report:
-    """A broker's, to the flow master of this epoch."""
+    """A broker's report to the flow master of an epoch."""
 
     broker_id: int
     epoch: int
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Node:
-    """A broker: its share of one limit, and what its clients want."""
+    """A broker: its share of one limit, and its clients' demand."""
 
     id: int
     flow: FlowShare = field(default_factory=lambda: FlowShare(None, 0))
@@ -53,7 +53,7 @@ class Node:
     measured_ms: int = 0
 
     def measure(self, now_ms: int) -> bool:
-        """As `FlowShare.measure`, of clients that move what they want, or what they may."""
+        """Measures in the way of `FlowShare.measure`, with clients that use their demand or their share."""
         flow, is_due = self.flow, self.flow.measure(now_ms)
         if flow.admitted_bps >= 0 and now_ms - self.measured_ms >= INTERVAL_MS:
             self.measured_ms = now_ms
@@ -67,7 +67,7 @@ class Node:
         return Report(self.id, self.master_epoch, self.sequence, lines, now_ms)
 
     def apply(self, answer: Answer, now_ms: int) -> None:
-        """Of its last report alone: it waits for one answer at a time."""
+        """Applies the answer to its last report: it waits for one answer at a time."""
         report = answer.report
         if report.sequence == self.sequence and report.epoch == self.master_epoch:
             for share in answer.shares:
@@ -83,7 +83,7 @@ class Node:
 
 
 class World:
-    """One limit of `limit_bps` on brokers that lead so many partitions."""
+    """One limit of `limit_bps` on brokers, with the number of partitions that each leads."""
 
     def __init__(self, limit_bps: int, leaders: dict[int, int], policy: str = "adaptive") -> None:
         self.limit_bps = limit_bps
@@ -99,7 +99,7 @@ class World:
         self.lay_out(leaders)
 
     def lay_out(self, leaders: dict[int, int], *, at_once: bool = True) -> None:
-        """`at_once`: everybody sees it at the same moment."""
+        """Moves leaders. `at_once`: all brokers see it at the same moment."""
         live = {id: n for id, n in leaders.items() if n and self.nodes[id].is_alive}
         self.moves += live.keys() != self.layout.leaders.keys()
         self.layout = Layout.of(live, None, self.policy, moves=self.moves)
@@ -109,7 +109,7 @@ class World:
                 self.see(node)
 
     def see(self, node: Node) -> None:
-        """The broker's image is the present one."""
+        """Brings the broker's image up to date."""
         node.layout, node.master_epoch = self.layout, self.epoch
         static_bps, basis = self.layout.static_bps(self.limit_bps), self.layout.basis(self.limit_bps)
         share_bps = static_bps.get(node.id, 0)
@@ -123,7 +123,7 @@ class World:
                 node.master_epoch = self.epoch
 
     def answer(self, report: Report) -> Answer | None:
-        """What the master makes of a report, be it late."""
+        """Returns the master's answer to a report, which may be late."""
         if report.epoch != self.epoch or not self.nodes[report.broker_id].is_alive:
             return None
         self.ledger.on_brokers([node.id for node in self.nodes.values() if node.is_alive])
@@ -143,7 +143,7 @@ class World:
             node.apply(answer, self.now_ms)
 
     def round(self, *, silent: tuple[int, ...] = ()) -> None:
-        """An interval in which everything arrives, with what is said at once behind the reports."""
+        """Runs an interval in which everything arrives, with the immediate messages after the reports."""
         self.now_ms += INTERVAL_MS
         live = [node for node in self.nodes.values() if node.is_alive and node.id not in silent]
         for node in live:

@@ -1,4 +1,4 @@
-"""A server by https on loopback, whose answers are set by a test; good and bad ones."""
+"""An HTTPS server on loopback with answers set by a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 10.0
 
 
 class HttpsServer:
-    """`answer` is sent as it is, headers included, after `stalls`, if it is set, was waited for."""
+    """An HTTPS server that sends `answer` verbatim, headers included, after waiting for `stalls` if that is set."""
 
     def __init__(self, directory: Path) -> None:
         certificate = make_certificate(directory, "https")

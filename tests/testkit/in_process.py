@@ -48,7 +48,9 @@ TIMEOUT_S = 60.0
 UNLIMITED_BPS = 10**12
 
 
-def engine_config(directory: Path, broker_id: int, overrides: dict[str, str], log_dirs: int = 1) -> EngineConfig:
+def engine_config(
+    directory: Path, broker_id: int, overrides: dict[str, str], log_dirs: int = 1, rack: str | None = None
+) -> EngineConfig:
     directory.mkdir(parents=True, exist_ok=True)
     secret_file = directory / "secret"
     secret_file.write_text(SECRET)
@@ -63,13 +65,14 @@ def engine_config(directory: Path, broker_id: int, overrides: dict[str, str], lo
             internal_port=unused_port(),
             admin_port=unused_port(),
             control_secret_file=str(secret_file),
+            rack=rack,
             overrides=overrides,
         )
     )
 
 
 class InProcessBroker:
-    """`broker` has every room. Several of them over one `ensemble` are a cluster."""
+    """A broker with all its rooms in `broker`. Several of them over one `ensemble` are a cluster."""
 
     def __init__(
         self,
@@ -81,10 +84,13 @@ class InProcessBroker:
         log_dirs: int = 1,
         certificate: Path | None = None,
         internal_tls: Path | None = None,
+        rack: str | None = None,
     ) -> None:
-        """`internal_tls`: where its certificate is made, with which alone others get in; None: the secret lets them."""
+        """Creates a broker. `internal_tls` is the folder of its certificate for internal connections; None: they use
+        the secret.
+        """
         self.directory = directory
-        config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs, rack)
         self.config = replace(config, tls_certificate_file=certificate)
         if internal_tls is not None:
             self.config = replace(
@@ -121,7 +127,7 @@ class InProcessBroker:
         return client
 
     async def create_instance(self, instance_id: str, *, security: str = PLAINTEXT, **changes: Any) -> int:
-        """Publishes the document, with one route of this security, and waits until the port is open. The port."""
+        """Publishes the document with one route of this security; waits until the port is open, and returns it."""
         port, here = unused_port(), self.config.broker_id
         endpoints = {here: f"{HOST}:{port}"}
         route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports={here: port}, endpoints=endpoints)
@@ -154,7 +160,7 @@ class InProcessBroker:
         await self.tree.commit([write, announce])
 
     async def put_certificates(self, instance_id: str, route: str, document: CertificatesDocument | None) -> None:
-        """Writes them as the control plane would, and waits until this broker has them."""
+        """Publishes certificates in the way of the control plane, and waits until this broker has them."""
         tree, path = self.tree, paths.instance_route_certificates(instance_id, route)
         operations: list[Operation] = []
         if await tree.get(paths.instance_certificates(instance_id)) is None:
@@ -170,7 +176,7 @@ class InProcessBroker:
         await self.until(lambda: current.image.certificates.of_instance(instance_id).get(route) == document)
 
     async def set_quota(self, instance_id: str, limits: dict[str, str], *, client_id: str | None) -> None:
-        """A quota of the instance's client id (None: of its default), seen by this broker."""
+        """Sets a quota of the instance's client id (None: of its default), and waits until this broker has it."""
         entity = paths.quota_entity(instance_id, None, client_id, has_user=False, has_client=True)
         path = f"/config/{entity}"
         present = await self.tree.get(path)
@@ -181,7 +187,7 @@ class InProcessBroker:
         await self.until(lambda: self.broker.current.image.quotas is not before)
 
     async def create_topic(self, client: WireClient, name: str, partitions: int = 1, **config: str) -> bytes:
-        """Through the client's own connection. The topic's id."""
+        """Creates a topic over the client's own connection; returns its id."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -194,7 +200,7 @@ class InProcessBroker:
         return bytes(answer.topics[0].topic_id)
 
     async def until(self, holds: Any) -> None:
-        """Lets the loop turn until `holds` is true."""
+        """Runs the loop until `holds` is true."""
         async with asyncio.timeout(TIMEOUT_S):
-            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
                 await asyncio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Instances as rows, for tests of what stands around them."""
+"""Rows of instances, for tests of other objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 
 def make_instance(tenant: Tenant, **fields: Any) -> Instance:
-    """A running instance of the smallest plan, without brokers behind it."""
+    """Creates a running instance of the smallest plan, without brokers."""
     defaults: dict[str, Any] = {
         "name": f"instance-{next(_numbers)}",
         "plan": "brook",
@@ -32,6 +32,6 @@ def make_instance(tenant: Tenant, **fields: Any) -> Instance:
 
 
 def with_open_route(instance: Instance) -> Instance:
-    """The route that every instance had before there were others."""
+    """Adds a plaintext route."""
     Route.objects.create(instance=instance, name=DEFAULT_ROUTE, security=PLAINTEXT, endpoints=instance.endpoints)
     return instance

@@ -1,4 +1,4 @@
-"""A cache in memory that holds what Redis would: a value that cannot be kept there fails the test that keeps it."""
+"""An in-memory cache with the restrictions of Redis: a value that cannot be serialized fails the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERIALIZER = JsonSerializer()
 
 
 class JsonLocMemCache(LocMemCache):
-    """Django's cache in memory, behind the serializer of the product's."""
+    """Django's in-memory cache, behind the product's serializer."""
 
     def add(self, key: str, value: Any, *args: Any, **options: Any) -> bool:
         return super().add(key, SERIALIZER.dumps(value), *args, **options)

@@ -1,8 +1,8 @@
-"""`python -m tests.testkit.measured_broker --settings FILE`: a broker that writes down the longest turns of its event
-loop, in `turns.json` beside its settings, twenty times a second.
+"""A broker that records the longest turns of its event loop: `python -m tests.testkit.measured_broker --settings FILE`.
+It writes `turns.json` beside its settings, twenty times a second.
 
-It runs on asyncio's own loop, of which each turn can be seen. A turn is what one callback does between two looks at the
-sockets; `cpu_ms` is what it took of the processor, which does not depend on what else the machine does.
+It runs on asyncio's own loop, each turn of which can be measured. A turn is one callback between two polls of the
+sockets; `cpu_ms` is its CPU time, which does not depend on other load of the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final
 # The latest ones.
 KEPT_MAX: Final = 2_000
 WRITTEN_EVERY_S: Final = 0.05
-# Shorter turns are not told of.
+# Shorter turns are not recorded.
 FROM_MS: Final = 2.0
 
 turns: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)

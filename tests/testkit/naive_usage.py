@@ -1,4 +1,4 @@
-"""A naive reader of usage records: one after the other, in plain Python. What the columns are compared with."""
+"""A naive reader of usage records, one after the other in plain Python, for comparisons with Arrow columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from billing.pipeline.decoding import row_of
+from billing.pipeline.decoding import rows_of
 from billing.pipeline.doubts import ClockBounds, Incarnation
 from billing.pipeline.schema import EVENT, MINUTE_KEY
 from brokers.contract.usage import COUNTER_KEY
@@ -25,10 +25,14 @@ def billed(
     known: Mapping[Any, Incarnation],
     stored: Mapping[Row, Row],
 ) -> tuple[list[Row], list[Row], list[Row]]:
-    """Minutes, last counters and increments of one run, sorted; `stored` has (sequence, bytes, requests) by counter."""
+    """Returns minutes, last counters and increments of one run, sorted; `stored` has (sequence, bytes, requests) by
+    counter.
+    """
     largest: dict[Row, dict[int, list[int]]] = defaultdict(dict)
     for partition, raws in enumerate(ranges):
-        rows = [_bounded(row_of(partition, start + place, raw), bounds) for place, raw in enumerate(raws)]
+        rows = [
+            _bounded(row, bounds) for place, raw in enumerate(raws) for row in rows_of(partition, start + place, raw)
+        ]
         names = ("broker_id", "broker_epoch", "sequence", "at_ms")
         judged = refused([tuple(row[_PLACES[name]] for name in names) for row in rows], dict(known))
         for row, is_refused in zip(rows, judged, strict=True):

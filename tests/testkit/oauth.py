@@ -1,4 +1,4 @@
-"""An authorization server of tests: keys, and tokens signed with them, right and wrong."""
+"""An authorization server of tests: keys, and valid and invalid tokens signed with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521
 
 
 def make_key(algorithm: str = "ES256", *, rsa_bits: int = 2048) -> Any:
-    """A private key; elliptic ones are quick to make."""
+    """Returns a new private key; elliptic curves are fast."""
     if algorithm in _CURVES:
         return ec.generate_private_key(_CURVES[algorithm])
     if algorithm == "EdDSA":
@@ -30,7 +30,7 @@ def make_key(algorithm: str = "ES256", *, rsa_bits: int = 2048) -> Any:
 
 
 def jwk_of(key: Any, kid: str | None = None, **members: Any) -> dict[str, Any]:
-    """The public half."""
+    """Returns the public key as a JWK."""
     public = key.public_key()
     if isinstance(public, rsa.RSAPublicKey):
         body = RSAAlgorithm.to_jwk(public, as_dict=True)
@@ -51,7 +51,7 @@ def b64(raw: bytes | str | dict[str, Any]) -> str:
 
 @dataclass
 class Issuer:
-    """Signs with the key `kid`, by its algorithm."""
+    """An issuer that signs with the key `kid`, by its algorithm."""
 
     kid: str = "one"
     algorithm: str = "ES256"
@@ -63,7 +63,7 @@ class Issuer:
         self.keys.setdefault(self.kid, make_key(self.algorithm))
 
     def rotate(self, kid: str) -> None:
-        """Signs with a new key; the old one stays in the set."""
+        """Switches to a new key; the old one stays in the set."""
         self.kid = kid
         self.keys[kid] = make_key(self.algorithm)
 
@@ -72,14 +72,14 @@ class Issuer:
         return {"keys": [jwk_of(key, kid, use="sig") for kid, key in self.keys.items()]}
 
     def document(self, **fields: Any) -> OAuthDocument:
-        """As brokers read it."""
+        """Returns the document that brokers read."""
         made = OAuthDocument(
             **{"issuer": self.issuer, "audience": self.audience, "keys": keys_of(self.jwks, is_pinned=True), **fields}
         )
         return OAuthDocument.from_json(made.to_json())
 
     def claims(self, name: str = "alice", lifetime_s: float = 3_600, **claims: Any) -> dict[str, Any]:
-        """None leaves a claim out."""
+        """Returns claims; None leaves one out."""
         now_s = time.time()
         usual = {"iss": self.issuer, "aud": self.audience, "sub": name, "iat": int(now_s), "exp": now_s + lifetime_s}
         return {key: value for key, value in {**usual, **claims}.items() if value is not None}
@@ -87,7 +87,7 @@ class Issuer:
     def token(
         self, name: str = "alice", lifetime_s: float = 3_600, header: dict[str, Any] | None = None, **claims: Any
     ) -> str:
-        """A header that is None is left out."""
+        """Returns a signed token; a header that is None is left out."""
         headers = {"kid": self.kid, **(header or {})}
         return jwt.PyJWS().encode(
             json.dumps(self.claims(name, lifetime_s, **claims)).encode(),
@@ -98,6 +98,6 @@ class Issuer:
 
 
 def message(token: str, identity: str = "", **extensions: str) -> bytes:
-    """A client's first message."""
+    """Returns a client's first message."""
     pairs = "".join(f"{name}={value}\x01" for name, value in {"auth": f"Bearer {token}", **extensions}.items())
     return f"n,{f'a={identity}' if identity else ''},\x01{pairs}\x01".encode()

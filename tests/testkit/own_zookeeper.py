@@ -1,4 +1,4 @@
-"""A ZooKeeper that goes when whoever wanted it is done."""
+"""A ZooKeeper of its own for a test or module, stopped at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_TIMEOUT_S = 60.0
 def own_zookeeper(
     home: Path, java: Java | None = None, *, heap_mb: int = HEAP_MB, options: Sequence[str] = ()
 ) -> Iterator[EmbeddedZooKeeper]:
-    """It keeps its data and its log in `home`, and serves."""
+    """Starts a ZooKeeper with its data and log in `home`."""
     server = EmbeddedZooKeeper(
         home / "zookeeper",
         port=free_port(),

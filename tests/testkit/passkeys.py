@@ -1,4 +1,4 @@
-"""An authenticator in software: makes one passkey and signs with it, as the browser would hand it to the page."""
+"""An authenticator in software: it creates one passkey and signs with it, like a browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USER_PRESENT, USER_PRESENT_AND_VERIFIED, ATTESTED = 0x01, 0x05, 0x40
 
 
 class SoftPasskey:
-    """A security key in somebody's pocket."""
+    """A security key in software."""
 
     def __init__(self, origin: str, credential_id: bytes = b"a passkey of the tests") -> None:
         self.origin, self.credential_id = origin, credential_id
@@ -25,7 +25,7 @@ class SoftPasskey:
         self.signatures = 0
 
     def create(self, options: dict[str, Any]) -> str:
-        """The answer to `navigator.credentials.create`."""
+        """Returns the answer to `navigator.credentials.create`."""
         public_key = options["publicKey"]
         cose = dict(ES256.from_cryptography_key(self.key.public_key()))
         attested = b"\0" * 16 + struct.pack(">H", len(self.credential_id)) + self.credential_id + cbor.encode(cose)
@@ -36,7 +36,7 @@ class SoftPasskey:
         )
 
     def get(self, options: dict[str, Any], user_handle: str = "", *, is_verified: bool = True) -> str:
-        """The answer to `navigator.credentials.get`, with `user_handle` of a passkey that knows whose it is."""
+        """Returns the answer to `navigator.credentials.get`, with `user_handle` for a discoverable passkey."""
         public_key = options["publicKey"]
         self.signatures += 1
         data = self._data(public_key["rpId"], USER_PRESENT_AND_VERIFIED if is_verified else USER_PRESENT)

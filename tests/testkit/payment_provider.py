@@ -1,4 +1,4 @@
-"""A payment provider: it signs what it reports by Standard Webhooks, written from its specification."""
+"""A payment provider that signs its reports by Standard Webhooks, implemented from the specification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def document(payment_id: str, invoice: str, amount: str, currency: str = "EUR", 
 def signed(
     body: bytes, *, secret: str = SECRET, at_s: float | None = None, message_id: str = "msg_1"
 ) -> dict[str, str]:
-    """The headers of a report."""
+    """Returns the headers of a report."""
     timestamp = str(int(time.time() if at_s is None else at_s))
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
@@ -40,6 +40,6 @@ def post(body: bytes, headers: dict[str, str]) -> HttpResponse:
 
 
 def report(*what: str, **more: Any) -> HttpResponse:
-    """As it does it: `report("pay_1", "PS-1", "10.00")`."""
+    """Returns a signed report: `report("pay_1", "PS-1", "10.00")`."""
     body = json.dumps(document(*what)).encode()
     return post(body, signed(body, **more))

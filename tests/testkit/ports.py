@@ -1,4 +1,4 @@
-"""Ports for what a test starts later: no two tests get the same one, although nobody listens there yet."""
+"""Ports for programs that a test starts later: no two tests get the same one, although nobody listens yet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _given: set[int] = set()
 
 
 def unused_port() -> int:
-    """The kernel picks at random among those that are free at this moment: of a thousand pairs some are equal, in one
-    process and in two beside each other. It hands out odd numbers as long as there are any: these are shared out.
+    """Returns a free port. The kernel picks at random among the free ones, so concurrent picks may be equal. It hands
+    out odd numbers as long as there are any: these are distributed among the processes.
     """
     number, count = worker()
     while True:

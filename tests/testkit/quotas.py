@@ -1,4 +1,4 @@
-"""What a running broker holds an entity to, as it says itself."""
+"""Quotas in force at a running broker, by its own report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXACTLY, THE_DEFAULT = 0, 1
 
 
 async def quota_at(port: int, entity: Mapping[str, str | None]) -> dict[str, float]:
-    """Limits by key of exactly this entity (kinds to names, None the default), asked of the broker at `port`."""
+    """Returns the limits by key of exactly this entity (kinds to names, None the default) from the broker at `port`."""
     components = [
         QuotaFilterComponent(entity_type=kind, match_type=THE_DEFAULT if name is None else EXACTLY, match=name)
         for kind, name in entity.items()

@@ -1,4 +1,4 @@
-"""Requests that produce and fetch, for tests that speak the protocol by hand."""
+"""Produce and fetch requests, for tests that speak the protocol themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def produce_request(
 async def produce(
     client: WireClient, topic: str, records: bytes | None, *, version: int = PRODUCE_VERSION, **more: Any
 ) -> Any:
-    """The answer for the one partition."""
+    """Produces, and returns the answer of the one partition."""
     answer = await client.call(ApiKey.PRODUCE, version, produce_request(topic, records, **more))
     return answer.responses[0].partition_responses[0]
 
@@ -53,8 +53,15 @@ def fetch_request(
     session_id: int = 0,
     session_epoch: int = -1,
     replica_id: int = -1,
+    leader_epoch: int = -1,
+    rack: str = "",
 ) -> FetchRequest:
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    wanted = FetchPartition(
+        partition=partition,
+        fetch_offset=offset,
+        partition_max_bytes=partition_max_bytes,
+        current_leader_epoch=leader_epoch,
+    )
     return FetchRequest(
         replica_id=replica_id,
         max_wait_ms=max_wait_ms,
@@ -65,19 +72,19 @@ def fetch_request(
         session_epoch=session_epoch,
         topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
         forgotten_topics_data=[],
-        rack_id="",
+        rack_id=rack,
     )
 
 
 async def fetch(client: WireClient, topic: str, offset: int = 0, *, version: int = FETCH_VERSION, **more: Any) -> Any:
-    """The answer for the one partition."""
+    """Fetches, and returns the answer of the one partition."""
     answer = await client.call(ApiKey.FETCH, version, fetch_request(topic, offset, **more))
     assert answer.error_code == 0, answer
     return answer.responses[0].partitions[0]
 
 
 def values(records: bytes | None) -> list[bytes | None]:
-    """The values of all records of all batches."""
+    """Returns the values of all records in all batches."""
     result: list[bytes | None] = []
     position = 0
     data = records or b""

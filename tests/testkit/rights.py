@@ -24,7 +24,7 @@ VERSION = 3
 
 
 async def client_as(broker: InProcessBroker, instance_id: str, user: str) -> WireClient:
-    """A connection to a tenant's port whose client has proved to be `user`."""
+    """Opens a connection to a tenant's port as an authenticated `user`."""
     services = broker.broker.services
     principal = Principal(user=user, instance_id=instance_id)
 
@@ -32,7 +32,10 @@ async def client_as(broker: InProcessBroker, instance_id: str, user: str) -> Wir
         return Session(services, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE)
 
     name = f"{instance_id}/{user}"
-    listener = broker.broker.listeners.get(name) or broker.broker.listeners.open(name, HOST, 0, session)
+    listener = broker.broker.listeners.get(name)
+    if listener is None:
+        listener = broker.broker.listeners.bind(name, HOST, 0, session)
+        listener.go_on()
     return await broker.client(listener.port)
 
 
@@ -58,13 +61,13 @@ def acl(
 
 
 async def create_acls(client: WireClient, *creations: AclCreation, version: int = VERSION) -> list[int]:
-    """The error code of each."""
+    """Creates rules; returns the error code of each."""
     answer = await client.call(ApiKey.CREATE_ACLS, version, CreateAclsRequest(creations=list(creations)))
     return [result.error_code for result in answer.results]
 
 
 def acl_filter(**more: Any) -> DeleteAclsFilter:
-    """Of everything, but for what is said."""
+    """Returns a filter that matches everything but for the given fields."""
     given = {
         "resource_type_filter": ANY,
         "resource_name_filter": None,
@@ -78,13 +81,13 @@ def acl_filter(**more: Any) -> DeleteAclsFilter:
 
 
 async def delete_acls(client: WireClient, *filters: DeleteAclsFilter, version: int = VERSION) -> Any:
-    """The results."""
+    """Deletes rules; returns the results."""
     request = DeleteAclsRequest(filters=list(filters) or [acl_filter()])
     return (await client.call(ApiKey.DELETE_ACLS, version, request)).filter_results
 
 
 async def describe_acls(client: WireClient, *, version: int = VERSION, **more: Any) -> Any:
-    """The answer."""
+    """Returns the answer to DescribeAcls."""
     given = acl_filter(**more)
     request = DescribeAclsRequest(**{name: getattr(given, name) for name in given.__slots__})
     return await client.call(ApiKey.DESCRIBE_ACLS, version, request)

@@ -31,7 +31,7 @@ NAME: Final = re.compile(r"\w+")
 
 
 class Room(NamedTuple):
-    """In how many days it comes round, and the files whose change brings all of it."""
+    """Number of days in which a room comes round, and the files whose change runs all of it."""
 
     days: int
     covers: Sequence[str] = ()
@@ -44,15 +44,26 @@ ROOMS: Final[Mapping[str, Room]] = {
     "tests/product/system": Room(4, ("config/embedded", "config/supervisor")),
     "tests/adversarial": Room(5, ("brokers/engine/network", "brokers/engine/throttling")),
     "tests/interop": Room(4, ("brokers/engine/protocol/messages",)),
+    "tests/component/archives": Room(2, ("archives",)),
     "tests/component/billing": Room(2, ("billing",)),
     "tests/component/brokers": Room(4, ("brokers/provisioning", "brokers/rebalancing")),
     "tests/component/config": Room(4, ("config",)),
     "tests/component/console": Room(
-        4, ("tenants/views", "tenants/templates", "instances/views", "instances/templates", "billing/views")
+        4,
+        (
+            "tenants/views",
+            "tenants/templates",
+            "instances/views",
+            "instances/templates",
+            "billing/views",
+            "notifications/views",
+            "archives/views",
+        ),
     ),
     "tests/component/engine": Room(4, ("brokers/engine/assembly",)),
+    "tests/component/notifications": Room(2, ("notifications",)),
     "tests/component/instances": Room(3, ("instances",)),
-    "tests/component/pipeline": Room(6, ("billing/pipeline",)),
+    "tests/component/pipeline": Room(6, ("billing/pipeline", "archives")),
     "tests/component/tenants": Room(3, ("tenants",)),
     "tests/unit/brokers/engine/handlers": Room(3),
     "tests/unit/brokers/engine/inspect": Room(2),
@@ -69,13 +80,13 @@ def is_on() -> bool:
 
 
 def is_compiled() -> bool:
-    """Compiled modules of the engine are tried by what had its turn with the plain ones the day before."""
+    """True if the run is compiled: it tries the modules that ran plain the day before."""
     return os.environ.get("PENSTOCK_NATIVE", "0") != "0"
 
 
 @cache
 def room_of(path: Path) -> str | None:
-    """The innermost room that has the folder or the module."""
+    """Returns the innermost room that has the folder or module."""
     for candidate in (path, *path.parents):
         if candidate == BASE_DIR:
             break
@@ -85,14 +96,16 @@ def room_of(path: Path) -> str | None:
 
 
 def covers_of(room: str) -> tuple[str, ...]:
-    """What a room checks: the folder that a room of unit tests mirrors, and what it names."""
+    """Returns the paths that a room checks: the folder that a room of unit tests mirrors, and those that it
+    declares.
+    """
     path = PurePosixPath(room)
     mirrored = (path.relative_to(UNIT).as_posix(),) if path.is_relative_to(UNIT) and not path.suffix else ()
     return (*mirrored, *ROOMS[room].covers)
 
 
 def modules_of(room: str) -> list[Path]:
-    """Without those of rooms inside it."""
+    """Returns the modules of a room, without those of rooms inside it."""
     place = BASE_DIR / room
     modules = [place] if place.is_file() else place.rglob("test_*.py")
     return sorted(module for module in modules if room_of(module) == room)
@@ -100,7 +113,7 @@ def modules_of(room: str) -> list[Path]:
 
 @cache
 def left_for_other_days(room: str) -> frozenset[Path]:
-    """Modules of the room that do not run today."""
+    """Returns the modules of a room that do not run today."""
     if depth.is_changed((*SHOWS_EVERYWHERE, *covers_of(room))):
         return frozenset()
     modules = modules_of(room)
@@ -110,13 +123,13 @@ def left_for_other_days(room: str) -> frozenset[Path]:
 
 
 def runs_today(module: Path) -> bool:
-    """Whether this module has its turn, or is of no room that takes turns."""
+    """True if this module has its turn, or belongs to no room that rotates."""
     room = room_of(module)
     return room is None or module not in left_for_other_days(room)
 
 
 def describe() -> str:
-    """The line at the head of a run that leaves modules to other days."""
+    """Returns the line at the head of a run that leaves out modules."""
     left = sum(len(left_for_other_days(room)) for room in ROOMS)
     return (
         f"rotation: {left} of {sum(len(modules_of(room)) for room in ROOMS)} modules that take turns run on other days"
@@ -124,7 +137,7 @@ def describe() -> str:
 
 
 def _is_concerned(module: Path, changed: Iterable[str]) -> bool:
-    """Whether a change is of this module, of what its folders share, or of something that it imports."""
+    """True if a change is in this module, in files that its folders share, or in a module that it imports."""
     own = PurePosixPath(module.relative_to(BASE_DIR).as_posix())
     imported = imports_of(module.read_text(encoding="utf-8"))
     return any(file == own or _is_shared(file, own) or dotted(file) in imported for file in map(PurePosixPath, changed))
@@ -137,13 +150,13 @@ def _is_shared(file: PurePosixPath, module: PurePosixPath) -> bool:
 
 
 def dotted(file: PurePosixPath) -> str:
-    """How a file is imported."""
+    """Returns the import path of a file."""
     parts = file.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports_of(text: str) -> frozenset[str]:
-    """Modules that a module imports, and what it imports of them: both may be changed files."""
+    """Returns the modules that a module imports, and the names that it imports from them, which may be modules."""
     result: set[str] = set()
     for whole, package, in_parentheses, in_line in IMPORT.findall(text):
         result.add(whole or package)

@@ -1,4 +1,4 @@
-"""SCRAM as a client speaks it, written from RFC 5802 alone, and users with passwords for tests."""
+"""SCRAM from the client's side, implemented from RFC 5802, and users with passwords for tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verifier(password: str, mechanism: int = 1, salt: bytes = b"some salt", iter
 def user(
     name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", mechanisms: Sequence[int] = (1, 2), **fields: object
 ) -> UserDocument:
-    """With a secret for each of the passwords, named `secret-1` and so on."""
+    """Returns a user with a secret for each password, named `secret-1` and so on."""
     secrets = tuple(
         Secret(
             id=f"secret-{number}",
@@ -71,7 +71,7 @@ class ScramClient:
         return (self.gs2 + self._bare).encode()
 
     def final(self, server_first: bytes, **changes: str) -> bytes:
-        """`changes`: attributes sent otherwise than they should be."""
+        """Returns the client's final message. `changes` are attributes with wrong values."""
         said = dict(part.split("=", 1) for part in server_first.decode().split(","))
         digest = DIGESTS[self.mechanism]
         key = salted(self.password, b64decode(said["s"]), int(said["i"]), self.mechanism)

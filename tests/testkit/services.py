@@ -19,13 +19,13 @@ REDIS_PASSWORD = "tests-only"
 
 @pytest.fixture(scope="session")
 def services_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the embedded services of this session keep their data."""
+    """Directory of the data of this session's embedded services."""
     return tmp_path_factory.mktemp("services")
 
 
 @pytest.fixture(scope="session")
 def java(services_dir: Path) -> Java:
-    """The Java that runs ZooKeeper and Spark."""
+    """The Java for ZooKeeper and Spark."""
     return find_java(services_dir / "java")
 
 
@@ -38,7 +38,7 @@ def zookeeper_server(services_dir: Path, java: Java) -> Iterator[EmbeddedZooKeep
 
 @pytest.fixture(scope="session")
 def zookeeper_address(zookeeper_server: EmbeddedZooKeeper) -> str:
-    """`host:port` of a running ZooKeeper. Use a chroot of your own: the server is shared by the session."""
+    """Address `host:port` of a running ZooKeeper. Use a chroot of your own: the session shares the server."""
     return zookeeper_server.address
 
 
@@ -65,5 +65,5 @@ def redis_server(services_dir: Path) -> Iterator[EmbeddedRedis]:
 
 @pytest.fixture(scope="session")
 def redis_url(redis_server: EmbeddedRedis) -> str:
-    """`unix://…` of a running Redis, shared by the session."""
+    """Address `unix://…` of a running Redis, which the session shares."""
     return redis_server.url

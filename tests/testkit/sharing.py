@@ -1,5 +1,5 @@
-"""How `make test` runs: which tests one worker keeps, those that share something that is dear to start; and what a test
-that is tried a second time finds (decision 78).
+"""Distribution of tests over the workers of `make test`: tests that share an expensive fixture stay on one worker. Also
+the environment of a test that is tried a second time (decision 78).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ APART = (
 
 
 def unit_of(node_id: str) -> str:
-    """What goes to one worker together with `node_id`, `tests/…/test_x.py::test_y[…]`: known by the path alone, for
-    whoever shares out the work has not loaded the tests.
+    """Returns the name of the unit that stays on one worker, for `node_id`, `tests/…/test_x.py::test_y[…]`. It depends
+    on the path alone, because the scheduler has not imported the tests.
     """
     path = PurePosixPath(node_id.partition("::")[0]).with_suffix("")
     rooms, module = path.parts[:-1], "/".join(path.parts[-2:])
@@ -57,7 +57,7 @@ def unit_of(node_id: str) -> str:
 
 
 def place_of(node_id: str) -> tuple[int, int]:
-    """Where a test comes: its unit among the units, and the test in its unit; equals stay as they are."""
+    """Returns the sort key of a test: its unit among the units, and its place in the unit."""
     unit = unit_of(node_id)
     if unit in ORDER:
         module = PurePosixPath(node_id.partition("::")[0]).stem
@@ -67,7 +67,9 @@ def place_of(node_id: str) -> tuple[int, int]:
 
 
 class UnitScheduling(LoadScopeScheduling):
-    """Units instead of modules. `--dist loadgroup` would do, did it not mark the tests where pytest does not look."""
+    """Scheduling by unit instead of module. `--dist loadgroup` does not fit: it marks tests where pytest
+    does not look.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
@@ -75,8 +77,8 @@ class UnitScheduling(LoadScopeScheduling):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers tell the first process before each test how often it was tried, in two small messages: the second one
-    would wait 40 ms for the acknowledgement of the first.
+    """Has workers report each attempt to the first process, in two small messages: a second one would wait 40 ms for
+    the acknowledgement of the first.
     """
     connection = getattr(getattr(config, "failures_db", None), "sock", None)
     if connection is not None:
@@ -85,13 +87,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
-    """Used whatever `--dist` says: no other way of sharing out would leave the product with one worker."""
+    """Applies to every `--dist`: no other distribution keeps the product on one worker."""
     return UnitScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The order of the units is the order of collection."""
+    """Sorts the tests by the order of the units."""
     if config.getoption("max_suite_reruns") is not None:
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=1))
@@ -101,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fails a test with which this worker would start a product that another one has."""
+    """Fails a test with which this worker would start a second product."""
     if getattr(item, "execution_count", 1) > 1:
         _begin_anew(item)
     if "stack" in getattr(item, "fixturenames", ()) and unit_of(item.nodeid) != PRODUCT:
@@ -109,9 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _begin_anew(item: pytest.Item) -> None:
-    """A second attempt has brokers of its own: those of the module know the topics of the first one. What the whole
-    session shares stays.
-    """
+    """Gives a second attempt its own brokers: the module's know the topics of the first one. Session fixtures stay."""
     if isinstance(item, pytest.Function):
         for definitions in item._fixtureinfo.name2fixturedefs.values():
             for definition in definitions:
@@ -120,13 +120,13 @@ def _begin_anew(item: pytest.Item) -> None:
 
 
 def worker() -> tuple[int, int]:
-    """The number of this process among those that run tests beside each other, from 0, and how many there are."""
+    """Returns the number of this process among the workers, from 0, and their count."""
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return int(number), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
 def worker_share(candidates: range) -> range:
-    """The stretch of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
+    """Returns the part of `candidates` that belongs to this worker alone, so that two do not race for the same ones."""
     number, count = worker()
     size = len(candidates) // count
     return candidates[number * size : (number + 1) * size]

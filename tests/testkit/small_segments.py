@@ -1,4 +1,4 @@
-"""Settings of a broker that lets topics have segments of any size, so that a few records fill several."""
+"""Broker settings that allow segments of any size, so that a few records fill several."""
 
 from __future__ import annotations
 

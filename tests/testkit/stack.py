@@ -1,4 +1,4 @@
-"""The whole product, started with its own `up` command, once per session and only when a test asks for it."""
+"""The whole product, started by its own `up` command once per session, when a test asks for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER
 
 
 def free_port_base(brokers: int) -> int:
-    """A first tenant port with free neighbours, and free internal and admin ports below it."""
+    """Returns a first tenant port with free neighbours, and free internal and admin ports below it."""
     bases = worker_share(PORT_BASES)[BASES_APART:]
     for base in random.sample(bases, len(bases)):
         options = UpOptions(state_dir=Path("/"), port_base=base, brokers=brokers)
@@ -53,7 +53,7 @@ def free_port_base(brokers: int) -> int:
 
 @dataclass(kw_only=True)
 class Stack:
-    """One product: its state directory, its ports, and, while it runs, its process and what it said when ready."""
+    """One product: its state directory, its ports, and, while it runs, its process and ready block."""
 
     state_dir: Path
     http_port: int
@@ -87,10 +87,9 @@ class Stack:
         return [sys.executable, str(BASE_DIR / "manage.py"), *options.arguments(), *more]
 
     def start(self) -> dict[str, Any]:
-        """Start and wait for the ready block.
+        """Starts, and waits for the ready block.
 
-        Raises:
-            AssertionError: with what the command printed.
+        Raises: AssertionError: with the output of the command.
         """
         self.ready_file.unlink(missing_ok=True)
         with self.output_file.open("wb") as output:
@@ -106,7 +105,7 @@ class Stack:
         return self.ready
 
     def demo_client(self) -> dict[str, str]:
-        """Settings with which confluent-kafka reaches the demo instance as its user."""
+        """Returns settings with which confluent-kafka connects to the demo instance as its user."""
         instance = self.ready["instance"]
         sasl = instance["sasl"]
         return {
@@ -118,9 +117,8 @@ class Stack:
         }
 
     def open_bootstrap(self) -> str:
-        """Bootstrap servers of the demo instance's route without sign-in, whose clients may do everything.
-
-        The route and the rules by which they may are made when they are not there.
+        """Returns bootstrap servers of the demo instance's plaintext route, whose clients have all rights. The route
+        and its rules are created on first use.
         """
         instance = f"instances/{self.ready['instance']['id']}"
         if not any(route["name"] == OPEN_ROUTE for route in self._call("GET", f"{instance}/routes")["items"]):
@@ -147,22 +145,22 @@ class Stack:
             return json.load(answer)
 
     def stop(self) -> int:
-        """Ctrl-C, and wait. Returns the exit code."""
+        """Sends Ctrl-C, and waits. Returns the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(STOP_TIMEOUT_S)
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that belongs to this state directory."""
+        """Returns every process that belongs to this state directory."""
         return processes_of(self.state_dir)
 
     def broker_processes(self) -> list[psutil.Process]:
-        """Those of them that serve as brokers."""
+        """Returns those of them that serve as brokers."""
         return [process for process in self.processes() if "brokers.engine" in words_of(process)]
 
     def log_tails(self, lines: int = 12) -> str:
-        """The end of every log, for a failing test's report."""
+        """Returns the end of every log, for a failing test's report."""
         tails = []
         for file in sorted(self.state_dir.rglob("*.log")):
             last = file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
@@ -171,13 +169,13 @@ class Stack:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without addresses that would point the product at somebody's services, and with a secret of somebody's."""
+    """Returns our environment without the addresses of external services, and with a foreign secret."""
     kept = {key: value for key, value in os.environ.items() if key not in FOREIGN_VARIABLES}
     return kept | {PLANTED_VARIABLE: PLANTED}
 
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:
-    """Processes whose command line or working directory names the state directory."""
+    """Returns processes whose command line or working directory names the state directory."""
     result = []
     for process in psutil.process_iter():
         try:
@@ -192,7 +190,7 @@ def processes_of(state_dir: Path) -> list[psutil.Process]:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Its command line; nothing of one that has ended meanwhile."""
+    """Returns the command line of a process; empty if it has ended meanwhile."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -200,7 +198,7 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def make_stack(folder: Path, *, brokers: int = 3, demo: bool = True) -> Stack:
-    """A product that is not started yet, on free ports."""
+    """Returns a product on free ports that is not started yet."""
     return Stack(
         state_dir=folder / "state",
         http_port=free_port(),
@@ -212,7 +210,7 @@ def make_stack(folder: Path, *, brokers: int = 3, demo: bool = True) -> Stack:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The running product with its demo instance. Shared: leave what you did not make as you found it."""
+    """The running product with its demo instance. It is shared: leave other objects as you found them."""
     product = make_stack(tmp_path_factory.mktemp("stack"))
     try:
         product.start()

@@ -1,4 +1,4 @@
-"""Tenants of a running product, as programs with a token see it; a second one to attack the first."""
+"""Tenants of a running product, over REST with a token; a second one attacks the first."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ print(json.dumps({{"token": token}}))
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """One tenant's token at the API of a running product."""
+    """API client with one tenant's token."""
 
     api_url: str
     token: str
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """`(status, JSON body or None)`; refusals are answers, not exceptions."""
+        """Returns `(status, JSON body or None)`; refusals are answers, not exceptions."""
         request = urllib.request.Request(
             self.api_url.rstrip("/") + path,
             method=method,
@@ -59,7 +59,7 @@ class Caller:
         return body
 
     def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
-        """A running instance made for the test: open, so that its clients need neither user nor access rule."""
+        """Creates a running instance for the test: open, so that its clients need neither user nor access rule."""
         wanted: dict[str, Any] = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb}
         wanted["settings"] = {"allow_everyone_if_no_acl": True, **settings}
         wanted["routes"] = [{"name": "open", "security": "plaintext"}]
@@ -76,7 +76,7 @@ class Caller:
         return instance
 
     def topic(self, instance_id: str, name: str, partitions: int = 1, replication_factor: int | None = None) -> None:
-        """Without a replication factor the instance's own."""
+        """Creates a topic, by default with the instance's replication factor."""
         wanted = {"name": name, "partitions": partitions}
         if replication_factor is not None:
             wanted["replication_factor"] = replication_factor
@@ -90,7 +90,7 @@ def demo_tenant(stack: Stack) -> Caller:
 
 
 def another_tenant(stack: Stack) -> Caller:
-    """A fresh tenant with an owner and a token that may do everything its owner may."""
+    """Creates a tenant with an owner and a token with all rights."""
     name = f"tenant-{uuid.uuid4().hex[:8]}"
     script = SIGN_UP.format(name=name, password=uuid.uuid4().hex)
     done = subprocess.run(
@@ -106,11 +106,11 @@ def another_tenant(stack: Stack) -> Caller:
 
 
 def addresses(instance: dict[str, Any]) -> list[str]:
-    """The `host:port` of every broker of an instance."""
+    """Returns the `host:port` of every broker of an instance."""
     servers = instance["bootstrap_servers"]
     return servers.split(",") if isinstance(servers, str) else list(servers)
 
 
 def size_of_run(variable: str, default: int) -> int:
-    """How long or large a test is; acceptance runs set the variable, `make test` takes the default."""
+    """Returns the size of a test: from the variable, which acceptance runs set, else the default of `make test`."""
     return int(os.environ.get(variable, default))

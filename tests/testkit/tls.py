@@ -1,4 +1,4 @@
-"""An authority and a certificate for brokers of tests, and what a client needs of them."""
+"""An authority and a certificate for brokers of tests, and TLS contexts of clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.infra.certificates import ensure_ca, ensure_certificate, ensure_int
 
 
 def make_certificate(directory: Path, name: str = "broker") -> Path:
-    """Key and certificate for 127.0.0.1, below an authority in `directory` (`ca.pem`)."""
+    """Creates key and certificate for 127.0.0.1, below an authority in `directory` (`ca.pem`)."""
     ensure_ca(directory)
     result = ensure_certificate(directory, name, ["127.0.0.1"])
     assert result is not None
@@ -18,7 +18,7 @@ def make_certificate(directory: Path, name: str = "broker") -> Path:
 
 
 def client_context(directory: Path, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-    """Trusts the authority in `directory`, and speaks one version alone if told so."""
+    """Returns a context that trusts the authority in `directory`, restricted to one version if given."""
     context = ssl.create_default_context(cafile=directory / "ca.pem")
     if version is not None:
         context.minimum_version = context.maximum_version = version
@@ -26,7 +26,7 @@ def client_context(directory: Path, *, version: ssl.TLSVersion | None = None) ->
 
 
 def process_file(directory: Path, process: ProcessIdentity) -> Path:
-    """Key and certificate of a process, below an authority for our own processes in `directory`."""
+    """Creates key and certificate of a process, below an authority for our own processes in `directory`."""
     ensure_internal_ca(directory)
     result = ensure_process_certificate(directory, process)
     assert result is not None
@@ -34,12 +34,12 @@ def process_file(directory: Path, process: ProcessIdentity) -> Path:
 
 
 def process_context(directory: Path, process: ProcessIdentity) -> ssl.SSLContext:
-    """As which it connects to a broker."""
+    """Returns the TLS context with which a process connects to a broker."""
     return context_with(process_file(directory, process), directory / CA_FILE)
 
 
 def context_with(certificate: Path | None, authority: Path) -> ssl.SSLContext:
-    """Trusts the authority, whatever the host's name, and shows the certificate."""
+    """Returns a context that trusts the authority for any host name, and shows the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(authority)

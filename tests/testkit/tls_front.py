@@ -1,4 +1,4 @@
-"""A program that speaks TLS in front of a service that was built without it, as people put one in front of theirs."""
+"""A TLS proxy in front of a service that has no TLS."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
-# How libpq asks PostgreSQL for TLS, and how it is told that there is some.
+# libpq's request for TLS, and PostgreSQL's answer that it is available.
 POSTGRES_ASKS = bytes.fromhex("0000000804d2162f")
 POSTGRES_AGREES = b"S"
 CHUNK_BYTES = 65_536
 
 
 class TlsFront(socketserver.ThreadingTCPServer):
-    """Each connection is passed on to one of `connect`. `seen` counts those that came through a handshake."""
+    """A proxy whose connections are forwarded to those of `connect`. `seen` counts completed handshakes."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -67,7 +67,7 @@ def unix_connection(path: str) -> socket.socket:
 
 @contextmanager
 def in_front_of(path: str, certificate: Path, *, is_postgres: bool = False) -> Iterator[TlsFront]:
-    """Of a service on a unix socket."""
+    """Runs a TLS front of a service on a unix socket."""
     with TlsFront(certificate, lambda: unix_connection(path), is_postgres=is_postgres) as front:
         serving = threading.Thread(target=front.serve_forever, daemon=True)
         serving.start()

@@ -1,4 +1,4 @@
-"""A ZooKeeper with a port under TLS, which asks for certificates, beside the one that the testkit looks through."""
+"""A ZooKeeper with a TLS port that requires client certificates, beside its plain port for the testkit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JARS = ("netty-tcnative-classes-*", "netty-codec-compression-*")
 
 
 class TlsZooKeeper(EmbeddedZooKeeper):
-    """`certificate` holds key and certificate, `authority` who signed those of its clients."""
+    """A ZooKeeper with TLS. `certificate` has its key and certificate, `authority` the authority of its clients."""
 
     def __init__(
         self,

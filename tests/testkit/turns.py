@@ -1,4 +1,4 @@
-"""How often others had their turn of the loop."""
+"""Counter of the event loop's turns that others get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def counted_turns() -> AsyncIterator[Callable[[], int]]:
-    """A task that does nothing in each of its turns; what is given answers how many it had."""
+    """Starts a task that does nothing in each of its turns; the returned call answers their number."""
     turns = 0
 
     async def other() -> None:

@@ -1,4 +1,4 @@
-"""Files that only the disk holds, and threads that wait for it for as long as a test likes."""
+"""Files that are not in the page cache, and reads that wait as long as a test likes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ EVICTION_TIMEOUT_S = 5.0
 
 @pytest.fixture(scope="session")
 def disk() -> Iterator[Path]:
-    """Removed when nobody's `os` is replaced any more."""
+    """Fixture that is torn down after all replacements of `os` are undone."""
     with TemporaryDirectory(prefix="penstock-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture()
 def disk_path(disk: Path) -> Path:
-    """A directory that is not in memory alone, as `tmp_path` may be (docs/decisions/0085)."""
+    """A directory on disk, while `tmp_path` may be in memory (docs/decisions/0085)."""
     return Path(mkdtemp(dir=disk))
 
 
 def forget(path: Path) -> None:
-    """Asks the kernel to forget the file; it keeps what is being read at the moment."""
+    """Asks the kernel to drop a file from the page cache; pages in use stay."""
     fd = os.open(path, os.O_RDWR)
     try:
         os.fsync(fd)
@@ -46,7 +46,7 @@ def forget(path: Path) -> None:
 
 
 def evict(path: Path) -> None:
-    """Makes the kernel forget the file. Skips the test where it would not, or would not say."""
+    """Drops a file from the page cache. Skips the test where the kernel does not do or report that."""
     with path.open("rb") as file:
         try:
             os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
@@ -63,7 +63,7 @@ def evict(path: Path) -> None:
 
 
 def becomes_uncached(path: Path, is_uncached: Callable[[], bool]) -> bool:
-    """Whether `is_uncached` comes true of a file that was evicted."""
+    """True if `is_uncached` becomes true for a file that was evicted."""
     for _ in range(ATTEMPTS):
         evict(path)
         if is_uncached():
@@ -72,7 +72,7 @@ def becomes_uncached(path: Path, is_uncached: Callable[[], bool]) -> bool:
 
 
 def cached_pages(path: Path) -> int:
-    """How many pages of the file are in memory, without touching them."""
+    """Returns the number of cached pages of a file, without touching them."""
     size = path.stat().st_size
     if not size:
         return 0
@@ -92,10 +92,8 @@ def _type_of(path: Path) -> str:
 
 
 class SlowDisk:
-    """Lets `os` treat `paths` as if only the disk held them, page by page, until `page_cache.read_into_cache` has read
-    them.
-
-    `stalls` are the reads in the thread of the loop of pages that were not there: what would have stopped it.
+    """Makes `os` treat `paths` as uncached, page by page, until `page_cache.read_into_cache` has read them. `stalls`
+    are reads of uncached pages in the thread of the loop, which would have blocked it.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, paths: Iterable[str]) -> None:
@@ -107,7 +105,7 @@ class SlowDisk:
             monkeypatch.setattr(os, name, getattr(self, name))
 
     def _lacks(self, fd: int, position: int, length: int) -> str | None:
-        """The path of `fd` if a page of the range is not there."""
+        """Returns the path of `fd` if a page of the range is not cached."""
         path = str(Path(f"/proc/self/fd/{fd}").readlink())
         end = min(position + length, os.fstat(fd).st_size)
         pages = range(position // mmap.PAGESIZE, -(-end // mmap.PAGESIZE))
@@ -141,7 +139,9 @@ class SlowDisk:
 
 
 class HeldReaders(Executor):
-    """`started` holds what nobody has read yet. `run` reads the first of it; `fail` lets the disk refuse it."""
+    """An executor that holds reads back. `started` has the reads that wait; `run` does the first of them; `fail` makes
+    it raise an I/O error.
+    """
 
     def __init__(self) -> None:
         self.started: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
@@ -163,7 +163,7 @@ class HeldReaders(Executor):
 
 
 class ForgetfulReaders(Executor):
-    """Reads at once, and the memory is taken for something else before anybody can use it."""
+    """An executor that reads at once, but whose pages are dropped again before they are used."""
 
     def __init__(self, disk: SlowDisk) -> None:
         self.disk = disk

@@ -1,13 +1,15 @@
-"""Usage records as processes of brokers append them, and as nobody should."""
+"""Usage records, valid as brokers append them, and invalid ones."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from billing.pipeline.doubts import ClockBounds
-from brokers.contract.usage import COUNTED_THINGS, UsageEvent
+from brokers.contract import usage_columns
+from brokers.contract.usage import COUNTED_THINGS, ReportHead, UsageEvent
 
 NOW_MS = 1_795_000_000_000
 BOUNDS = ClockBounds(NOW_MS - 60_000, NOW_MS)
@@ -24,14 +26,13 @@ NAMES = (
     "a\x00b",
     "\ud800",
 )
-GARBAGE = (b"", b"[]", b"[2,1]", b"\xff", b"{}", b"[1,2,3]", b"null", b"[1" + b",1" * 11 + b"]", None)
+GARBAGE = (b"", b"[]", b"[2,1]", b"[3,1]", b"\xff", b"{}", b"[1,2,3]", b"null", b"[1" + b",1" * 11 + b"]", None)
 
 
 @dataclass
 class Processes:
-    """Broker processes that report at random: counters of changing names that grow, reports that are lost, said again
-    (also with more, or less), or appended behind later ones, clocks that are wrong, and restarts with or without an
-    epoch of their own.
+    """Broker processes with random reports: counters of changing names that grow; lost, repeated (also with more or
+    less) and late reports; wrong clocks; and restarts with or without an epoch of their own.
     """
 
     random: random.Random
@@ -83,10 +84,37 @@ class Processes:
 
 
 def event_of(broker: int, epoch: int, sequence: int, at_ms: int, key: tuple[str, ...], counted: Iterable[int]) -> bytes:
-    """One record, as a broker writes it."""
+    """Returns one record in a broker's form."""
     instance_id, topic, user, client_id, direction = key
     size, requests = counted
     return UsageEvent(
         broker_id=broker, broker_epoch=epoch, sequence=sequence, at_ms=at_ms, instance_id=instance_id, topic=topic,
         user=user, client_id=client_id, direction=direction, bytes=size, requests=requests,  # type: ignore[arg-type]
     ).to_json()  # fmt: skip
+
+
+def in_columns(raws: Iterable[bytes | None]) -> list[bytes | None]:
+    """Returns the same reports with the counters of each in one record of version 2.
+
+    A record stays as it is if it is no event, or if its count has no place in 64 bits.
+    """
+    result: list[bytes | None] = []
+    for head, group in groupby(raws, key=_head_of):
+        events = list(group)
+        if head is None:
+            result += events
+        else:
+            result.append(
+                usage_columns.to_record(head, [UsageEvent.from_json(raw).counter for raw in events if raw is not None])
+            )
+    return result
+
+
+def _head_of(raw: bytes | None) -> ReportHead | None:
+    try:
+        event = UsageEvent.from_json(raw or b"")
+    except (ValueError, TypeError):
+        return None
+    if type(event.broker_id) is not int or not -(2**63) <= event.bytes < 2**63:
+        return None
+    return ReportHead(event.broker_id, event.broker_epoch, event.sequence, event.at_ms)

@@ -1,4 +1,4 @@
-"""Users of an instance, made as the control plane makes them: on the listener inside the cluster."""
+"""Users of an instance, created over the internal listener in the way of the control plane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testkit.wire import WireClient
 
 
 def added(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **fields: Any) -> AlteredUser:
-    """A user with a secret for each password, named like it."""
+    """Returns a change that adds a user with a secret for each password."""
     unchanged = {"superuser": -1, "disabled": -1, "expires_at_ms": -2}
     return AlteredUser(
         name=name,
@@ -40,7 +40,7 @@ def added(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **field
 
 
 def inside(cluster: EngineCluster, instance: TestInstance, api_key: int, version: int, request: Any) -> Any:
-    """As the control plane asks, in the name of the instance."""
+    """Sends a request in the way of the control plane, in the name of the instance."""
 
     async def ask() -> Any:
         client = await WireClient.connect(cluster.brokers[0].settings.internal_port)

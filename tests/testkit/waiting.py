@@ -1,4 +1,4 @@
-"""Waiting on a condition with a deadline: what tests do instead of sleeping."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Found = TypeVar("Found")
 POLL_S = 0.02
 
 
-def eventually(reconcile_once: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
-    """Call `reconcile_once` until it returns something true, and return that.
+def eventually(holds: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
+    """Calls `holds` until it returns something true, and returns that.
 
     Raises:
-        AssertionError: time ran out; the last exception of `reconcile_once`, if any, is its cause.
+        AssertionError: time ran out; the last exception of `holds`, if any, is its cause.
     """
     deadline = time.monotonic() + within_s
     failure: Exception | None = None
     while True:
         try:
-            result = reconcile_once()
+            result = holds()
             failure = None
         except (AssertionError, OSError, LookupError) as error:
             failure = error

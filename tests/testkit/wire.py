@@ -23,7 +23,7 @@ _SIZE = Struct(">i")
 
 
 class WireClient:
-    """Correlation ids count from 1. Answers are read in the order of the requests."""
+    """A connection. Correlation ids count from 1. Answers are read in the order of the requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None) -> None:
         self.reader = reader
@@ -37,7 +37,7 @@ class WireClient:
         return cls(reader, writer, client_id)
 
     async def call(self, api_key: int, version: int, request: Any) -> Any:
-        """The decoded response body."""
+        """Sends a request, and returns the decoded response body."""
         await self.send(api_key, version, request)
         return await self.receive(api_key, version)
 
@@ -63,7 +63,7 @@ class WireClient:
             return await self.reader.readexactly(size)
 
     async def is_closed(self) -> bool:
-        """Whether the broker ends the connection without another byte."""
+        """True if the broker ends the connection without another byte."""
         async with asyncio.timeout(TIMEOUT_S):
             try:
                 return await self.reader.read(1) == b""
@@ -71,14 +71,14 @@ class WireClient:
                 return True
 
     async def log_in(self, username: str, secret: str, authorization_id: str = "") -> Any:
-        """SASL PLAIN; the answer to the authentication."""
+        """Signs in by SASL PLAIN; returns the answer."""
         handshake = await self.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
         assert handshake.error_code == 0, handshake
         token = f"{authorization_id}\0{username}\0{secret}".encode()
         return await self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
 
     async def ask_as(self, username: str) -> Any:
-        """SASL EXTERNAL behind a certificate; the answer to the authentication."""
+        """Signs in by SASL EXTERNAL behind a certificate; returns the answer."""
         handshake = await self.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="EXTERNAL"))
         assert handshake.error_code == 0, handshake
         return await self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=username.encode()))

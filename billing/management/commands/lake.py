@@ -1,4 +1,4 @@
-"""Command `manage.py lake`: merges files and compares the lake with the tables."""
+"""Command `manage.py lake`: merges files, deletes strays, and compares the lake with the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from billing.lake import upkeep
+from billing import dsn
+from billing.lake import strays, upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 
@@ -23,6 +24,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
         acts.add_parser("merge", help="merge the files of each day that is over")
+        acts.add_parser("sweep", help="delete files that no row names, of runs and merges that were killed")
         again = acts.add_parser("reconcile", help="work a day out again; ends with 1 where the tables differ")
         again.add_argument("--day", metavar="YYYY-MM-DD", help="in UTC; default: yesterday")
 
@@ -33,9 +35,14 @@ class Command(BaseCommand):
             if options["act"] == "merge":
                 self.stdout.write(f"{upkeep.merge_days(place, today)} files fewer")
                 return
+            if options["act"] == "sweep":
+                swept = strays.sweep(place, dsn.conninfo(), timezone.now())
+                rest = "" if swept.is_complete else "; there may be more: run it again"
+                self.stdout.write(f"{swept.files} files deleted, {swept.bytes} bytes{rest}")
+                return
             day = _day(options["day"]) if options["day"] else today - timedelta(days=1)
             differing = upkeep.reconcile(place, day)
-        except (LakeBroken, ValueError) as trouble:
+        except (LakeBroken, ValueError, OSError) as trouble:
             raise CommandError(str(trouble)) from None
         for hour in differing[:DIFFERENCES_SHOWN]:
             self.stdout.write(

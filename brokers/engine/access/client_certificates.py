@@ -57,7 +57,7 @@ def refusal_reason(error: Exception) -> str | None:
     return NO_CERTIFICATE if is_none_shown else None
 
 
-class Identity(NamedTuple):
+class CertificateIdentity(NamedTuple):
     """Identity that a certificate proves.
 
     `authorities` are the keys of all certificates in its chain, `entries` the revocation entries that would revoke it.
@@ -81,9 +81,9 @@ class ClientAuthorities:
         # Compiled in the thread of the first handshake, because patterns take milliseconds to compile.
         self._compiled: PrincipalMapping | None = None
         # Identities by the digest of the client's own certificate, the oldest first.
-        self._remembered: dict[bytes, Identity] = {}
+        self._remembered: dict[bytes, CertificateIdentity] = {}
 
-    def identify(self, chain: Sequence[bytes], now: datetime) -> Identity:
+    def identify(self, chain: Sequence[bytes], now: datetime) -> CertificateIdentity:
         """Returns the identity of a verified chain: the client's own certificate first, the authority's last.
 
         Raises CertificateRefused.
@@ -95,7 +95,7 @@ class ClientAuthorities:
             certificates = [read_certificate(der) for der in chain]
         except ValueError as error:
             raise CertificateRefused(str(error), UNREADABLE) from None
-        identity = Identity(
+        identity = CertificateIdentity(
             self._user_of(certificates[0]),
             certificates[0].not_after,
             frozenset(map(_key_of, certificates)),
@@ -112,7 +112,7 @@ class ClientAuthorities:
             del self._remembered[next(iter(self._remembered))]
         return identity
 
-    def identify_again(self, certificate: bytes, now: datetime) -> Identity:
+    def identify_again(self, certificate: bytes, now: datetime) -> CertificateIdentity:
         """Returns the identity of a client that resumes a TLS session, without its chain.
 
         If its identity is no longer remembered, the chain stays unknown, and the next change of the route's authorities
@@ -126,12 +126,12 @@ class ClientAuthorities:
                 parsed = read_certificate(certificate)
             except ValueError as error:
                 raise CertificateRefused(str(error), UNREADABLE) from None
-            identity = Identity(self._user_of(parsed), parsed.not_after, frozenset(), ())
+            identity = CertificateIdentity(self._user_of(parsed), parsed.not_after, frozenset(), ())
         if identity.not_after < now:
             raise CertificateRefused("the certificate has expired", EXPIRED)
         return identity
 
-    def fault_of(self, identity: Identity) -> str | None:
+    def fault_of(self, identity: CertificateIdentity) -> str | None:
         """Returns why an identity proved under former authorities is not valid under these; None if it is."""
         if not self._anchors & identity.authorities:
             return UNTRUSTED
@@ -145,7 +145,7 @@ class ClientAuthorities:
             compiled = self._compiled = PrincipalMapping(self._mapping_rules)
         return compiled
 
-    def _check(self, identity: Identity, now: datetime) -> None:
+    def _check(self, identity: CertificateIdentity, now: datetime) -> None:
         fault = self.fault_of(identity)
         if fault is None and identity.not_after < now:
             fault = EXPIRED

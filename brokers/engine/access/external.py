@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import ProcessIdentity, Role
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole
 from brokers.engine.access.principals import Principal, of_internal_login
 from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed, client_in
 
@@ -29,7 +29,7 @@ class Asker(NamedTuple):
 
 def may_enter(process: ProcessIdentity | None, cluster_id: str) -> bool:
     """True if a process may use the internal listener."""
-    return process is not None and process.role is not Role.METRICS and process.is_of(cluster_id)
+    return process is not None and process.role is not ProcessRole.METRICS and process.is_of(cluster_id)
 
 
 def asks_for_cluster(process: ProcessIdentity) -> Asker:
@@ -58,4 +58,4 @@ def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
 
 
 def _may_pass_on(process: ProcessIdentity, principal: Principal, client: PassedOn | None) -> bool:
-    return client is not None and principal.instance_id is not None and process.role is Role.BROKER
+    return client is not None and principal.instance_id is not None and process.role is ProcessRole.BROKER

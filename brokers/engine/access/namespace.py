@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from instances import naming
 
 
-class NamedTopic(Protocol):
+class NamespacedTopic(Protocol):
     """The part of a topic that a namespace uses; `cluster.image.TopicImage` implements it."""
 
     @property
@@ -26,7 +26,7 @@ class NamedTopic(Protocol):
     def is_hidden(self) -> bool: ...
 
 
-T = TypeVar("T", bound=NamedTopic)
+T = TypeVar("T", bound=NamespacedTopic)
 
 
 @dataclass(frozen=True, slots=True)

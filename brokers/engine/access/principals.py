@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import ProcessIdentity, Role
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole
 from instances.naming import is_instance_id
 
 ANONYMOUS = "ANONYMOUS"
@@ -27,7 +27,7 @@ class Principal:
     def may_follow_as(self, broker_id: int) -> bool:
         """True if the principal may fetch as the follower on this broker (REP-6)."""
         process = self.process
-        return process is None or (process.role is Role.BROKER and process.name.endswith(f":{broker_id}"))
+        return process is None or (process.role is ProcessRole.BROKER and process.name.endswith(f":{broker_id}"))
 
     @property
     def wire_name(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from brokers.contract.version import VERSION
 from brokers.engine.assembly import (
     audit_log,
     authentication_counts,
@@ -161,6 +162,7 @@ class AdminPort:
             "epoch": self.session.broker_epoch,
             "started_at_ms": self.started_at_ms,
             "uptime_ms": now_ms - self.started_at_ms,
+            "version": VERSION,
             "compiled": native.is_installed(),
             "build": notes.of_this_host().as_json(),
             "is_controller": self.controller.is_controller,

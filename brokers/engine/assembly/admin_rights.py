@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.contract.process_identity import Role
+from brokers.contract.process_identity import ProcessRole
 from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized
 
 HEALTH: Final = frozenset({"/healthz", "/readyz"})
@@ -18,7 +18,7 @@ def refusal(request: Request, *, cluster_id: str, secret: str | None) -> Reply |
     process = request.process
     if process is not None:
         is_reader = request.path == METRICS and process.is_of(cluster_id)
-        if process.role is Role.CONTROL or is_reader:
+        if process.role is ProcessRole.CONTROL or is_reader:
             return None
         return Reply.json({"error": f"a certificate of the role {process.role} does not open this"}, 403)
     if secret is None:

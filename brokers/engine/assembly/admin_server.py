@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from brokers.contract.process_identity import ProcessIdentity, Role, identity_in
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole, identity_in
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection_handshake import ConnectionHandshake
 from brokers.engine.network.fair_turns import InstanceTurns
@@ -107,8 +107,8 @@ class AdminServer:
         """Closes the oldest connection of the lowest priority if all places are taken. True if one is free."""
         if len(self._open) < CONNECTIONS_MAX:
             return True
-        least = min(self._open, key=_claim)
-        if _claim(least) == CONTROL:
+        least = min(self._open, key=_priority)
+        if _priority(least) == CONTROL:
             return False
         least.close("others need its place")
         return True
@@ -170,7 +170,7 @@ class _Exchange:
         self._buffer = memoryview(bytearray(READ_BYTES_MAX))
         self._deadline = loop.call_later(REQUEST_TIMEOUT_S, self.close, "no request in time")
         self._is_closed = False
-        self.claim = _claim_of(process)
+        self.priority = _priority_of_process(process)
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._on_readable)
@@ -186,7 +186,7 @@ class _Exchange:
         self._head += self._buffer[:count]
         head, end, _ = self._head.partition(_END)
         if end and len(head) <= HEAD_BYTES_MAX:
-            self.claim = max(self.claim, KNOWN)
+            self.priority = max(self.priority, KNOWN)
             self._loop.remove_reader(self._socket.fileno())
             self._unsent = memoryview(reply_to(head + end, self._process, self._answer))
             self._loop.add_writer(self._socket.fileno(), self._send)
@@ -216,12 +216,12 @@ class _Exchange:
         self._on_closed(self)
 
 
-def _claim_of(process: ProcessIdentity | None) -> int:
+def _priority_of_process(process: ProcessIdentity | None) -> int:
     if process is None:
         return UNPROVEN
-    return CONTROL if process.role is Role.CONTROL else KNOWN
+    return CONTROL if process.role is ProcessRole.CONTROL else KNOWN
 
 
-def _claim(connection: OwnedConnection | _Exchange) -> int:
+def _priority(connection: OwnedConnection | _Exchange) -> int:
     """Returns the priority of a connection; the lowest during its handshake."""
-    return connection.claim if isinstance(connection, _Exchange) else UNPROVEN
+    return connection.priority if isinstance(connection, _Exchange) else UNPROVEN

@@ -42,7 +42,7 @@ class AuditLog:
         result = partition.append(memoryview(batch), now_ms, acks=_ACKS_LEADER, produce_version=_PRODUCE_VERSION)
         if result.error_code:
             if not self._has_failed:
-                log.warning("audit_waits", reason=f"append failed with error {result.error_code}")
+                log.warning("audit_append_failed", reason=f"append failed with error {result.error_code}")
             self._has_failed = True
             return False
         self._has_failed = False

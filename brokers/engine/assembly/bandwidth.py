@@ -1,15 +1,35 @@
-"""Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35)."""
+"""Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35).
+
+Consumers with a rack may read from followers if the instance's brokers are in several racks. What consumers may read is
+then divided by replicas, not by leaders, so that the parts of all brokers still add up to what was bought.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from brokers.contract.documents import BROKER_SCOPE
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, InstanceImage
 from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.throttling.client_shares import CONSUME
 from brokers.engine.throttling.layout import POOLED, Layout
+
+# Racks of an instance's brokers from which on consumers may read from followers.
+RACKS_MIN: Final = 2
+
+
+class _Seen(NamedTuple):
+    """An instance in the current metadata, with the number of its partitions by leader and by replica, and the number
+    of leader changes.
+    """
+
+    instance: InstanceImage
+    leaders: Counter[int]
+    replicas: Counter[int]
+    moves: int
 
 
 class Bandwidth:
@@ -17,26 +37,33 @@ class Bandwidth:
     metadata no longer has it.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, *, selects_by_rack: bool = True) -> None:
         self._services = services
-        self._seen: dict[str, tuple[InstanceImage, Counter[int], int]] = {}
-        self._broker_epochs: Mapping[int, int] = {}
-        # Leaders of each instance in the current metadata.
+        self._selects_by_rack = selects_by_rack
+        self._seen: dict[str, _Seen] = {}
+        self._brokers: Mapping[int, BrokerInfo] = {}
+        # Leaders of each instance in the current metadata, and replicas of those that consumers may read everywhere.
         self.layouts: dict[str, Layout] = {}
+        self.consume_layouts: dict[str, Layout] = {}
+
+    def layout(self, instance_id: str, direction: int) -> Layout | None:
+        """Returns the layout by which a direction of an instance's bandwidth is divided."""
+        layout = self.layouts.get(instance_id)
+        return self.consume_layouts.get(instance_id, layout) if direction == CONSUME else layout
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        epochs = {broker.id: broker.epoch for broker in after.brokers.values()}
-        known, self._broker_epochs = self._broker_epochs, epochs
-        changed = {id for id in known.keys() | epochs.keys() if known.get(id) != epochs.get(id)}
+        known, self._brokers = self._brokers, after.brokers
+        changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():
             seen = self._seen.get(instance_id)
-            if seen is None or seen[0] is not instance:
-                seen = self._seen[instance_id] = (instance, *_leaders(instance))
-            elif changed.isdisjoint(seen[1]):
+            if seen is None or seen.instance is not instance:
+                seen = self._seen[instance_id] = _look_at(instance)
+            elif changed.isdisjoint(seen.leaders) and changed.isdisjoint(seen.replicas):
                 continue
-            self._update(*seen)
+            self._update(seen)
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id], self.layouts[instance_id]
+            self.consume_layouts.pop(instance_id, None)
             self._services.accounting.accountings.retire(instance_id)
         self._services.metadata.bump_version()
         if before.quotas is not after.quotas:
@@ -44,24 +71,46 @@ class Bandwidth:
                 if before.quotas.of_instance(instance_id) is not after.quotas.of_instance(instance_id):
                     accounting.client_quotas.release_waits()
 
-    def _update(self, instance: InstanceImage, leaders: Counter[int], moves: int) -> None:
-        here, epochs, document = self._services.broker_id, self._broker_epochs, instance.document
-        # Partitions led here have a limit even while this broker is not registered.
-        live = {broker: count for broker, count in leaders.items() if broker in epochs or broker == here}
-        is_shared = document.quota_scope != BROKER_SCOPE
-        layout = Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
-        self.layouts[instance.id] = layout
+    def _update(self, seen: _Seen) -> None:
+        here, document = self._services.broker_id, seen.instance.document
+        layout = self._layout(seen, seen.leaders)
+        of_replicas = self._layout(seen, seen.replicas) if self._reads_followers(layout, seen.replicas) else None
+        instance_id = seen.instance.id
+        self.layouts[instance_id] = layout
+        self.consume_layouts.pop(instance_id, None)
+        if of_replicas is not None:
+            self.consume_layouts[instance_id] = of_replicas
         now_ms = self._services.clock.monotonic_ms()
-        accounting = self._services.accounting.accountings.of(instance.id)
-        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms)
-        accounting.client_shares.update(here, layout, now_ms)
-        accounting.topic_quotas.release_waits()
-        accounting.topic_quotas.is_pooled = layout.effective_policy == POOLED
+        accounting = self._services.accounting.accountings.of(instance_id)
+        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms, of_replicas)
+        accounting.client_shares.update(here, layout, now_ms, of_replicas)
+        policies = {layout.effective_policy, (of_replicas or layout).effective_policy}
+        accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
+
+    def _layout(self, seen: _Seen, counts: Counter[int]) -> Layout:
+        here, document = self._services.broker_id, seen.instance.document
+        # Partitions here have a limit even while this broker is not registered.
+        live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == here}
+        epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}
+        is_shared = document.quota_scope != BROKER_SCOPE
+        return Layout.of(live, epochs, document.bandwidth_policy, moves=seen.moves, is_shared=is_shared)
+
+    def _reads_followers(self, layout: Layout, brokers: Iterable[int]) -> bool:
+        """True if the brokers are in several racks, and clients of each may use what others leave of the bandwidth."""
+        if not self._selects_by_rack or layout.policy != POOLED:
+            return False
+        racks = {self._brokers[broker].rack for broker in brokers if broker in self._brokers}
+        return len(racks - {None}) >= RACKS_MIN
 
 
-def _leaders(instance: InstanceImage) -> tuple[Counter[int], int]:
-    """Returns the number of partitions by leader, and the number of leader changes."""
+def _epoch(brokers: Mapping[int, BrokerInfo], id: int) -> int | None:
+    broker = brokers.get(id)
+    return None if broker is None else broker.epoch
+
+
+def _look_at(instance: InstanceImage) -> _Seen:
     partitions = [partition for topic in instance.topics.values() for partition in topic.partitions]
     leaders = Counter(partition.leader for partition in partitions)
     leaders.pop(NO_LEADER, None)
-    return leaders, sum(partition.leader_epoch for partition in partitions)
+    replicas = Counter(replica for partition in partitions for replica in partition.replicas)
+    return _Seen(instance, leaders, replicas, sum(partition.leader_epoch for partition in partitions))

@@ -13,8 +13,9 @@ import structlog
 from brokers.contract.documents import BrokerDocument
 from brokers.contract.process_identity import PLAINTEXT
 from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.contract.version import VERSION
 from brokers.contract.zookeeper_access import TreeAccess
-from brokers.engine import garbage, lifecycle
+from brokers.engine import compatibility, garbage, lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.admin_server import AdminServer
@@ -31,7 +32,7 @@ from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instance_levels import levels_of
 from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import LongTurnLog
-from brokers.engine.assembly.metering import Metering
+from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.pool_charges import PoolCharges
 from brokers.engine.assembly.replication import Replication
@@ -51,7 +52,7 @@ from brokers.engine.cluster.zookeeper import Identity, ZooKeeperTree
 from brokers.engine.config import EngineConfig
 from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
-from brokers.engine.controller.placement import Placer
+from brokers.engine.controller.placement import Placer, strategy_from
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
 from brokers.engine.flowmaster.election import FlowMasterElection
@@ -66,13 +67,14 @@ from brokers.engine.handlers.services import (
     MetadataServices,
     StorageServices,
 )
-from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
+from brokers.engine.handlers.transactions.transactions import BlockProducerIds
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.network.admission import Limits
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
+from brokers.engine.protocol.apis import OWN_CALL_VERSIONS
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
@@ -113,6 +115,7 @@ def _listener_limits(config: EngineConfig) -> Limits:
         creations_per_listener_per_s_max=config.creations_per_instance_per_s_max,
         idle_ms_max=config.connections_idle_ms_max,
         sweep_ms=SWEEP_INTERVAL_MS,
+        delays_responses=config.delays_responses,
     )
 
 
@@ -124,6 +127,8 @@ def _broker_document(config: EngineConfig, started_at_ms: int) -> BrokerDocument
         timestamp_ms=started_at_ms,
         rack=config.rack,
         has_tls=config.internal_security != PLAINTEXT,
+        software_version=VERSION,
+        call_versions=OWN_CALL_VERSIONS,
     )
 
 
@@ -142,7 +147,8 @@ class Broker:
         self.disks = Disks(self.table, self.clock.now_ms, stop.fail)
         self.disk_floor = DiskFloor(self.table, floor_from_overrides(config.overrides))
         self.tree = tree
-        self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
+        placer = Placer(secrets.randbelow, strategy_from(config.overrides))
+        self.store = ClusterStore(self.tree, place=placer, now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
@@ -178,7 +184,7 @@ class Broker:
         self.services.access.authentication.tokens.request_keys = self.store.request_keys
         self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
         self.current.subscribe(self.services.access.authentication.on_image)
-        self.bandwidth = Bandwidth(self.services)
+        self.bandwidth = Bandwidth(self.services, selects_by_rack=self.config.selects_by_rack)
         self.current.subscribe(self.bandwidth.on_image)
         self.flow, self.pool_charges = self._flow()
         self.current.subscribe(self.tenant_listeners.on_image)
@@ -197,7 +203,7 @@ class Broker:
         """Creates both sides of sharing limits with other brokers; this broker may become the flow master."""
         election, connect = self._flow_master_election(), self.security.link
         flow = FlowControl(self.services, connect, election, self.bandwidth)
-        return flow, PoolCharges(self.services, connect, election, self.bandwidth.layouts)
+        return flow, PoolCharges(self.services, connect, election, self.bandwidth.layout)
 
     def _services(self, defaults: Mapping[str, str]) -> BrokerServices:
         config = self.config
@@ -247,6 +253,7 @@ class Broker:
             turns=self.services.own_turns,
             clock=self.clock,
             broker_id=self.config.broker_id,
+            record_version=record_version(self.config.overrides),
         )
 
     def _controller(self) -> ControllerLoop:
@@ -302,6 +309,8 @@ class Broker:
     async def start(self) -> None:
         """Starts the broker. Raises StartFailed with a one-line reason."""
         config = self.config
+        for key, reason in compatibility.ignored(config.overrides).items():
+            log.warning("broker_setting_ignored", key=key, of="start", reason=reason)
         try:
             await self.admin.start(config.internal_host, config.admin_port)
         except OSError as error:
@@ -334,11 +343,12 @@ class Broker:
         self.metering.keep()
         dynamic_configs.plug(self.dynamic, self.services, self.replication, self.controller)
         dynamic_configs.plug_disk_floor(self.dynamic, self.disk_floor)
+        dynamic_configs.plug_metering(self.dynamic, self.metering)
         try:
             await self.session.start()
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
-        self.listeners.accept(internal)
+        internal.go_on()
         await self.tenant_listeners.start_serving(self.current.image)
         self._keep_going()
         self.ready_reasons.clear()
@@ -381,7 +391,7 @@ class Broker:
         self._periodic.every(garbage.INTERVAL_S, lambda: collection.collect_some(self.clock.monotonic_ms()))
 
     async def _drop_counters(self) -> None:
-        if await self.services.own_turns.all_of(self.accountings.drop_unused(self.clock.monotonic_ms())):
+        if await self.services.own_turns.run(self.accountings.drop_unused(self.clock.monotonic_ms())):
             self.services.metadata.bump_version()
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 import brokers
-from brokers.engine.partitions.cleaning import Cleaner, Work
+from brokers.engine.partitions.cleaning import Cleaner, LogToClean
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, event_from_json
 from brokers.engine.storage.compaction.settings import CleanerSettings
@@ -66,9 +66,9 @@ class LogCleaning:
                 await self._clean_all(work)
             await asyncio.sleep(self._settings.backoff_ms / MS)
 
-    async def _clean_all(self, first: Work) -> None:
+    async def _clean_all(self, first: LogToClean) -> None:
         """Cleans `first` and all logs that are due after it, with one process."""
-        work: Work | None = first
+        work: LogToClean | None = first
         try:
             async with _worker() as process:
                 while work is not None:
@@ -83,14 +83,14 @@ class LogCleaning:
             if work is not None:
                 self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.PASSING))
 
-    def _plan(self) -> Work | None:
+    def _plan(self) -> LogToClean | None:
         work = self._cleaner.plan(self._now_ms())
         for topic, partition in self._cleaner.disbelieved:
             log.warning("cleaner_checkpoint_past_the_log", topic=topic, partition=partition)
         self._cleaner.disbelieved.clear()
         return work
 
-    async def _clean(self, process: Process, work: Work) -> bool:
+    async def _clean(self, process: Process, work: LogToClean) -> bool:
         """Runs one cleaning. Returns True if the process can run another one."""
         begun_s = asyncio.get_running_loop().time()
         try:
@@ -114,13 +114,13 @@ class LogCleaning:
         self._log_event(work, "cleaning_given_up")
         return False
 
-    def _fail(self, work: Work, failed: Failed) -> None:
+    def _fail(self, work: LogToClean, failed: Failed) -> None:
         wait_ms = self._cleaner.failed(work, failed, self._now_ms())
         self._log_event(
             work, "cleaning_failed", reason=failed.reason, fault=failed.fault.value, tried_again_after_ms=wait_ms
         )
 
-    async def _make_durable(self, work: Work) -> bool:
+    async def _make_durable(self, work: LogToClean) -> bool:
         durable = True
         try:
             await asyncio.to_thread(work.make_durable)
@@ -146,7 +146,7 @@ class LogCleaning:
             return False
         return True
 
-    async def _follow(self, process: Process, work: Work) -> Finished | Failed | None:
+    async def _follow(self, process: Process, work: LogToClean) -> Finished | Failed | None:
         """Sends the job to the process and swaps in the results; None if the log changed so that the run is useless."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -166,7 +166,7 @@ class LogCleaning:
                 return None
 
     @staticmethod
-    def _log_event(work: Work, event: str, **numbers: object) -> None:
+    def _log_event(work: LogToClean, event: str, **numbers: object) -> None:
         tell = log.error if event == "cleaning_failed" else log.info
         tell(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
 

@@ -167,6 +167,7 @@ def _count(image: ClusterImage, names: list[str]) -> dict[str, Any]:
                 "stopping": known.stopping if known is not None else False,
                 "epoch": known.epoch if known is not None else None,
                 "rack": known.rack if known is not None else None,
+                "version": known.software_version if known is not None else None,
                 **share,
             }
         )

@@ -68,7 +68,7 @@ class Coordination:
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
         known = _KnownNames(services.metadata.current)
-        led = LedGroups(lambda: self._groups.partitions)
+        led = LedGroups(lambda: self._groups.partitions, services.accounting.loop_weights.siblings)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
             make=lambda log: CountedGroups(self.counts, lambda: services.coordination.settings.groups, known, led),

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from brokers.engine.coordinators.groups.formats import GROUP_KEY_VERSION
-from brokers.engine.coordinators.groups.group import State as GroupState
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.transactions.expiration import ExpirationTask
-from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_value
+from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.telemetry.metrics import Sample
 
@@ -80,25 +80,25 @@ class CountedTransactions(TransactionMachine):
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         super().replay(key, value, offset, producer_id)
-        state = value[_STATUS_AT] if value is not None and len(value) > _STATUS_AT else State.DEAD
-        if state == State.ONGOING and value is not None:
+        state = value[_STATUS_AT] if value is not None and len(value) > _STATUS_AT else TransactionState.DEAD
+        if state == TransactionState.ONGOING and value is not None:
             self._began(bytes(key), value)
             return
         self.ends_ms.pop(bytes(key), None)
         if not self._is_live:
             return
-        if state == State.PREPARE_ABORT and key in self._timing_out:
+        if state == TransactionState.PREPARE_ABORT and key in self._timing_out:
             self._timing_out.discard(bytes(key))
             self._counts.timed_out += 1
-        self._counts.committed += state == State.COMPLETE_COMMIT
-        self._counts.aborted += state == State.COMPLETE_ABORT
+        self._counts.committed += state == TransactionState.COMPLETE_COMMIT
+        self._counts.aborted += state == TransactionState.COMPLETE_ABORT
 
     def _began(self, key: bytes, value: bytes) -> None:
         if key in self.ends_ms:
             return  # another partition of the same transaction
         try:
             metadata = decode_value("", value)
-        except UnknownFormat:
+        except UndecodableRecord:
             return  # reported by the replay
         self.ends_ms[key] = metadata.start_ms + metadata.timeout_ms
         self._counts.begun += self._is_live

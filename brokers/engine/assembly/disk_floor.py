@@ -9,7 +9,7 @@ import structlog
 
 from brokers.engine.assembly.volumes import volume
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.handlers.configs.broker_setting_list import FREE_BYTES
+from brokers.engine.handlers.configs.broker_settings import FREE_BYTES
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.partitions.table import PartitionTable
 

@@ -10,10 +10,10 @@ from typing import Final
 import structlog
 
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.offset_files import HighWatermarksBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
+from brokers.engine.scheduling.turn_queue import TurnQueue
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Disks:
         self._shortage_reported_ms = 0
         self._flushing = asyncio.Lock()
 
-    def keep_going(self, periodic: Periodic, turns: OwnTurns) -> None:
+    def keep_going(self, periodic: Periodic, turns: TurnQueue) -> None:
         periodic.every(MAINTENANCE_INTERVAL_S, lambda: self._maintain_in_turns(turns))
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
@@ -64,12 +64,12 @@ class Disks:
         for _ in self._maintenance():
             pass
 
-    async def _maintain_in_turns(self, turns: OwnTurns) -> None:
-        await turns.all_of(self._maintenance())
+    async def _maintain_in_turns(self, turns: TurnQueue) -> None:
+        await turns.run(self._maintenance())
 
-    async def _keep_high_watermarks(self, turns: OwnTurns) -> None:
+    async def _keep_high_watermarks(self, turns: TurnQueue) -> None:
         async with self._flushing:
-            batch = await turns.all_of(self._table.flusher.planning_high_watermarks())
+            batch = await turns.run(self._table.flusher.planning_high_watermarks())
             if batch is not None:
                 await asyncio.to_thread(batch.run)
                 batch.finish()

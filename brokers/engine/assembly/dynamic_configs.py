@@ -6,25 +6,29 @@ and ignored (QUO-75), and so are invalid combinations: the former values stay in
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
+from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.placement_strategies import Strategy
 from brokers.engine.config import EngineConfig
 from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.controller.placement import Placer, strategy_from
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
-from brokers.engine.handlers.configs.broker_setting_list import FOLLOWER_RATE, LEADER_RATE
-from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.handlers.configs.broker_settings import DELETION, FOLLOWER_RATE, LEADER_RATE, WATERMARK
+from brokers.engine.handlers.services import BrokerLayers, BrokerServices
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.throttling.replication import UNLIMITED
@@ -162,11 +166,34 @@ def plug(
     def use_groups(groups: coordinator_settings.GroupSettings) -> None:
         services.coordination.settings = replace(services.coordination.settings, groups=groups)
 
+    def use_deletion(is_on: bool) -> None:
+        services.metadata.deletes_topics = is_on
+
+    def use_watermark(advances: bool) -> None:
+        services.storage.table.keep_min_isr(not advances)
+
+    def use_strategy(strategy: Strategy) -> None:
+        services.metadata.store.place = Placer(secrets.randbelow, strategy)
+
+    # Of these the broker was started with defaults.
+    for key, use in ((DELETION, use_deletion), (WATERMARK, use_watermark)):
+        is_on = partial(_is_on, key)
+        use(is_on(services.metadata.broker_layers.static))
+        dynamic.give(is_on, use)
     dynamic.give(topic_defaults, use_defaults)
+    dynamic.give(strategy_from, use_strategy)
     dynamic.give(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)
     dynamic.give(policy.from_overrides, controller.use_policy)
     dynamic.give(coordinator_settings.verifies_partitions, use_verification)
     dynamic.give(coordinator_settings.group_settings, use_groups)
+
+
+def _is_on(key: str, effective: Effective) -> bool:
+    """Returns a setting that is on by default. Raises SettingsWrong for a value that is no boolean."""
+    value = effective.get(key, "true").strip().lower()
+    if value not in ("true", "false"):
+        raise SettingsWrong(f"{key} is neither true nor false: {value!r}")
+    return value == "true"
 
 
 def plug_disk_floor(dynamic: DynamicSettings, floor: DiskFloor) -> None:
@@ -174,6 +201,13 @@ def plug_disk_floor(dynamic: DynamicSettings, floor: DiskFloor) -> None:
         floor.floor_bytes = floor_bytes
 
     dynamic.give(floor_from_overrides, use)
+
+
+def plug_metering(dynamic: DynamicSettings, metering: Metering) -> None:
+    def use(version: int) -> None:
+        metering.record_version = version
+
+    dynamic.give(record_version, use)
 
 
 def plug_cleaning(dynamic: DynamicSettings, cleaning: LogCleaning) -> None:

@@ -20,12 +20,12 @@ from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest, ReportFlowResponse, ShareLine
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
 from brokers.engine.throttling.flow_share import INTERVAL_MS, REPORT_MS, FlowShare, ReportedFlow
 
@@ -145,15 +145,15 @@ class FlowControl:
         monotonic_ms = self._services.clock.monotonic_ms
         now_ms = monotonic_ms()
         for instance_id, accounting in tuple(self._services.accounting.accountings):
-            for direction, flow in enumerate(accounting.shares.flows):
-                if (is_whole or flow.is_moving) and flow.measure(now_ms):
-                    due.append(((instance_id, direction, ""), flow))
+            for direction, share in enumerate(accounting.shares.flows):
+                if share is not None and (is_whole or share.is_moving) and share.measure(now_ms):
+                    due.append(((instance_id, direction, ""), share))
             if accounting.client_shares.flows:
                 for (direction, key), flow in accounting.client_shares:
                     if (is_whole or flow.is_moving) and flow.measure(now_ms):
                         due.append(((instance_id, direction, key), flow))
-            if monotonic_ms() - now_ms >= PIECE_MS_MAX:
-                await self._services.own_turns.take()
+            if monotonic_ms() - now_ms >= TURN_MS_MAX:
+                await self._services.own_turns.enqueue()
                 now_ms = monotonic_ms()
         return due
 
@@ -254,7 +254,8 @@ class FlowControl:
     ) -> list[ShareLine]:
         shares: list[ShareLine] = []
         for line in request.lines:
-            instance, layout = image.instances.get(line.instance_id), self._bandwidth.layouts.get(line.instance_id)
+            instance = image.instances.get(line.instance_id)
+            layout = self._bandwidth.layout(line.instance_id, line.direction)
             if instance is None or layout is None or (not line.key and line.limit_bps != _bought_bps(instance, line)):
                 continue
             key = (line.instance_id, line.direction, line.key)

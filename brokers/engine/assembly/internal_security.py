@@ -19,18 +19,17 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.config import EngineConfig
 from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
-from brokers.engine.handlers.auth.certificate_session import CertificateSession, UnwelcomeSession
-from brokers.engine.handlers.auth.sasl import SaslSession
+from brokers.engine.handlers.auth.internal_sessions import CertificateSession, SaslSession, UnwelcomeSession
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.in_clear import IN_CLEAR
 from brokers.engine.network.interfaces import Session as AnySession
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.port import Listener
+from brokers.engine.network.tls_stream import IN_CLEAR
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.link import SocketLink
@@ -85,7 +84,7 @@ class InternalSecurity:
         def session_of(process: ProcessIdentity | None, connection: Connection) -> AnySession:
             tell_failed = listeners.reports.authentication_failed
             if process is None or not external.may_enter(process, config.cluster_id):
-                return UnwelcomeSession(connection, tell_failed, process)
+                return UnwelcomeSession(services, connection, tell_failed, process)
             return CertificateSession(services, connection, DISPATCH_TABLE, tell_failed, process)
 
         def by_certificate(tls: ssl.SSLSocket) -> MakeSession:

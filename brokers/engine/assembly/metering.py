@@ -1,7 +1,7 @@
 """Usage reports of this broker, written to the partition of `__usage` that it leads.
 
 A report is written in steps of a few milliseconds: an instance has up to 10,000 counters, and a client can change all
-of them between two reports.
+of them between two reports. `usage.record.version` sets the version of its records: 2 only where the pipeline reads it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,35 @@ from typing import Final
 
 import structlog
 
-from brokers.contract.usage import LEVEL_INTERVAL_MS, USAGE_TOPIC, UsageEvent
+from brokers.contract import usage_columns
+from brokers.contract.usage import (
+    LEVEL_INTERVAL_MS,
+    RECORD_VERSION_SETTING,
+    USAGE_TOPIC,
+    VERSION,
+    CounterValue,
+    ReportHead,
+    UsageEvent,
+)
 from brokers.engine.assembly.mmap_counters import MmapCounters, UnreportedUsage
 from brokers.engine.clock import Clock
-from brokers.engine.own_turns import OwnTurns, run_to_end
+from brokers.engine.errors import SettingsWrong
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.scheduling.turn_queue import TurnQueue, run_to_end
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.levels import InstanceLevels, LevelMeters
-from brokers.engine.throttling.usage import ReportHead, reports
+from brokers.engine.throttling.usage import EVENTS_PER_PART_MAX, reports
 
 log = structlog.get_logger(__name__)
 
 # A batch stays below the default `max.message.bytes`. An event takes about 150 bytes; with a client id of rare
-# characters it takes several thousand.
+# characters it takes several thousand. A record of columns has one name of each counter at most, and
+# `NAME_CHARACTERS_PER_PART_MAX` of six bytes.
 EVENTS_PER_BATCH_MAX: Final = 100
 EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
+_VERSIONS: Final = (str(VERSION), str(usage_columns.VERSION))
 _PRODUCE_VERSION = 11
 ACKS_LEADER = 1
 
@@ -49,9 +61,10 @@ class Metering:
         table: PartitionTable,
         levels: Callable[[], Mapping[str, InstanceLevels]],
         charge: Callable[[str, float, float], object],
-        turns: OwnTurns,
+        turns: TurnQueue,
         clock: Clock,
         broker_id: int,
+        record_version: int = VERSION,
     ) -> None:
         self._accountings = accountings
         self._kept = kept
@@ -66,6 +79,7 @@ class Metering:
         self._broker_id = broker_id
         self._sequence = 0
         self.broker_epoch: int | None = None
+        self.record_version = record_version
 
     async def on_registered(self, broker_epoch: int) -> None:
         if self.broker_epoch is None:
@@ -85,7 +99,7 @@ class Metering:
 
     async def report(self) -> bool:
         """Appends the changed counters. Returns False if the topic is not writable; they are in the next report."""
-        return await self._turns.all_of(self._steps())
+        return await self._turns.run(self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
         """Yields between the steps of a report, and returns its result. New usage is in this or the next report."""
@@ -99,30 +113,30 @@ class Metering:
         if now_ms // LEVEL_INTERVAL_MS != self._sampled_minute:
             self._sample_levels(now_ms)
         head = ReportHead(self._broker_id, self.broker_epoch, self._sequence + 1, now_ms)
-        has_events = False
+        version = self.record_version
+        has_values = False
         began_s = perf_counter()
-        for part in reports(self._accountings.usage(), head):
-            if part.events:
-                partition = self._partition()
-                if partition is None or not self._append_all(partition, part.events, now_ms):
+        for part in reports(self._accountings.usage(), head, _values_per_part_max(version)):
+            if part.values:
+                if not self._write(head, part.values, version):
                     return False
                 part.confirm()
-                has_events = True
-                self._charge_events(part.events, began_s, perf_counter())
+                has_values = True
+                self._charge_instances(part.values, began_s, perf_counter())
             yield
             began_s = perf_counter()
-        if has_events:
+        if has_values:
             self._sequence += 1
             self._kept.reported(self._sequence, now_ms)
         self._accountings.forget_retired()
         return True
 
-    def _charge_events(self, events: Sequence[UsageEvent], began_s: float, ended_s: float) -> None:
+    def _charge_instances(self, values: Sequence[CounterValue], began_s: float, ended_s: float) -> None:
         """Charges each instance with its part of the time."""
-        event_s = (ended_s - began_s) / len(events)
-        for instance_id, count in Counter(event.instance_id for event in events).items():
-            self._charge(instance_id, began_s, began_s + count * event_s)
-            began_s += count * event_s
+        value_s = (ended_s - began_s) / len(values)
+        for instance_id, count in Counter(value.instance_id for value in values).items():
+            self._charge(instance_id, began_s, began_s + count * value_s)
+            began_s += count * value_s
 
     def _sample_levels(self, now_ms: int) -> None:
         self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
@@ -137,10 +151,10 @@ class Metering:
         broker_epoch, count = 0, 0
         try:
             for events in batched(unreported.events(self._broker_id, now_ms), EVENTS_PER_BATCH_MAX):
-                partition = self._partition()
-                if partition is None or not self._append_all(partition, events, now_ms):
+                head = ReportHead(events[0].broker_id, events[0].broker_epoch, events[0].sequence, events[0].at_ms)
+                if not self._write(head, [event.counter for event in events], self.record_version):
                     return False
-                broker_epoch, count = events[0].broker_epoch, count + len(events)
+                broker_epoch, count = head.broker_epoch, count + len(events)
                 yield
             unreported.discard()
         except OSError as error:  # the next report retries
@@ -149,22 +163,41 @@ class Metering:
             log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)
         return True
 
-    def _append_all(self, partition: Partition, events: Sequence[UsageEvent], now_ms: int) -> bool:
-        return all(self._append(partition, records, now_ms) for records in _batches(events, now_ms))
+    def _write(self, head: ReportHead, values: Sequence[CounterValue], version: int) -> bool:
+        """Appends the values of a report. Returns False if the topic is not writable."""
+        partition, now_ms = self._partition(), self._clock.now_ms()
+        if partition is None:
+            return False
+        if version == VERSION:
+            events = [UsageEvent.of(head, value) for value in values]
+            return all(self._append(partition, records, now_ms) for records in _batches(events, now_ms))
+        return self._append(partition, [Record(now_ms, None, usage_columns.to_record(head, values))], now_ms)
 
     def _partition(self) -> Partition | None:
         for partition in self._table:
             if partition.topic == USAGE_TOPIC and partition.is_leader and not partition.offline:
                 return partition
-        log.warning("usage_waits", reason="no partition of the usage topic is led here")
+        log.warning("usage_append_delayed", reason="no partition of the usage topic is led here")
         return None
 
     def _append(self, partition: Partition, records: list[Record], now_ms: int) -> bool:
         batch = memoryview(build_batch(records))
         result = partition.append(batch, now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
         if result.error_code:
-            log.warning("usage_waits", reason=f"append failed with error {result.error_code}")
+            log.warning("usage_append_delayed", reason=f"append failed with error {result.error_code}")
         return not result.error_code
+
+
+def _values_per_part_max(version: int) -> int:
+    return EVENTS_PER_PART_MAX if version == VERSION else usage_columns.COUNTERS_PER_RECORD_MAX
+
+
+def record_version(effective: Mapping[str, str]) -> int:
+    """Returns the version of usage records to write, from the effective broker settings. Raises SettingsWrong."""
+    value = effective.get(RECORD_VERSION_SETTING, str(VERSION))
+    if value not in _VERSIONS:
+        raise SettingsWrong(f"{RECORD_VERSION_SETTING} is one of {', '.join(_VERSIONS)}, not {value!r}")
+    return int(value)
 
 
 def _batches(events: Sequence[UsageEvent], now_ms: int) -> Iterator[list[Record]]:

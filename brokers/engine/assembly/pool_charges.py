@@ -9,7 +9,7 @@ twice a second: for a silent broker the flow master reserves its part.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,11 +43,15 @@ class PoolCharges:
     """Both sides: this broker's charges, and those of all brokers while it is flow master."""
 
     def __init__(
-        self, services: BrokerServices, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
+        self,
+        services: BrokerServices,
+        connect: Connect,
+        election: FlowMasterElection,
+        layout: Callable[[str, int], Layout | None],
     ) -> None:
-        """Connects itself to `services`; `layouts` has the leaders of each instance."""
+        """Connects itself to `services`; `layout` returns that of an instance and a direction."""
         self._services = services
-        self._layouts = layouts
+        self._layout = layout
         self._election = election
         self._pools = services.accounting.accountings.pools
         self._peers = Peers(
@@ -171,7 +175,7 @@ class PoolCharges:
         if not line.key:
             document = instance.document
             limit_bps = document.produce_bps if line.direction == PRODUCE else document.consume_bps
-        layout = self._layouts.get(line.instance_id)
+        layout = self._layout(line.instance_id, line.direction)
         if silent and layout is not None:
             parts = layout.static_bps(limit_bps)
             silent_bps = sum(parts.get(broker_id, 0) for broker_id in silent)

@@ -8,7 +8,7 @@ from typing import Final
 FIRST_PAUSE_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 15_000
 # A port may be unavailable for days: the first failure is logged, then one in this interval.
-SAID_EVERY_MS: Final = 600_000
+LOGGED_EVERY_MS: Final = 600_000
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class _Waiting:
     port: int
     pause_ms: int
     due_ms: int
-    said_ms: int
+    logged_ms: int
 
 
 class PortRetries:
@@ -38,9 +38,9 @@ class PortRetries:
             return True
         known.pause_ms = min(known.pause_ms * 2, PAUSE_MS_MAX)
         known.due_ms = now_ms + known.pause_ms
-        if now_ms - known.said_ms < SAID_EVERY_MS:
+        if now_ms - known.logged_ms < LOGGED_EVERY_MS:
             return False
-        known.said_ms = now_ms
+        known.logged_ms = now_ms
         return True
 
     def done(self, instance_id: str) -> bool:

@@ -82,6 +82,7 @@ class Replication:
         )
         services.storage.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
         services.storage.may_join_isr = self.publisher.consider
+        services.storage.reaches = self.fetchers.reaches
         services.storage.stall_detector = self._stall_detector = StallDetector(
             clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION
         )
@@ -106,7 +107,7 @@ class Replication:
 
     def _on_pause(self, paused_ms: int) -> None:
         """Stops leading until the cluster was read again, since the session may have expired (CTL-4)."""
-        log.warning("process_stood_still", for_ms=paused_ms)
+        log.warning("process_was_paused", for_ms=paused_ms)
         self.roles.suspect()
         self._suspected_at = self._watcher.loads_begun
         self._watcher.mark(Part.EVERYTHING)
@@ -122,7 +123,7 @@ class Replication:
     async def _make_awaited(self) -> None:
         while True:
             await self._awaited.wait()
-            await self._own_turns.take()
+            await self._own_turns.enqueue()
             if not self.roles.go_on():
                 self._awaited.clear()
             self.on_made()

@@ -1,4 +1,4 @@
-"""Log of a partition of a state topic, for its coordinator (`coordinators.ports.StateLog`)."""
+"""Log of a partition of a state topic, for its coordinator (`coordinators.interfaces.StateLog`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
 from brokers.engine.coordinators.result import Now
-from brokers.engine.handlers.fetch.prefetch import Missing, prefetch
+from brokers.engine.handlers.fetch.waits import Missing, prefetch
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
@@ -84,7 +84,7 @@ class PartitionLog:
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         # Waits for a turn before the read, and never between reaching the end and reporting it; loads take turns.
-        await self._services.own_turns.take()
+        await self._services.own_turns.enqueue()
         while True:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")

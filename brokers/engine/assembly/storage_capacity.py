@@ -16,12 +16,12 @@ import structlog
 
 from brokers.engine.assembly.storage_use import StorageUse
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import Bought, Change, Filled, ReportedUse, StorageLedger
+from brokers.engine.capacity.ledger import Bought, Filled, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.storage import (
     AllotStorageRequest,
@@ -44,13 +44,17 @@ LINES_MAX: Final = 200
 # Below the lowest threshold of warnings to tenants, so that the end of a warning is visible as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
-LATEST_VERSION: Final = 1
-FIRST_VERSION_MS: Final = 10_000
+CALL: Final = ApiKey.ALLOT_STORAGE.name.lower()
+LATEST_VERSION: Final = ADVERTISED_INTERNAL[ApiKey.ALLOT_STORAGE][1]
 TRIM_INTERVAL_S: Final = 1.0
 
 
 class StorageCapacity:
-    """Storage capacity on one broker. Create it before the part that creates partitions, which get their rooms here."""
+    """Reports of stored bytes by this broker, and on the controller the answers to those of all brokers.
+
+    A `StorageRoom` is the number of bytes that an instance may still append here. Create this object before the
+    partitions, which get the room of their instance from it.
+    """
 
     def __init__(self, services: BrokerServices, connect: Connect) -> None:
         self._services = services
@@ -66,7 +70,6 @@ class StorageCapacity:
         )
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
-        self._first_version_until_ms = 0
         # Time of the controller's last response.
         self.answered_ms = 0
         # True if this controller has got a complete report.
@@ -80,7 +83,7 @@ class StorageCapacity:
         services.accounting.allot_storage = self.answer
         services.metadata.current.subscribe(self.on_image)
 
-    # -- rooms ---------------------------------------------------------------------------------------------------------
+    # -- room of each instance -----------------------------------------------------------------------------------------
 
     def room_of(self, topic: str) -> StorageRoom:
         """Returns the room of a topic's instance, as `PartitionTable.room_of`."""
@@ -167,7 +170,6 @@ class StorageCapacity:
         if image.controller_epoch != self.credits.term:
             self.credits.on_term(image.controller_epoch)
             self._is_complete = False
-            self._first_version_until_ms = 0
         now_ms = self._services.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
         if everything:
@@ -210,16 +212,14 @@ class StorageCapacity:
         else:
             try:
                 response = await self._peers.request(
-                    image.controller_id, ApiKey.ALLOT_STORAGE, self._version(), request, REPORT_TIMEOUT_MS
+                    image.controller_id, ApiKey.ALLOT_STORAGE, _version(image), request, REPORT_TIMEOUT_MS
                 )
             except PeerUnavailable:
-                if self._version():
-                    self._first_version_until_ms = self._services.clock.monotonic_ms() + FIRST_VERSION_MS
                 return False
         if response.error_code or self._services.metadata.current.image.controller_epoch != image.controller_epoch:
             return False
         changes = [
-            Change(
+            StorageGrant(
                 change.instance_id,
                 change.number,
                 change.delta_bytes,
@@ -234,14 +234,10 @@ class StorageCapacity:
         self.answered_ms = self._services.clock.monotonic_ms()
         if self.credits.apply(image.controller_epoch, lines, changes):
             self._wake.set()
-        self._tell(changes)
+        self._log_full(changes)
         return True
 
-    def _version(self) -> int:
-        """Returns the version of requests: a controller that rejected the latest gets the first for a while."""
-        return 0 if self._services.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
-
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _log_full(self, changes: Sequence[StorageGrant]) -> None:
         for change in changes:
             if change.is_full == (change.instance_id in self._full):
                 continue
@@ -288,6 +284,12 @@ class StorageCapacity:
                 if change is not None:
                     changes.append(change)
         return AllotStorageResponse(changes=[StorageChange(**change._asdict()) for change in changes])
+
+
+def _version(image: ClusterImage) -> int:
+    """Returns the version of requests: the latest that this broker and the controller know."""
+    controller = image.brokers.get(image.controller_id)
+    return min(LATEST_VERSION, controller.latest_version(CALL)) if controller is not None else 0
 
 
 def _bought(instance: InstanceImage) -> Bought:

@@ -108,7 +108,7 @@ class StorageShortening:
     async def run_once(self) -> None:
         self._rounds += 1
         for instance_id in tuple(self._states):
-            await self._services.own_turns.all_of(self._shorten(instance_id))
+            await self._services.own_turns.run(self._shorten(instance_id))
 
     def shown(self) -> dict[str, dict[str, Any]]:
         """Returns instances with recent early deletions: their time, and the oldest remaining record of some topics."""

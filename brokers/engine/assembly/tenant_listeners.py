@@ -20,7 +20,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.network.admission import ADDRESS_RATE
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_group import GroupSpec
-from brokers.engine.own_turns import PIECE_MS_MAX
+from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
 from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
@@ -82,7 +82,7 @@ class TenantListeners:
         self._serving = True
         self.on_image(image, image)
         while self._awaited:
-            await self._services.own_turns.take()
+            await self._services.own_turns.enqueue()
             self._apply_some()
 
     async def open_in_turns(self) -> None:
@@ -91,7 +91,7 @@ class TenantListeners:
             await self._has_awaited.wait()
             self._has_awaited.clear()
             while self._awaited:
-                await self._services.own_turns.take()
+                await self._services.own_turns.enqueue()
                 self._apply_some()
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
@@ -113,7 +113,7 @@ class TenantListeners:
     def _apply_some(self) -> None:
         """Applies the documents that fit into one turn; opening a port takes some tenths of a millisecond."""
         monotonic_ms, image = self._services.clock.monotonic_ms, self._services.metadata.current.image
-        ends_ms = monotonic_ms() + PIECE_MS_MAX
+        ends_ms = monotonic_ms() + TURN_MS_MAX
         while self._awaited and self._serving and monotonic_ms() < ends_ms:
             instance_id = next(iter(self._awaited))
             del self._awaited[instance_id]
@@ -195,7 +195,7 @@ class TenantListeners:
             return f"port {port}: {reason}"
         is_open[name] = route
         if self._retries.done(name):
-            log.info("listener_opened_at_last", instance_id=instance_id, route=route.name, port=port)
+            log.info("listener_opened_after_retry", instance_id=instance_id, route=route.name, port=port)
         return None
 
     def _open_or_change(self, name: str, route: RouteDocument, port: int) -> None:
@@ -208,9 +208,10 @@ class TenantListeners:
             tls = tls_of(self._services, instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)
             tenant = self._applied[instance_id].tenant_of(instance_id)
-            self._listeners.open(
+            bound = self._listeners.bind(
                 name, self._bind_host, port, make_session, group=GroupSpec(instance_id, tenant), rules=rules
             )
+            bound.go_on()
             if tls is not None:
                 self._tls[name] = tls
         elif tls is not None or _rules(before) != _rules(route):
@@ -229,7 +230,7 @@ class TenantListeners:
         """Records the cause in the instance's throttle log, for "Why am I slow?"."""
         if listener in self._applied:
             accounting = self._services.accounting.accountings.of(listener)
-            accounting.remember_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
+            accounting.record_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
     def _connections_per_s(self, instance_id: str, address: str) -> float | None:
         """Returns the limit in the current metadata, so that a change applies from the next connection on."""

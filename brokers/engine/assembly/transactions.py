@@ -43,7 +43,7 @@ from brokers.engine.replication.peers import Peers, PeerUnavailable
 TRIM_INTERVAL_S: Final = 1.0
 # Timeout of a verification, during which a producer's batch waits.
 VERIFY_TIMEOUT_MS: Final = 5_000
-_VERIFY_VERSION: Final = 5
+VERIFY_VERSION: Final = 5
 _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 
 
@@ -62,7 +62,9 @@ class Transactions:
         self._connect = connect
         self._counts = counts
         settings = services.coordination.settings
-        self._led: LedShards[TransactionRegistry] = LedShards(lambda: self.runtime.partitions)
+        self._led: LedShards[TransactionRegistry] = LedShards(
+            lambda: self.runtime.partitions, services.accounting.loop_weights.siblings
+        )
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
             make=self._make,
@@ -176,7 +178,7 @@ class Transactions:
         request = _request(transactional_id, producer_id, producer_epoch, partitions)
         try:
             response = await self._coordinator_peers.request(
-                leader, ApiKey.ADD_PARTITIONS_TO_TXN, _VERIFY_VERSION, request, VERIFY_TIMEOUT_MS
+                leader, ApiKey.ADD_PARTITIONS_TO_TXN, VERIFY_VERSION, request, VERIFY_TIMEOUT_MS
             )
         except PeerUnavailable:
             return Verified(dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION)))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.engine.capacity.ledger import UNKNOWN, Change, ReportedUse
+from brokers.engine.capacity.ledger import UNKNOWN, ReportedUse, StorageGrant
 from brokers.engine.capacity.room import StorageRoom
 
 START_PART: Final = 1_000
@@ -38,7 +38,7 @@ class StorageCredits:
 
     def __init__(self) -> None:
         self.rooms: dict[str, StorageRoom] = {}
-        self.totals: dict[str, Change] = {}
+        self.totals: dict[str, StorageGrant] = {}
         self.term = NO_TERM
         self._reported: dict[str, _Reported] = {}
 
@@ -79,7 +79,7 @@ class StorageCredits:
             room.spent_bytes = room.wanted_bytes = 0
         return result
 
-    def apply(self, term: int, lines: Iterable[ReportedUse], changes: Iterable[Change]) -> bool:
+    def apply(self, term: int, lines: Iterable[ReportedUse], changes: Iterable[StorageGrant]) -> bool:
         """Applies the controller's answers to `lines` and its other changes.
 
         Records appended since the report are already subtracted from `left_bytes`. Returns True if credit was taken

@@ -27,7 +27,7 @@ MOVE_MS: Final = 1_000
 # The part of a dead broker counts for this long, until others lead its partitions. A new controller, which does not
 # know that part, allocates nothing for this long.
 GONE_MS: Final = 5_000
-# Maximum age of a report in `Change.reported_bytes`, which must not be too high.
+# Maximum age of a report in `StorageGrant.reported_bytes`, which must not be too high.
 FRESH_MS: Final = 3_000
 # Value of fields that a controller of an earlier version does not send.
 UNKNOWN: Final = -1
@@ -59,7 +59,7 @@ class ReportedUse(NamedTuple):
     is_busy: bool
 
 
-class Change(NamedTuple):
+class StorageGrant(NamedTuple):
     """The controller's answer to a report on one instance.
 
     `delta_bytes` is added to the broker's left bytes. `used_bytes` and `free_bytes` are those of the whole instance.
@@ -184,7 +184,7 @@ class StorageLedger:
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
-    def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
+    def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> StorageGrant:
         """Returns the answer to one line of the report that was begun."""
         account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
@@ -201,7 +201,7 @@ class StorageLedger:
         reporter.to_review.difference_update(result)
         return result
 
-    def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> Change | None:
+    def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> StorageGrant | None:
         """Returns the answer for an instance that a broker did not report because its figures have not changed.
 
         Returns None while the broker has not reported the last change as applied: it would be made twice.
@@ -213,7 +213,9 @@ class StorageLedger:
         report = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
         return self._change(account, broker_id, report, bought, now_ms)
 
-    def _change(self, account: _Account, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
+    def _change(
+        self, account: _Account, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int
+    ) -> StorageGrant:
         share = account.shares[broker_id]
         used_bytes = sum(self._used(account, id, other) for id, other in account.shares.items())
         if any(other.lowered for other in account.shares.values()):
@@ -233,7 +235,7 @@ class StorageLedger:
         if delta_bytes:
             share.number += 1
             share.pending_bytes, share.delta_bytes = max(0, delta_bytes), delta_bytes
-        return Change(
+        return StorageGrant(
             report.instance_id,
             share.number,
             delta_bytes,

@@ -41,7 +41,7 @@ async def read(tree: Tree, ids: Sequence[int | None]) -> dict[int | None, Mappin
             continue
         try:
             config = loader.understand(path, node, documents.config_from_json)
-        except loader.Malformed:
+        except loader.MalformedDocument:
             continue
         result[id] = usable(config)
         for key in config.keys() - result[id].keys():

@@ -23,14 +23,14 @@ WRITES_PER_TRANSACTION_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class ElectionResult:
     """The written leader; an image shows it once the partition's leader epoch reaches this one."""
 
     leader: int
     leader_epoch: int
 
 
-Outcome = Elected | errors.ClusterError
+Outcome = ElectionResult | errors.ClusterError
 
 
 async def elect(
@@ -51,7 +51,7 @@ async def elect(
         lost = await _commit(tree, writes)
         for write in writes:
             if write.key not in lost:
-                outcomes[write.key] = Elected(write.document.leader, write.document.leader_epoch)
+                outcomes[write.key] = ElectionResult(write.document.leader, write.document.leader_epoch)
         pending = list(lost)
     for key in pending:
         outcomes[key] = errors.Conflict("The partition keeps changing.")

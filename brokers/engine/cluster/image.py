@@ -35,7 +35,8 @@ class BrokerInfo:
     """A live broker with its internal address.
 
     `epoch` is the czxid of its registration (ZK-6). `stopping` is true if it no longer wants to lead partitions
-    (REP-34). `has_tls` is true if its internal listener supports mutual TLS.
+    (REP-34). `has_tls` is true if its internal listener supports mutual TLS. `call_versions` are pairs of a name of
+    Penstock's own calls and the latest version that the broker serves; earlier brokers name none.
     """
 
     id: int
@@ -46,6 +47,12 @@ class BrokerInfo:
     epoch: int
     stopping: bool = False
     has_tls: bool = False
+    software_version: str = ""
+    call_versions: tuple[tuple[str, int], ...] = ()
+
+    def latest_version(self, call: str) -> int:
+        """Returns the latest version of one of Penstock's own calls that this broker serves; 0 if it names none."""
+        return dict(self.call_versions).get(call, 0)
 
 
 @dataclass(frozen=True, slots=True)

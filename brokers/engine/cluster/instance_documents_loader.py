@@ -130,7 +130,7 @@ async def _read(
             await yield_to_others()
         try:
             result[key] = None if node is None else loader.understand(path_of(*key), node, parse)
-        except loader.Malformed:
+        except loader.MalformedDocument:
             with suppress(_NoReplacement):
                 result[key] = replacement(key[1])
     return result

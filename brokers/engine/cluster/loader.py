@@ -36,7 +36,7 @@ READINGS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
-class Malformed(Exception):
+class MalformedDocument(Exception):
     """A document exists and is unreadable: its reader keeps the previous value."""
 
 
@@ -50,7 +50,7 @@ def understand(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
         return parse(node.data)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         log.warning("document_ignored", path=path, reason=repr(error))
-        raise Malformed(path) from error
+        raise MalformedDocument(path) from error
 
 
 async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]:
@@ -63,7 +63,7 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
             continue
         try:
             document = understand(paths.broker(id), node, BrokerDocument.from_json)
-        except Malformed:
+        except MalformedDocument:
             continue
         brokers[id] = BrokerInfo(
             id=id,
@@ -74,6 +74,8 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
             epoch=node.czxid,
             stopping=document.stopping,
             has_tls=document.has_tls,
+            software_version=document.software_version,
+            call_versions=tuple(sorted(document.call_versions.items())),
         )
     return brokers
 
@@ -91,7 +93,7 @@ async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
             break
     try:
         return NO_BROKER if node is None else understand(role.holder, node, role.from_json), epoch
-    except Malformed:
+    except MalformedDocument:
         return NO_BROKER, epoch
 
 
@@ -99,7 +101,7 @@ async def _read_epoch(tree: Tree, role: Role) -> int:
     node = await tree.get(role.epoch)
     try:
         return 0 if node is None else understand(role.epoch, node, int)
-    except Malformed:
+    except MalformedDocument:
         return 0
 
 
@@ -156,7 +158,7 @@ async def _read_once(
         if node is not None:
             try:
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
-            except Malformed:
+            except MalformedDocument:
                 result[name] = known.get(name)
     only = {name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()}
     indexes = {
@@ -178,7 +180,7 @@ async def _read_once(
         try:
             stored = _TopicNodes(node, configs[position], owner_nodes.get(name), markers[position])
             result[name] = _topic(name, document, stored, states, known.get(name), only[name])
-        except Malformed:
+        except MalformedDocument:
             result[name] = known.get(name)
     return result
 
@@ -226,7 +228,7 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
             await yield_to_others()
         try:
             result[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
-        except Malformed:
+        except MalformedDocument:
             continue
     return result
 
@@ -246,7 +248,7 @@ async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str
         if node is not None and node.data:
             try:
                 config = understand(f"/config/{path}", node, documents.config_from_json)
-            except Malformed:
+            except MalformedDocument:
                 continue
             result[key] = _limits(path, config, quotas_of(key[1]))
     return result
@@ -347,7 +349,7 @@ def _topic(
     user_name = owner.name if owner is not None else naming.plain_topic(name)
     if user_name is None:
         log.warning("hashed_topic_without_name", topic=name)
-        raise Malformed(name)
+        raise MalformedDocument(name)
     before = known.partitions if known is not None else ()
     return TopicImage(
         name=name,

@@ -43,7 +43,7 @@ from brokers.engine.cluster.in_flight_users import InFlightUsers
 from brokers.engine.cluster.quota_image import AnyEntity
 from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
-from brokers.engine.cluster.topic_plans import CreatedTopic, Place, TopicGrowth, TopicSpec
+from brokers.engine.cluster.topic_plans import AssignReplicas, CreatedTopic, TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.user_plans import Change, check_name
 
@@ -64,13 +64,13 @@ class ClusterStore:
         self,
         tree: Tree,
         *,
-        place: Place,
+        place: AssignReplicas,
         now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes] = os.urandom,
         replication_factor_max: int = topic_plans.REPLICATION_FACTOR_MAX,
     ) -> None:
         self.tree = tree
-        self._place = place
+        self.place = place
         self._now_ms = now_ms
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
@@ -159,7 +159,7 @@ class ClusterStore:
         return topic_plans.plan_creation(
             image,
             spec,
-            place=self._place,
+            place=self.place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
             beside=[*beside, *self.in_flight_creations.beside(spec.instance_id, spec.name)],
@@ -180,7 +180,7 @@ class ClusterStore:
         """Adds partitions to a topic (REP-35, ASG-5); `beside` is as in `create_topic`."""
 
         async def grow(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            planner = topic_admin.GrowthPlanner(image, growth, self._place, self.in_flight_creations, beside)
+            planner = topic_admin.GrowthPlanner(image, growth, self.place, self.in_flight_creations, beside)
             if validate_only:
                 return await topic_admin.validate_growth(self.tree, planner)
             return await topic_admin.grow(self.tree, planner, reservation)

@@ -17,8 +17,8 @@ from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.reservations import Reservation
 from brokers.engine.cluster.topic_plans import (
+    AssignReplicas,
     CreatedTopic,
-    Place,
     TopicGrowth,
     find_topic,
     plan_growth,
@@ -151,7 +151,7 @@ class GrowthPlanner:
         self,
         image: ClusterImage,
         growth: TopicGrowth,
-        place: Place,
+        place: AssignReplicas,
         in_flight: InFlightCreations,
         beside: Sequence[CreatedTopic],
     ) -> None:

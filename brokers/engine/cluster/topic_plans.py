@@ -23,7 +23,7 @@ REPLICATION_FACTOR_DEFAULT = 1
 UNSET = -1
 
 
-class Place(Protocol):
+class AssignReplicas(Protocol):
     """Assignment algorithm (ASG-1 to ASG-9).
 
     `brokers` maps id to rack, and `first_broker` is that of partition 0 when partitions are added. Raises
@@ -70,7 +70,7 @@ def plan_creation(
     image: ClusterImage,
     spec: TopicSpec,
     *,
-    place: Place,
+    place: AssignReplicas,
     topic_id: bytes,
     replication_factor_max: int,
     beside: Sequence[CreatedTopic] = (),
@@ -254,7 +254,7 @@ def plan_growth(
     present: TopicDocument,
     total: int,
     assignment: Sequence[Sequence[int]] | None,
-    place: Place,
+    place: AssignReplicas,
     beside: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
     """Returns the added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""

@@ -153,7 +153,7 @@ class ClusterWatcher:
             except StoreUnavailable as error:
                 self._marked |= marked
                 self._entities |= entities
-                log.warning("picture_is_late", reason=str(error))
+                log.warning("metadata_image_stale", reason=str(error))
                 # The session wakes this task when it is back; this covers a request lost without a loss of the session.
                 asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
 
@@ -175,7 +175,7 @@ class ClusterWatcher:
             if Part.CONFIG_CHANGES in marked:
                 entities |= {_documents_only(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
         except _Hole:
-            log.info("change_log_has_a_hole")
+            log.info("change_log_gap")
             await self._load()
             return
         config_change = self._seen[Part.CONFIG_CHANGES]
@@ -349,7 +349,7 @@ def _named_entities(part: Part, path: str, node: Node) -> list[str]:
         if part is Part.CHANGES:
             return loader.understand(path, node, documents.change_from_json)
         return [loader.understand(path, node, _config_entity)]
-    except loader.Malformed:
+    except loader.MalformedDocument:
         return []
 
 

@@ -127,7 +127,7 @@ class ControllerLoop:
             try:
                 await self._store.resign(held_epoch)
             except StoreUnavailable as error:
-                log.warning("office_left_to_expire", reason=str(error))
+                log.warning("controller_left_to_expire", reason=str(error))
 
     def _on_image(self, _before: ClusterImage, _after: ClusterImage) -> None:
         self._wake.set()
@@ -260,9 +260,9 @@ class ControllerLoop:
             log.info("topic_overtaken", topic=topic, reason=str(overtaken))
             return TopicApplied(topic, succeeded=False)
         except (ClusterError, TreeError) as error:
-            log.warning("topic_not_settled", topic=topic, reason=str(error))
+            log.warning("topic_not_completed", topic=topic, reason=str(error))
             return TopicApplied(topic, succeeded=False)
-        log.info("topic_settled", topic=topic)
+        log.info("topic_completed", topic=topic)
         return TopicApplied(topic)
 
     async def _run_periodic_work(self, now_s: float) -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import cast
 
 from brokers.engine.cluster.errors import InvalidReplicationFactor
+from brokers.engine.cluster.placement_strategies import STRATEGIES, STRATEGY_DEFAULT, STRATEGY_KEY, Strategy
+from brokers.engine.errors import SettingsWrong
 
-Strategy = Literal["random_shift", "round_robin"]
 Assignment = dict[int, tuple[int, ...]]
+
+
+def strategy_from(overrides: Mapping[str, str]) -> Strategy:
+    """Returns the strategy that a broker's settings contain (ASG-4). Raises SettingsWrong for an unknown one."""
+    value = overrides.get(STRATEGY_KEY, STRATEGY_DEFAULT)
+    if value not in STRATEGIES:
+        raise SettingsWrong(f"{STRATEGY_KEY} is one of {', '.join(sorted(STRATEGIES))}, not {value!r}")
+    return cast(Strategy, value)
 
 
 def random_shift(
@@ -44,6 +53,35 @@ def round_robin(
         partition: tuple(brokers[(partition + start + replica) % count] for replica in range(replication_factor))
         for partition in range(first_id, first_id + partitions)
     }
+
+
+def rack_round_robin(
+    racks: Mapping[int, str], *, partitions: int, replication_factor: int, start: int = 0, first_id: int = 0
+) -> Assignment:
+    """Assigns replicas like `round_robin` over brokers interleaved by rack.
+
+    A rack gets a second replica of a partition only after every rack has one: brokers of such a rack are passed over.
+    """
+    _check_factor(replication_factor, len(racks))
+    order = interleaved(racks)
+    count = len(order)
+    assignment: Assignment = {}
+    for partition in range(first_id, first_id + partitions):
+        first = (partition + start) % count
+        candidates = order[first:] + order[:first]
+        assignment[partition] = _one_of_each_rack_first(candidates, racks)[:replication_factor]
+    return assignment
+
+
+def _one_of_each_rack_first(brokers: Sequence[int], racks: Mapping[int, str]) -> tuple[int, ...]:
+    """Returns the first broker of each rack, then the others, both in their order."""
+    firsts: list[int] = []
+    others: list[int] = []
+    used_racks: set[str] = set()
+    for broker in brokers:
+        (others if racks[broker] in used_racks else firsts).append(broker)
+        used_racks.add(racks[broker])
+    return (*firsts, *others)
 
 
 def rack_aware(
@@ -96,13 +134,13 @@ def interleaved(racks: Mapping[int, str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Placer:
-    """Callable that assigns replicas in a cluster; implements `cluster.topic_plans.Place`.
+    """Callable that assigns replicas in a cluster; implements `cluster.topic_plans.AssignReplicas`.
 
     `random_below(n)` returns an integer in `[0, n)`.
     """
 
     random_below: Callable[[int], int]
-    strategy: Strategy = "random_shift"
+    strategy: Strategy = STRATEGY_DEFAULT
 
     def __call__(
         self,
@@ -122,10 +160,10 @@ class Placer:
         start, shift = self._offsets(order, first_id, first_broker)
         sizes = {"partitions": partitions, "replication_factor": replication_factor, "first_id": first_id}
         if self.strategy == "round_robin":
-            return round_robin(order, start=start, **sizes)
+            return rack_round_robin(racks, start=start, **sizes) if racks else round_robin(ids, start=start, **sizes)
         if racks:
             return rack_aware(racks, start=start, shift=shift, **sizes)
-        return random_shift(order, start=start, shift=shift, **sizes)
+        return random_shift(ids, start=start, shift=shift, **sizes)
 
     def _offsets(self, order: Sequence[int], first_id: int, first_broker: int | None) -> tuple[int, int]:
         """Returns start and shift (ASG-5).

@@ -26,7 +26,7 @@ class Stored(NamedTuple):
     committed: bool | None = None
 
 
-class Commit(Protocol):
+class PendingCommit(Protocol):
     """A pending wait for the high watermark or for a leadership check, which can be cancelled."""
 
     def cancel(self) -> None: ...
@@ -51,7 +51,7 @@ class StateLog(Protocol):
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         """Appends a batch and returns `(error code, last offset)`. With an error code the log is unchanged."""
 
-    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> Commit:
+    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> PendingCommit:
         """Calls `on_complete` once: with 0 when `last_offset` is committed, or with an error code when the leadership
         is lost. It is never called during `append`.
         """
@@ -60,7 +60,7 @@ class StateLog(Protocol):
     def leads_alone(self) -> bool:
         """True if no other broker can have become the leader."""
 
-    def when_confirmed(self, on_complete: Callable[[int], None]) -> Commit:
+    def when_confirmed(self, on_complete: Callable[[int], None]) -> PendingCommit:
         """Calls `on_complete` once: with 0 when it is confirmed that this broker was the leader at the time of this
         call, or with an error code when the leadership is lost. It is never called before this method returns.
         """

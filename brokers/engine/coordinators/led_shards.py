@@ -1,14 +1,34 @@
-"""The shards of one state topic that a broker leads, over which the limits of an instance are counted.
+"""The shards of one state topic that a broker leads, and what instances use in them.
 
-A limit per shard would not hold: a tenant chooses its ids, and so the shards that they fall into.
+Limits are counted over all shards of the broker, since a tenant chooses its ids, and so the shards that they fall into;
+and over all instances of a tenant, since it may have many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, Generic, TypeVar
+
+from brokers.contract.coordinator_limits import TENANT_INSTANCES_MAX
 
 S = TypeVar("S")
+
+# Amounts used of each kind that a registry counts, such as groups, members and bytes.
+Usage = tuple[int, ...]
+NONE: Final[Usage] = ()
+# Returns the instances of an instance's tenant, itself included.
+Siblings = Callable[[str], Collection[str]]
+
+
+def only_itself(instance_id: str) -> Collection[str]:
+    """Returns the instance alone, as if its tenant had no other."""
+    return (instance_id,)
+
+
+def _sum(usage: Usage, more: Usage) -> Usage:
+    """Returns the sums; empty if nothing is used any more."""
+    total = tuple(map(sum, zip(usage, more, strict=True))) if usage else more
+    return total if any(total) else NONE
 
 
 class LedShards(Generic[S]):
@@ -17,11 +37,18 @@ class LedShards(Generic[S]):
     `partitions` returns the number of partitions of the topic.
     """
 
-    __slots__ = ("_partitions", "_shards")
+    __slots__ = ("_partitions", "_shards", "_siblings", "_used")
 
-    def __init__(self, partitions: Callable[[], int] = lambda: 1) -> None:
+    def __init__(
+        self,
+        partitions: Callable[[], int] = lambda: 1,
+        siblings: Siblings = only_itself,
+    ) -> None:
         self._partitions = partitions
-        self._shards: dict[S, None] = {}
+        self._siblings = siblings
+        # Usage by shard and instance, and its sums by instance. The instance of the cluster's own ids is None.
+        self._shards: dict[S, dict[str | None, Usage]] = {}
+        self._used: dict[str | None, Usage] = {}
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -30,13 +57,36 @@ class LedShards(Generic[S]):
         return iter(self._shards)
 
     def add(self, shard: S) -> None:
-        self._shards[shard] = None
+        self._shards[shard] = {}
 
     def discard(self, shard: S) -> None:
-        self._shards.pop(shard, None)
+        for instance_id, usage in self._shards.pop(shard, {}).items():
+            _add(self._used, instance_id, tuple(-amount for amount in usage))
 
-    def total(self, count: Callable[[S], int]) -> int:
-        return sum(map(count, self._shards))
+    def charge(self, shard: S, instance_id: str | None, *more: int) -> None:
+        """Adds amounts, which may be negative, to the usage of an instance. Ignores a shard that is not led."""
+        by_instance = self._shards.get(shard)
+        if by_instance is not None:
+            _add(by_instance, instance_id, more)
+            _add(self._used, instance_id, more)
+
+    def used(self, instance_id: str | None, kind: int) -> int:
+        """Returns how much of a kind an instance uses in all shards."""
+        usage = self._used.get(instance_id)
+        return 0 if usage is None else usage[kind]
+
+    def room(self, instance_id: str, kind: int, limit: int, floor: int = 1, times: int = 1) -> int:
+        """Returns how much of a kind an instance may still use here, negative if it uses too much already.
+
+        That is the rest of its own part of the cluster-wide `limit`, or of its tenant's if that is less. Both are
+        multiplied by `times`.
+        """
+        room = times * self.share_of(limit, floor) - self.used(instance_id, kind)
+        siblings = self._siblings(instance_id)
+        if len(siblings) > 1:
+            used = sum(self.used(sibling, kind) for sibling in siblings)
+            room = min(room, times * self.share_of(TENANT_INSTANCES_MAX * limit, floor) - used)
+        return room
 
     def share_of(self, limit: int, floor: int = 1) -> int:
         """Returns the part of a cluster-wide `limit` that this broker may grant.
@@ -46,3 +96,11 @@ class LedShards(Generic[S]):
         partitions = max(1, self._partitions())
         led = min(len(self._shards), partitions)
         return max(floor, -(-limit * led // partitions))
+
+
+def _add(usages: dict[str | None, Usage], instance_id: str | None, more: Usage) -> None:
+    total = _sum(usages.get(instance_id, NONE), more)
+    if total:
+        usages[instance_id] = total
+    else:
+        usages.pop(instance_id, None)

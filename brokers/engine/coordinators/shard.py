@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.interfaces import Commit, Machine, StateLog
+from brokers.engine.coordinators.interfaces import Machine, PendingCommit, StateLog
 from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
@@ -216,7 +216,7 @@ class _PendingCommit:
         self._shard = shard
         self._result = result
         self._ticket = ticket
-        self._waits: list[Commit] = []
+        self._waits: list[PendingCommit] = []
         self._outstanding = 0
         self._deadline: Cancel | None = None
 

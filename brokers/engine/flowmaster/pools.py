@@ -1,8 +1,8 @@
 """Rates of whole limits, kept by the flow master for all brokers (decision 110). Pure; times are monotonic
 milliseconds.
 
-A broker charges the bytes it admitted and is told when all charged bytes are paid. Bytes whose response was lost may be
-charged twice: clients then wait longer, never shorter.
+A broker charges the bytes that it admitted, and the answer says when all charged bytes are paid. Bytes whose response
+was lost may be charged twice: clients then wait longer, never shorter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The API table: one row for each supported Kafka call, in `api_rows`.
 
 A row declares the handler of the call, the rights (WIRE-20) and the topic allow-list (CKA-11) that it requires, the
-limit of its requests, and the steps around the handler (`answering`). A new call needs a row, a handler, its messages
-below `protocol/messages/`, and its versions in `protocol.apis`; a test compares this table with the advertised calls.
+limit of its requests, and the steps around the handler, which `answer` takes in their order. A new call needs a row, a
+handler, its messages below `protocol/messages/`, and its versions in `protocol.apis`; a test compares this table with
+the advertised calls.
 
 A call that reads a topic requires the allow-list for consuming, one that writes to it the list for producing, one that
 deletes, shortens, grows or configures it the list for administration. A call that only shows that a topic exists
@@ -12,11 +13,15 @@ outlive the topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from brokers.engine.handlers.answering import answer
-from brokers.engine.handlers.api_rows import access, cluster, groups, records, topics, transactions
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.handlers import throttle_time
+from brokers.engine.handlers.api_rows import administration, coordinators, records
+from brokers.engine.handlers.auditing import changes
+from brokers.engine.handlers.common import fresh_topics, long_requests
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.fetch import fetch, legacy
 from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
@@ -24,10 +29,11 @@ from brokers.engine.handlers.served_api import ServedApi
 from brokers.engine.handlers.session import DispatchTable, FastCodec
 from brokers.engine.protocol import request_limits as limits
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
+from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
 from brokers.engine.protocol.request_limits import RequestLimit
 
 API_TABLE: Final[Mapping[int, ServedApi]] = {
-    int(api.key): api for family in (records, groups, topics, transactions, access, cluster) for api in family.ROWS
+    int(api.key): api for family in (records, coordinators, administration) for api in family.ROWS
 }
 
 FAST_CODEC_HANDLERS: Final[Mapping[int, FastCodec]] = {
@@ -40,10 +46,101 @@ LEGACY_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
     int(ApiKey.FETCH): legacy.fetch_old,
 }
 
-DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, API_TABLE, answer)
-
 
 def limit_of(api_key: int) -> RequestLimit:
     """Returns the request limit of a call; an unsupported call has that of a list."""
     api = API_TABLE.get(api_key)
     return limits.LISTS if api is None else api.limit
+
+
+def answer(context: RequestContext, request: Any) -> Any:
+    """Takes the steps from a decoded request to its response, as the row of its call declares them.
+
+    Returns the response, or an awaitable of it where a step has to wait: `_answer_in_steps` takes every step.
+
+    Raises:
+        UnsupportedApi: a session has no handler for this call.
+    """
+    api = context.api
+    if api.handle is None:
+        raise UnsupportedApi(f"api key {api.key} is not answered in a session")
+    is_looked_for = api.topics_named is not None and fresh_topics.must_look(context, api.topics_named(request))
+    if (
+        is_looked_for
+        or (api.split is not None and long_requests.is_long_request(api.split, request))
+        or (api.forwarding is not None and api.forwarding.leads_elsewhere(context, request))
+        or (api.throttled_first and throttle_time.owes_too_much(context))
+    ):
+        return _answer_in_steps(context, request, is_looked_for=is_looked_for)
+    is_audited = api.audit is not None and changes.begin(context)
+    image = context.view.image
+    response = api.handle(context, request)
+    if hasattr(response, "__await__"):
+        if not is_audited and api.result_lines is None:
+            return response
+        return _finish(context, request, response, image, is_audited=is_audited)
+    if is_audited:
+        changes.record(context, request, response, image)
+    if long_requests.is_long_response(context, response):
+        return long_requests.encoded_in_chunks(context.api_key, context.version, response)
+    return response
+
+
+async def _answer_in_steps(context: RequestContext, request: Any, *, is_looked_for: bool) -> Any:
+    if is_looked_for:
+        await fresh_topics.catch_up(context)
+    is_audited = context.api.audit is not None and changes.begin(context)
+    return await _finish(
+        context, request, _answer_in_parts(context, request), context.view.image, is_audited=is_audited
+    )
+
+
+async def _finish(
+    context: RequestContext, request: Any, answering: Awaitable[Any], image: ClusterImage, *, is_audited: bool
+) -> Any:
+    """Awaits the response, records the outcome of the request in the audit log, and encodes a long response."""
+    try:
+        response = await answering
+    except MalformedRequest:
+        raise  # nothing was done yet
+    except BaseException:
+        # A client that disconnects cancels its request, which may have changed something already.
+        if is_audited:
+            changes.record(context, request, None, image)
+        raise
+    if is_audited:
+        changes.record(context, request, response, image)
+    if long_requests.is_long_response(context, response):
+        return await long_requests.encoded_in_chunks(context.api_key, context.version, response)
+    return response
+
+
+async def _answer_in_parts(context: RequestContext, request: Any) -> Any:
+    split = context.api.split
+    if split is not None and long_requests.is_long_request(split, request):
+        return await long_requests.answer_in_turns(split, request, lambda part: _answer_by_coordinators(context, part))
+    return await _answer_by_coordinators(context, request)
+
+
+async def _answer_by_coordinators(context: RequestContext, request: Any) -> Any:
+    forwarding = context.api.forwarding
+    if forwarding is not None and forwarding.leads_elsewhere(context, request):
+        return await forwarding.answer(context, request, _answer_here)
+    return await _answer_here(context, request)
+
+
+async def _answer_here(context: RequestContext, request: Any) -> Any:
+    if context.api.throttled_first:
+        async with throttle_time.paid(context) as paid_context:
+            response = _handled(paid_context, request)
+    else:
+        response = _handled(context, request)
+    return await response if hasattr(response, "__await__") else response
+
+
+def _handled(context: RequestContext, request: Any) -> Any:
+    assert context.api.handle is not None, "checked by `answer`"
+    return context.api.handle(context, request)
+
+
+DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, API_TABLE, answer)

@@ -9,24 +9,30 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.oauth import CONFIGURATION, KEY_REQUEST_INTERVAL_MS, OAuthDocument, OAuthTerms
 from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument, scram_salt
 from brokers.engine.access import passwords, scram
 from brokers.engine.access.attempts import Attempts
 from brokers.engine.access.authorizer import Address
+from brokers.engine.access.tokens import ProvenTokens, TokenRefused, TokenVerifier, UnknownKey, VerifiedToken
 from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.logins import Logins
-from brokers.engine.handlers.token_authentication import TokenAuthentication
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.permits import Permits
 
+# Requests a refresh of the instance's key set from the control plane.
+RequestKeys = Callable[[str], Awaitable[object]]
+# A token names no user before it is verified.
+NOBODY_YET: Final = None
 # Connections of one instance that may wait for the check of a password or a token.
 QUEUED_PER_INSTANCE_MAX: Final = 1_000
 # The hashing thread yields the processor to the event loop.
@@ -179,8 +185,7 @@ class Authentication:
             of = self._of[instance_id] = _InstanceState()
         return of
 
-    # -- expiry
-    # -----------------------------------------------------------------------------------------------------------
+    # -- expiry -------------------------------------------------------------------------------------------------------
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self.logins.on_image(before, after)
@@ -212,6 +217,94 @@ class Authentication:
 
     def close(self) -> None:
         self.hasher.shutdown(wait=False, cancel_futures=True)
+
+
+class TokenAuthentication:
+    """Authentication by token: recently proven tokens, and requests to refresh key sets. Configurations are in the
+    cluster metadata. `shared` has the hashing thread, its permit and the limits of attempts; the assembly sets
+    `request_keys`.
+    """
+
+    def __init__(self, shared: Authentication, clock: Clock, current: CurrentImage, key: bytes) -> None:
+        self.proven = ProvenTokens(key)
+        self.request_keys: RequestKeys | None = None
+        self._shared = shared
+        self._clock = clock
+        self._current = current
+        self._verifier = TokenVerifier()
+        # Monotonic time of the last request for keys, by instance.
+        self._requested_ms: dict[str, int] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+
+    def configuration(self, instance_id: str) -> OAuthDocument | None:
+        """Returns the current OAuth configuration of an instance; None if it accepts no tokens."""
+        return self._current.image.oauth.of_instance(instance_id).get(CONFIGURATION)
+
+    def terms(self, instance_id: str) -> OAuthTerms | None:
+        document = self.configuration(instance_id)
+        return None if document is None else document.terms
+
+    def find_proven(self, instance_id: str, token: str, address: Address) -> VerifiedToken | None:
+        """Returns the result of an earlier proof of the token.
+
+        Raises:
+            AttemptRefused: the token is not checked.
+        """
+        self._shared.check_attempt(instance_id, NOBODY_YET, address)
+        document = self.configuration(instance_id)
+        return None if document is None else self.proven.find(token, document, self._clock.now_ms())
+
+    async def prove(self, instance_id: str, token: str, address: Address) -> VerifiedToken:
+        """Verifies a token. Waits for its turn, and takes some tenths of a millisecond of a thread.
+
+        Raises:
+            TokenRefused: the token is invalid.
+            QueueFull: too many connections of the instance wait.
+            AttemptRefused: too many attempts failed; this one was not checked.
+        """
+        async with self._shared.hashing_permits.hold(instance_id):
+            known = self.find_proven(instance_id, token, address)
+            if known is not None:
+                return known
+            document = self.configuration(instance_id)
+            if document is None:
+                raise TokenRefused("tokens are not taken here any more")
+            self._shared.begin_attempt(instance_id, NOBODY_YET, address)
+            now_ms = self._clock.now_ms()
+            try:
+                verified = await self._shared.loop.run_in_executor(
+                    self._shared.hasher, self._verifier.verify, token, document, now_ms
+                )
+            except UnknownKey:
+                if document.is_fetched:
+                    self._ask_for_keys(instance_id)
+                raise
+        self._shared.was_right(instance_id, NOBODY_YET, address, was_counted=True)
+        self.proven.note(token, document, verified)
+        return verified
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.oauth is not after.oauth:
+            for instance_id in [id for id in self._requested_ms if not after.oauth.of_instance(id)]:
+                del self._requested_ms[instance_id]
+
+    def _ask_for_keys(self, instance_id: str) -> None:
+        now_ms = self._clock.monotonic_ms()
+        before_ms = self._requested_ms.get(instance_id)
+        if self.request_keys is None or (before_ms is not None and now_ms - before_ms < KEY_REQUEST_INTERVAL_MS):
+            return
+        self._requested_ms[instance_id] = now_ms
+        task = self._shared.loop.create_task(_request(self.request_keys, instance_id))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+
+async def _request(request_keys: RequestKeys, instance_id: str) -> None:
+    try:
+        await request_keys(instance_id)
+    except ClusterError:
+        # The next token with an unknown key requests the keys again.
+        return
 
 
 class AttemptRefused(Exception):

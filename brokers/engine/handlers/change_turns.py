@@ -1,6 +1,7 @@
-"""Turns of changes in ZooKeeper: one at a time for each instance, and a limited number for all of them, fair by tenant.
+"""Limits of what requests cause in ZooKeeper: turns of changes, one at a time for each instance and a limited number
+for all of them, fair by tenant; and a budget of reads.
 
-A request waits for earlier requests of its instance, then until its instance has paid for earlier changes, then for a
+A change waits for earlier requests of its instance, then until its instance has paid for earlier changes, then for a
 permit.
 """
 
@@ -13,16 +14,25 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from brokers.contract.instance_limits import CHANGES_PER_S_MAX
+from brokers.engine.clock import Clock
 from brokers.engine.cluster.errors import TooManyChanges
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.permits import Permits
 from brokers.engine.throttling.change_rate import ChangeRate
 from instances.naming import split_internal
+from quotas.token_bucket import TokenBucket
 
 # Maximum number of concurrent changes of all instances; each is a transaction of ZooKeeper in flight.
 CHANGES_AT_ONCE_MAX: Final = 4
 # Maximum number of waiting requests of one instance.
 REQUESTS_WAITING_MAX: Final = 500
+# Reads of the change log: burst and rate per second, of one instance and of all together.
+LOOKS_BURST: Final = 10
+LOOKS_PER_S: Final = 2
+ALL_LOOKS_BURST: Final = 40
+ALL_LOOKS_PER_S: Final = 20
+# Maximum number of instances with a budget of their own; the oldest is dropped, and starts anew.
+INSTANCES_REMEMBERED_MAX: Final = 1_000
 
 
 class _InstanceChanges:
@@ -65,7 +75,7 @@ class ChangeTurns:
             raise too_many(0)
         changes.waiting += 1
         try:
-            await _acquire(changes.lock, (until_ms - now_ms()) / 1000)
+            await _acquired(changes.lock.acquire(), changes.lock.locked(), (until_ms - now_ms()) / 1000)
             try:
                 wait_ms = rate.wait_ms(now_ms())
                 if now_ms() + wait_ms > until_ms:
@@ -74,7 +84,8 @@ class ChangeTurns:
                     await asyncio.sleep(wait_ms / 1000)
                 if until_ready is not None:
                     await until_ready(max(0.0, (until_ms - now_ms()) / 1000))
-                await self._acquire_permit(instance_id, (until_ms - now_ms()) / 1000)
+                permit = self._permits.acquire(instance_id)
+                await _acquired(permit, self._permits.would_wait(), (until_ms - now_ms()) / 1000)
                 began_ms = now_ms()
                 try:
                     yield
@@ -88,28 +99,12 @@ class ChangeTurns:
             if not changes.waiting:
                 del self._instances[instance_id]
 
-    async def _acquire_permit(self, instance_id: str, timeout_s: float) -> None:
-        if self._permits.would_wait():
-            async with _within(timeout_s):
-                await self._permits.acquire(instance_id)
-        else:
-            await self._permits.acquire(instance_id)
 
-
-async def _acquire(lock: asyncio.Lock, timeout_s: float) -> None:
-    if lock.locked():
-        async with _within(timeout_s):
-            await lock.acquire()
-    else:
-        await lock.acquire()
-
-
-@asynccontextmanager
-async def _within(timeout_s: float) -> AsyncIterator[None]:
-    """Raises `TooManyChanges` if the block takes longer than `timeout_s`."""
+async def _acquired(acquiring: Awaitable[object], would_wait: bool, timeout_s: float) -> None:
+    """Awaits a lock or a permit. Raises `TooManyChanges` if it would wait longer than `timeout_s`."""
     try:
-        async with asyncio.timeout(timeout_s):
-            yield
+        async with asyncio.timeout(timeout_s if would_wait else None):
+            await acquiring
     except TimeoutError:
         raise too_many(0) from None
 
@@ -160,3 +155,26 @@ class TopicsBeingCreated:
             if not self._counts[instance_id]:
                 del self._counts[instance_id]
                 self._turns.pop(instance_id, None)
+
+
+class TopicLooks:
+    """Budget of reads of the change log that requests for unknown topics cause, of each instance and of all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._all = TokenBucket(ALL_LOOKS_PER_S, ALL_LOOKS_BURST - 1)
+        self._of_instances: dict[str, TokenBucket] = {}
+
+    def take(self, instance_id: str) -> bool:
+        """True if the instance may cause a read now, which is charged."""
+        now_ms = self._clock.monotonic_ms()
+        own = self._of_instances.get(instance_id)
+        if own is None:
+            if len(self._of_instances) >= INSTANCES_REMEMBERED_MAX:
+                del self._of_instances[next(iter(self._of_instances))]
+            own = self._of_instances[instance_id] = TokenBucket(LOOKS_PER_S, LOOKS_BURST - 1)
+        if own.is_exhausted(now_ms) or self._all.is_exhausted(now_ms):
+            return False
+        own.charge(1, now_ms)
+        self._all.charge(1, now_ms)
+        return True

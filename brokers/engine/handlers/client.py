@@ -6,18 +6,21 @@ in one look-up by the bytes of the request.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
+from brokers.contract.partitions import NO_LEADER
 from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.context import View
+from brokers.engine.handlers.context import TenantMetadataView
 from brokers.engine.handlers.services import BrokerServices, StorageServices
-from brokers.engine.handlers.topic_limits import limiter_of
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.topic_settings import CONSUME_BYTE_RATE, NO_LIMIT, PRODUCE_BYTE_RATE
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import (
@@ -33,18 +36,56 @@ from brokers.engine.throttling.refusals import refusal_rule
 from brokers.engine.throttling.usage import UsageCounter
 from instances.naming import DEMO_CLIENT_ID
 
+_KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
+    Operation.PRODUCE: (PRODUCE_BYTE_RATE, PRODUCER_BYTE_RATE),
+    Operation.CONSUME: (CONSUME_BYTE_RATE, CONSUMER_BYTE_RATE),
+}
 # Bounds the memory of a connection whose client requests ever new names.
 ROUTES_MAX: Final = 10_000
-
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REFUSED: Final = int(ErrorCode.POLICY_VIOLATION)
-
 CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
 
-class Route:
+def limiter_of(
+    services: BrokerServices, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
+) -> Limiter | None:
+    """Returns the topic's limiter; None if it has no limit, or no partition that clients use on this broker."""
+    key, quota = _KEYS[operation]
+    value = topic.config.get(key) or services.metadata.topic_defaults.get(key)
+    if value is None or value == NO_LIMIT:
+        return None
+    limit_bps = _limit_bps(value)
+    if limit_bps < 1:
+        return None
+    now_ms = services.clock.monotonic_ms()
+    reads_followers = operation is Operation.CONSUME and accounting.shares.reads_followers
+    count = _replicas if reads_followers else _leaders
+    return accounting.topic_quotas.limiter(
+        topic.name, quota, limit_bps, topic, partial(count, topic), services.broker_id, now_ms
+    )
+
+
+def _limit_bps(value: str) -> int:
+    """Returns the limit; 0 if the value in ZooKeeper is no number (QUO-75)."""
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+def _leaders(topic: TopicImage) -> Counter[int]:
+    leaders = Counter(partition.leader for partition in topic.partitions)
+    leaders.pop(NO_LEADER, None)
+    return leaders
+
+
+def _replicas(topic: TopicImage) -> Counter[int]:
+    return Counter(replica for partition in topic.partitions for replica in partition.replicas)
+
+
+class ResolvedTopic:
     """A topic resolved under the name or id that the client uses. `error` is set if the client may not use it."""
 
     __slots__ = ("error", "limiter", "partitions", "topic", "usage")
@@ -61,18 +102,14 @@ class Route:
 
     def find(self, index: int, storage: StorageServices) -> Partition | int:
         """Returns the partition, or the error code of requests for it to this broker."""
-        topic = self.topic
-        assert topic is not None, "a route without a topic has an error"
-        if not 0 <= index < len(topic.partitions):
-            return _UNKNOWN
-        partition = storage.table.get(topic.name, index)
-        if partition is None:
-            return _NOT_LEADER
-        self.partitions[index] = partition
+        assert self.topic is not None, "a route without a topic has an error"
+        partition = storage.find(self.topic, index)
+        if not isinstance(partition, int):
+            self.partitions[index] = partition
         return partition
 
 
-class Client:
+class ClientContext:
     """Context of one client id, created by the session."""
 
     __slots__ = (
@@ -92,7 +129,9 @@ class Client:
         "view",
     )
 
-    def __init__(self, services: BrokerServices, view: View, address: Address, client_id: str | None) -> None:
+    def __init__(
+        self, services: BrokerServices, view: TenantMetadataView, address: Address, client_id: str | None
+    ) -> None:
         self.metadata_version = view.metadata_version
         self.view = view
         self.client_id = client_id or ""
@@ -103,8 +142,8 @@ class Client:
         self.consume_limiters: tuple[Limiter, ...] = ()
         # Limiter of the broker's time that the client's requests take; None without a limit.
         self.request_limiter: Limiter | None = None
-        self.produce_routes: dict[bytes, Route] = {}
-        self.consume_routes: dict[bytes, Route] = {}
+        self.produce_routes: dict[bytes, ResolvedTopic] = {}
+        self.consume_routes: dict[bytes, ResolvedTopic] = {}
         self._services = services
         self._address = address
         # Accounting whose limits apply to this client even if its traffic is not billed.
@@ -142,7 +181,7 @@ class Client:
         of_client = accounting.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
         return tuple(limiter for limiter in (of_client, share) if limiter is not None)
 
-    def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
+    def record_throttle(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
         """Records why this client is throttled. `now_ms` is wall time."""
         self._services.accounting.totals.delays += 1
         # Throttling of the demo client is recorded so that users can see it.
@@ -157,7 +196,7 @@ class Client:
                 limiter.whole_limit_per_s,
             )  # fmt: skip
 
-    def remember_refusals(self, refusals: Iterable[tuple[int, str | None]], now_ms: int) -> None:
+    def record_refusals(self, refusals: Iterable[tuple[int, str | None]], now_ms: int) -> None:
         """Records why partitions of a produce were rejected, given the error code and message of each result."""
         if self.accounting is None:
             return
@@ -167,16 +206,16 @@ class Client:
                 rule = refusal_rule(self.view.state, message)
                 counts[rule] = counts.get(rule, 0) + 1
         for rule, count in counts.items():
-            self.accounting.remember_refusals(rule, self.user, self.client_id, count, now_ms)
+            self.accounting.record_refusals(rule, self.user, self.client_id, count, now_ms)
 
-    def produce_route(self, name: bytes) -> Route:
+    def produce_route(self, name: bytes) -> ResolvedTopic:
         topic = self.view.namespace.topics.get(name)
         route = self._route(topic, name, Operation.PRODUCE, AclOperation.WRITE)
         if len(self.produce_routes) < ROUTES_MAX:
             self.produce_routes[name] = route
         return route
 
-    def consume_route(self, topic_key: bytes, by_id: bool) -> Route:
+    def consume_route(self, topic_key: bytes, by_id: bool) -> ResolvedTopic:
         """Returns the topic to consume from; `topic_key` is its name, or with `by_id` its id (from Fetch 13 on)."""
         namespace = self.view.namespace
         topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
@@ -191,7 +230,7 @@ class Client:
             self.consume_routes[topic_key] = route
         return route
 
-    def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> Route:
+    def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> ResolvedTopic:
         """Resolves a topic by the client's `name`, empty if it has none. Without a right the response does not tell if
         the topic exists.
         """
@@ -206,4 +245,4 @@ class Client:
                 direction = operation.value
                 usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
             limiter = limiter_of(self._services, self.charged, topic, operation)
-        return Route(error, topic, usage, limiter)
+        return ResolvedTopic(error, topic, usage, limiter)

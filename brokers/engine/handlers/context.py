@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from brokers.contract import paths
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -18,10 +19,9 @@ from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.handlers.audit_trail import Source
-from brokers.engine.handlers.fair_share import LoopShare
-from brokers.engine.handlers.required_rights import DENIALS
-from brokers.engine.handlers.served_api import ServedApi
+from brokers.engine.handlers.served_api import DENIALS, ServedApi
 from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.throttling.charging import Limiter, LimitsByEntity
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
@@ -30,6 +30,32 @@ NO_BROKER = -1
 # Instance states that apply to the cluster itself.
 ACTIVE = "active"
 DELETING = "deleting"
+
+
+class QueuedWork(Protocol):
+    """Work that waits for the turn of its instance, until it `is_over`."""
+
+    @property
+    def is_over(self) -> bool: ...
+    def cancel(self) -> None: ...
+
+
+class LoopShare(Protocol):
+    """The share of one instance in the event loop; implemented by `network.fair_turns.InstanceTurns`."""
+
+    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
+        """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
+
+    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
+        """Calls `work` at once if the instance need not queue, otherwise in its turn."""
+
+    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
+        """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
+        None if the instance need not queue.
+        """
+
+    def used(self, began_s: float, now_s: float) -> None:
+        """Charges the instance for work between two times of `perf_counter`."""
 
 
 class PendingAnswer(Protocol):
@@ -107,14 +133,14 @@ def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, ad
     return indexes.rights(instance_id, documents, principal.user, str(address), everyone=everyone)
 
 
-class View:
+class TenantMetadataView:
     """Cluster metadata as one principal sees it on one listener. `instance` is None for the cluster itself, and for a
     deleted instance.
     """
 
     __slots__ = (
-        "_endpoints", "_rights", "_route_name", "client_limits", "image", "instance", "internal", "metadata_version",
-        "namespace", "principal", "state",
+        "_endpoints", "_rights", "client_limits", "image", "instance", "internal", "metadata_version", "namespace",
+        "principal", "route_name", "state",
     )  # fmt: skip
 
     def __init__(
@@ -130,7 +156,7 @@ class View:
         self.client_limits: LimitsByEntity = {}
         self._endpoints: dict[int, Endpoint] | None = None
         self._rights: Rights | None = None
-        self._route_name = route_name
+        self.route_name = route_name
         instance_id = principal.instance_id
         topics: Mapping[bytes, TopicImage]
         if instance_id is None:
@@ -146,10 +172,6 @@ class View:
     @property
     def instance_id(self) -> str | None:
         return self.principal.instance_id
-
-    @property
-    def route_name(self) -> str:
-        return self._route_name
 
     def rights(self, indexes: AclIndexes, address: Address) -> Rights:
         """Returns the rights of the principal, cached, since a view belongs to one connection with one address."""
@@ -177,14 +199,14 @@ class View:
                 result.append((broker_id, Endpoint(broker_id, broker.host, broker.port, broker.rack)))
             else:
                 host, _, port = given[broker_id].rpartition(":")
-                result.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), None)))
+                result.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), broker.rack)))
         return result
 
     def _given_endpoints(self, document: InstanceDocument) -> Mapping[int, str]:
         """Returns the endpoints of the route; on the internal listener, those of the instance."""
         if self.internal:
             return document.endpoints
-        route = document.route(self._route_name)
+        route = document.route(self.route_name)
         return {} if route is None else route.endpoints
 
     @property
@@ -206,16 +228,16 @@ class View:
 
 
 @dataclass(slots=True)
-class Call:
+class RequestContext:
     """One request other than Produce and Fetch. `client_id` is "" if the client sent none."""
 
     services: BrokerServices
-    view: View
+    view: TenantMetadataView
     api: ServedApi
     version: int
     client_id: str
     address: Address
-    # True if the call changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
+    # True if the call changed something in ZooKeeper, which its instance pays for (`change_turns`).
     has_changed: bool = False
     # Limiter of the client's changes by the controller, if the response has to wait for it (`mutation_quota`).
     mutation_limiter: Limiter | None = None
@@ -286,12 +308,13 @@ class Call:
             topic = image.topics.get(topic.name, topic)
         return decide(self.view.state, topic, operation, self.address)
 
+    def named_topic(self, name: str) -> tuple[TopicImage | None, int]:
+        """Returns the topic with the client's `name`, None if it has none, and the error code like `refusal`."""
+        topic = self.view.namespace.topics.get(name.encode())
+        return topic, self.refusal(topic, name)
+
     def authorised_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Returns the operations that the principal may do on a resource, as bits by operation number, among those that
         apply to its kind.
         """
         return self.rights.operations(resource_type, name)
-
-
-Answer = Any
-Handler = Callable[[Call, Any], Answer]

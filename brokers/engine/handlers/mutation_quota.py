@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from brokers.contract.documents import BROKER_SCOPE
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.charging import CONTROLLER_MUTATION_RATE, Limiter
 
@@ -28,31 +28,31 @@ EXCEEDED: Final = "The throttling quota has been exceeded."
 CONTROLLERS_PART: Final = 0.9
 
 
-def take(call: Call, partitions: int) -> bool:
+def take(context: RequestContext, partitions: int) -> bool:
     """Charges the client for a change of this number of partitions. Returns False if it is in debt and its version can
-    be rejected; then nothing is charged. A rejected client is told its delay, and so is one of an older version; a
+    be rejected; then nothing is charged. The response to a rejected client or to an older version has the delay; a
     client that is only rejected later is not delayed now, as in Apache Kafka.
     """
-    limiter = _limiter(call)
+    limiter = _limiter(context)
     if limiter is None or limiter.bucket is None:
         return True
-    now_ms = call.services.clock.monotonic_ms()
-    strict_from = STRICT_FROM.get(call.api_key)
-    is_strict = strict_from is not None and call.version >= strict_from
+    now_ms = context.services.clock.monotonic_ms()
+    strict_from = STRICT_FROM.get(context.api_key)
+    is_strict = strict_from is not None and context.version >= strict_from
     is_refused = is_strict and limiter.bucket.is_exhausted(now_ms)
     if not is_refused:
         limiter.bucket.charge(partitions, now_ms)
     if is_refused or not is_strict:
-        call.mutation_limiter = limiter
+        context.mutation_limiter = limiter
     return not is_refused
 
 
-def wait_ms(call: Call) -> int:
+def wait_ms(context: RequestContext) -> int:
     """Returns the delay of the client for what was charged, 0 without one."""
-    limiter = call.mutation_limiter
+    limiter = context.mutation_limiter
     if limiter is None or limiter.bucket is None:
         return 0
-    return limiter.bucket.wait_ms(call.services.clock.monotonic_ms())
+    return limiter.bucket.wait_ms(context.services.clock.monotonic_ms())
 
 
 def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) -> float:
@@ -65,10 +65,10 @@ def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) 
     return CONTROLLERS_PART if broker_id == shown else (1.0 - CONTROLLERS_PART) / (len(brokers) - 1)
 
 
-def _limiter(call: Call) -> Limiter | None:
+def _limiter(context: RequestContext) -> Limiter | None:
     """Returns the client's limiter, None without a limit. Changes by the console are not limited."""
-    services, instance = call.services, call.view.instance
-    if instance is None or call.view.internal:
+    services, instance = context.services, context.view.instance
+    if instance is None or context.view.internal:
         return None
     # A long call outlives its view.
     image = services.metadata.current.image
@@ -79,7 +79,7 @@ def _limiter(call: Call) -> Limiter | None:
     if instance.document.quota_scope != BROKER_SCOPE:
         brokers = instance.document.serving & image.brokers.keys()
         part = part_of_limit(services.broker_id, image.controller_id, brokers)
-    user, now_ms = call.view.principal.user, services.clock.monotonic_ms()
+    user, now_ms = context.view.principal.user, services.clock.monotonic_ms()
     return services.accounting.accountings.of(instance.id).client_quotas.limiter(
-        limits, CONTROLLER_MUTATION_RATE, user, call.client_id, now_ms, part
+        limits, CONTROLLER_MUTATION_RATE, user, context.client_id, now_ms, part
     )

@@ -1,18 +1,44 @@
 """Declaration of one Kafka call: its handler, its required rights, its limits, and the steps around its handler.
 
-`api_table` has the declarations of all supported calls; `answering` executes the steps.
+`api_table` has the declarations of all supported calls, and takes the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
-from brokers.engine.handlers.required_rights import RequiredRights
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.request_limits import LISTS, RequestLimit
+
+# Error code of a denial, by kind of resource.
+DENIALS: Final[Mapping[ResourceType, int]] = {
+    ResourceType.TOPIC: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ResourceType.GROUP: int(ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ResourceType.CLUSTER: int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ResourceType.TRANSACTIONAL_ID: int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+# Apache Kafka's messages of denials, for responses that have a message.
+DENIAL_TEXTS: Final[Mapping[int, str]] = {
+    int(ErrorCode.TOPIC_AUTHORIZATION_FAILED): "Topic authorization failed.",
+    int(ErrorCode.GROUP_AUTHORIZATION_FAILED): "Group authorization failed.",
+    int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED): "Cluster authorization failed.",
+    int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED): "Transactional Id authorization failed.",
+}
+
+
+class RequiredRights(NamedTuple):
+    """Rights of one call. `asked` has the operation for each kind of resource, checked for each named resource, and
+    once for the cluster. `also` has operations that are checked in addition or instead, as `why` explains.
+    """
+
+    asked: Mapping[ResourceType, AclOperation]
+    why: str
+    also: tuple[tuple[AclOperation, ResourceType], ...] = ()
 
 
 class ListAsked(NamedTuple):
@@ -56,10 +82,10 @@ class NamedTopic(NamedTuple):
 class Forwarding(Protocol):
     """Decides which other brokers answer a request, and joins their responses (`groups.coordinator_forwarding`)."""
 
-    def leads_elsewhere(self, call: Any, request: Any) -> bool:
+    def leads_elsewhere(self, context: Any, request: Any) -> bool:
         """True if another broker has to be asked."""
 
-    async def answer(self, call: Any, request: Any, answer_here: AnswerHere) -> Any:
+    async def answer(self, context: Any, request: Any, answer_here: AnswerHere) -> Any:
         """Returns the response. `answer_here` answers for what this broker coordinates."""
 
 
@@ -70,8 +96,8 @@ AnswerHere = Callable[[Any, Any], Awaitable[Any]]
 class ServedApi:
     """One row of the API table.
 
-    A handler takes the `Call` and the decoded request, and returns the response or an awaitable of it. Calls without a
-    handler are served elsewhere: Produce and Fetch by the fast codec, SASL before a session.
+    A handler takes the `RequestContext` and the decoded request, and returns the response or an awaitable of it. Calls
+    without a handler are served elsewhere: Produce and Fetch by the fast codec, SASL before a session.
     """
 
     key: ApiKey
@@ -79,13 +105,13 @@ class ServedApi:
     rights: RequiredRights
     topic_list: ListAsked = NO_TOPIC
     limit: RequestLimit = LISTS
-    # True if coordinators write for the request, which is paid in bytes and waits for earlier debt (`state_writes`).
+    # True if coordinators write for the request, which is paid in bytes and waits for earlier debt (`throttle_time`).
     throttled_first: bool = False
     forwarding: Forwarding | None = None
     split: SplitLists | None = None
     # Topics that are looked up in the change log before they are answered as unknown (`fresh_topics`).
     topics_named: Callable[[Any], Iterable[NamedTopic]] | None = None
-    # Describes what the call changed, for the audit log (`auditing`).
+    # Describes what the call changed, for the audit log (`auditing`); None if it administers nothing.
     audit: Callable[[Any], Any] | None = None
     # Counts the lines of a response; long ones are encoded in chunks.
     result_lines: Callable[[Any], int] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from brokers.engine.access.acls import AclIndexes
@@ -16,35 +16,91 @@ from brokers.engine.access.authorizer import Address
 from brokers.engine.access.principals import Principal
 from brokers.engine.clock import Clock, LoopClock
 from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
-from brokers.engine.handlers import unplugged
 from brokers.engine.handlers.audit_trail import AuditTrail
 from brokers.engine.handlers.authentication import Authentication
-from brokers.engine.handlers.broker_layers import BrokerLayers
-from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
-from brokers.engine.handlers.topic_looks import TopicLooks
+from brokers.engine.handlers.change_turns import ChangeTurns, TopicLooks, TopicsBeingCreated
 from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
-from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.high_watermark_push import HighWatermarkPushes
 from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
-from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 from brokers.engine.scheduling.accounts import Ownership
+from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.scheduling.turn_queue import TurnQueue
 from brokers.engine.scheduling.weights import LoopWeights
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
 
-NEVER_MS = 1 << 62
+T = TypeVar("T")
+
+NEVER_MS: Final = 1 << 62
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLayers:
+    """Layers of settings: `own` overrides `of_all`, and both override `static`, with which the broker was started. The
+    first two hold valid values only.
+    """
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    of_all: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def effective(self) -> dict[str, str]:
+        """Returns the settings in effect, without defaults."""
+        return {**self.static, **self.of_all, **self.own}
+
+
+# -- defaults of services that the assembly has not connected yet, since requests may arrive before --------------------
+
+
+async def no_coordinator(
+    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Answers that no coordinator of transactions is available."""
+    return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def answer_as_follower(response: Callable[..., T]) -> Callable[[Any], T]:
+    """Returns a service that answers that this broker is neither the controller nor the flow master."""
+    return lambda _request: response(error_code=int(ErrorCode.NOT_CONTROLLER))
+
+
+no_controller = answer_as_follower(AllotStorageResponse)
+no_flow_master = answer_as_follower(ReportFlowResponse)
+no_pools = answer_as_follower(ChargePoolsResponse)
+
+
+def no_leader(_broker_id: int) -> bool:
+    """Answers that the leader is not reached."""
+    return False
+
+
+def nothing(*_: object) -> None:
+    """Does nothing."""
+
+
+async def no_change_log() -> None:
+    """Reads nothing."""
+
+
+# -- the five groups ---------------------------------------------------------------------------------------------------
 
 
 class ProducerIds(Protocol):
@@ -110,11 +166,22 @@ class StorageServices:
     # Limits what this leader sends to throttled replicas.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
+    # Sends high watermarks to the followers that clients read from.
+    pushes: HighWatermarkPushes = field(init=False)
+    # True if this follower's requests to a leader are answered.
+    reaches: Callable[[int], bool] = no_leader
     # Called with a partition that this broker leads when a follower outside of its ISR has caught up.
-    may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
+    may_join_isr: Callable[[Partition], object] = nothing
     starts: DurableLogStartOffsets = field(init=False)
     # Converter threads are limited to one request of an instance at a time.
-    converter_places: DecodedPlaces = field(init=False)
+    converter_permits: DecodeMemoryLimiter = field(init=False)
+
+    def find(self, topic: TopicImage, index: int) -> Partition | int:
+        """Returns a partition on this broker, or the error code of requests for it."""
+        if not 0 <= index < len(topic.partitions):
+            return _UNKNOWN
+        partition = self.table.get(topic.name, index)
+        return _NOT_LEADER if partition is None else partition
 
 
 @dataclass(slots=True, eq=False)
@@ -127,14 +194,16 @@ class MetadataServices:
     store: ClusterStore
     topic_defaults: Mapping[str, str]
     # Returns when the metadata has all changes that were announced before the call.
-    catch_up: Callable[[], Awaitable[None]] = unplugged.no_change_log
+    catch_up: Callable[[], Awaitable[None]] = no_change_log
     version: object = field(default_factory=object)
     creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
     # Queue of the changes in ZooKeeper.
     change_turns: ChangeTurns = field(init=False)
     # Settings of this broker, and the check of their combination, which raises SettingsWrong.
     broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
-    check_settings: Callable[[Mapping[str, str]], object] = unplugged.no_check
+    check_settings: Callable[[Mapping[str, str]], object] = nothing
+    # The setting `delete.topic.enable`.
+    deletes_topics: bool = True
     # Limits look-ups of unknown topics in the change log.
     topic_looks: TopicLooks = field(init=False)
 
@@ -151,7 +220,7 @@ class CoordinatorServices:
     # None until the assembly sets them.
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
-    verify_transaction: VerifyTransaction = unplugged.no_coordinator
+    verify_transaction: VerifyTransaction = no_coordinator
     # Reaches coordinators outside of an instance's brokers.
     forwarder: Forwarder | None = None
     # Writes that wait while their instance is in debt for coordinator writes, by instance id.
@@ -182,14 +251,14 @@ class AccountingServices:
     # Shares of instances and tenants in the event loop when it is contended.
     loop_weights: LoopWeights = field(default_factory=LoopWeights)
     # Charges time of the event loop to an instance; takes its id, start and end.
-    charge_loop: Callable[[str, float, float], object] = unplugged.no_loop_charge
+    charge_loop: Callable[[str, float, float], object] = nothing
     # As controller: grants other brokers the bytes that they may append for instances.
-    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = unplugged.no_controller
+    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = no_controller
     # As flow master: grants brokers their shares of the instances' bandwidth.
-    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = unplugged.no_flow_master
-    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = unplugged.no_pools
-    request_turns: RequestTurns = field(init=False)
-    decoded_places: DecodedPlaces = field(init=False)
+    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = no_flow_master
+    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = no_pools
+    request_turns: TurnQueue = field(init=False)
+    decode_memory: DecodeMemoryLimiter = field(init=False)
 
     def weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
         return self.loop_weights.of_instance(instance_id), self.loop_weights.of_tenant(tenant_id)
@@ -211,26 +280,27 @@ class BrokerServices:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     # Used by waits until a limiter is paid.
     loop_clock: LoopClock = field(init=False)
-    own_turns: OwnTurns = field(init=False)
+    own_turns: TurnQueue = field(init=False)
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
         loop, clock, metadata, accounting = self.loop, self.clock, self.metadata, self.accounting
         self.loop_clock = LoopClock(loop, clock)
-        self.own_turns = OwnTurns(loop)
+        self.own_turns = TurnQueue(loop)
         self.deadlines = Deadlines(loop, clock)
         metadata.topic_looks = TopicLooks(clock)
         self.access.audit = AuditTrail(self.broker_id, clock)
         self.access.authentication = Authentication(loop, clock, metadata.current)
         ownership = Ownership(metadata.current.tenant_of, accounting.weights_of)
-        accounting.request_turns = RequestTurns(loop, self._request_time_debt_ms, ownership)
+        accounting.request_turns = TurnQueue(loop, self._request_time_debt_ms, ownership)
         metadata.change_turns = ChangeTurns(Ownership(metadata.current.tenant_of))
-        accounting.decoded_places = DecodedPlaces(loop)
-        self.storage.converter_places = DecodedPlaces(loop, bytes_max=0)
+        accounting.decode_memory = DecodeMemoryLimiter()
+        self.storage.converter_permits = DecodeMemoryLimiter(bytes_max=0)
         self.storage.starts = DurableLogStartOffsets(self.storage.table, self.spawn)
+        self.storage.pushes = HighWatermarkPushes(self.storage.followers)
         # A separate queue: an instance in debt for request time must not keep rights that were revoked.
         self.access.waiting_calls = WaitingCalls(
-            RequestTurns(loop, ownership=ownership),
+            TurnQueue(loop, ownership=ownership),
             self.spawn,
             self._charge_request_time,
         )

@@ -11,10 +11,9 @@ from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import Call, Channel, View
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.context import Channel, RequestContext, TenantMetadataView
 from brokers.engine.handlers.logins import Login
-from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.served_api import ServedApi
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.throttle_time import charge_time, throttle_time_ms
@@ -34,24 +33,57 @@ from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
 from brokers.engine.protocol.request_limits import FETCH, LISTS, PRODUCE
-from brokers.engine.request_turns import Place
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
+from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import Limiter
 
 # Bytes of a long request that the broker receives and copies in a second, including the kernel's work.
 RECEIVED_BYTES_PER_S: Final = 250_000_000
-
 # Time that the network takes for a short request and its response, in addition to handling it: two system calls, a
 # timer, a turn of the event loop.
 NETWORK_S: Final = 0.00006
-
 # Maximum number of characters kept of the name and the version of a client's software.
 SOFTWARE_CHARS_MAX: Final = 64
-
 # Calls that wait for the same call of other group members, and therefore must not block these by the memory they hold.
 WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
+
+
+class RawRequest:
+    """A request frame, `buffer[start:end]`, whose body begins at `body`. The buffer is reused after the request."""
+
+    __slots__ = ("body", "buffer", "client_id", "correlation_id", "end", "start", "version")
+
+    def __init__(
+        self,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        buffer: memoryview,
+        body: int,
+        start: int,
+        end: int,
+    ) -> None:
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.buffer = buffer
+        self.body = body
+        self.start = start
+        self.end = end
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    def copy(self) -> RawRequest:
+        """Returns a copy with its own buffer, to be processed later."""
+        start = self.start
+        frame = memoryview(bytearray(self.buffer[start : self.end]))
+        return RawRequest(
+            self.version, self.correlation_id, self.client_id, frame, self.body - start, 0, self.end - start
+        )
 
 
 class FastCodec(NamedTuple):
@@ -70,7 +102,7 @@ class DispatchTable(NamedTuple):
     legacy: Mapping[int, Callable[..., None]]
     apis: Mapping[int, ServedApi]
     # Answers a call of `apis` with the response, or an awaitable of it.
-    answer: Callable[[Call, Any], Any]
+    answer: Callable[[RequestContext, Any], Any]
 
 
 class Session:
@@ -86,7 +118,6 @@ class Session:
         "_client",
         "_fast_codec_handlers",
         "_legacy_handlers",
-        "_route_name",
         "_uncharged_since_s",
         "_view",
         "accounting",
@@ -100,6 +131,7 @@ class Session:
         "on_next_request",
         "principal",
         "produce_items_max",
+        "route_name",
         "services",
         "software",
         "storage",
@@ -140,9 +172,9 @@ class Session:
             self._address = owners_address(channel.peer_host)
         else:
             self._address = peer_address(address or channel.peer_host)
-        self._route_name = route_name
-        self._view: View | None = None
-        self._client: Client | None = None
+        self.route_name = route_name
+        self._view: TenantMetadataView | None = None
+        self._client: ClientContext | None = None
         # Client id of the last request other than Produce and Fetch; `_client` has theirs.
         self.last_client_id: str | None = None
         # Name and version of the client's software, from ApiVersions.
@@ -151,35 +183,33 @@ class Session:
         # elsewhere.
         self._uncharged_since_s = 0.0
 
-    def view(self) -> View:
+    def view(self) -> TenantMetadataView:
         metadata = self.metadata
         view = self._view
         if view is None or view.metadata_version is not metadata.version:
-            view = self._view = View(metadata.version, metadata.current.image, self.principal, self._route_name)
+            view = self._view = TenantMetadataView(
+                metadata.version, metadata.current.image, self.principal, self.route_name
+            )
         return view
 
     def rights(self) -> Rights:
         """Returns the current rights of the principal."""
         return self.view().rights(self.services.access.acl_indexes, self._address)
 
-    def client(self, client_id: str | None) -> Client:
+    def client(self, client_id: str | None) -> ClientContext:
         client = self._client
         if (
             client is None
             or client.metadata_version is not self.metadata.version
             or client.client_id != (client_id or "")
         ):
-            client = self._client = Client(self.services, self.view(), self._address, client_id)
+            client = self._client = ClientContext(self.services, self.view(), self._address, client_id)
         return client
 
     @property
     def client_id(self) -> str:
         """Returns the client id of the requests; empty before the first one that has it."""
         return self._client.client_id if self._client is not None else self.last_client_id or ""
-
-    @property
-    def route_name(self) -> str:
-        return self._route_name
 
     def frame_bytes_max_of(self, api_key: int) -> int:
         """Returns the maximum size of a request of this call, which is checked before the request is received."""
@@ -244,16 +274,16 @@ class Session:
         if client is not None and client.request_limiter is not None:
             client.request_limiter.unrecorded_s += spent_s
 
-    def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
+    def _respond_later(self, context: RequestContext, correlation_id: int, response: Any) -> None:
         """Sends a response like `_respond`, in a turn of its own."""
         began_s = perf_counter()
         try:
-            self._respond(call, correlation_id, response, 0.0)
+            self._respond(context, correlation_id, response, 0.0)
         except Exception as error:  # a response that cannot be encoded: without this the client would wait for it
             self.channel.fail(error)
         ended_s = perf_counter()
         self.channel.turns.used(began_s, ended_s)
-        self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, ended_s - began_s)
+        self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
         """Handles every call that has no fast codec."""
@@ -279,71 +309,73 @@ class Session:
         else:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
             self.software = software_of(request)
-        call = Call(self.services, self.view(), api, version, raw.client_id or "", self._address)
-        answer = self._answer(call, request)
+        context = RequestContext(self.services, self.view(), api, version, raw.client_id or "", self._address)
+        answer = self._answer(context, request)
         spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
-            charge_time(self, call, spent_s)
-            self.cancel = self.services.spawn(self._finish(call, raw.correlation_id, answer)).cancel
+            charge_time(self, context, spent_s)
+            self.cancel = self.services.spawn(self._finish(context, raw.correlation_id, answer)).cancel
         else:
-            self._respond(call, raw.correlation_id, answer, spent_s)
+            self._respond(context, raw.correlation_id, answer, spent_s)
 
     async def _decode_and_answer(self, api: ServedApi, raw: RawRequest, items_max: int) -> None:
-        place = None
+        permit = None
         instance_id = self.principal.instance_id
         try:
             if instance_id is not None and not self.principal.internal:
-                place = await self.accounting.decoded_places.enter(instance_id, raw.size_bytes)
-            await self._decode_and_answer_now(api, raw, items_max, place)
+                permit = await self.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
+            await self._answer_decoded(api, raw, items_max, permit)
         finally:
-            if place is not None:
-                place.leave()
+            if permit is not None:
+                permit.release()
 
-    async def _decode_and_answer_now(
-        self, api: ServedApi, raw: RawRequest, items_max: int, place: Place | None
-    ) -> None:
+    async def _answer_decoded(self, api: ServedApi, raw: RawRequest, items_max: int, permit: Permit | None) -> None:
         try:
-            call = Call(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
-            charge_time(self, call, raw.size_bytes / RECEIVED_BYTES_PER_S)
+            context = RequestContext(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
+            charge_time(self, context, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api.key, raw, items_max)
-            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
+            request = await timed(
+                decoding, partial(self._on_turn, context), self._take_turn(context), self.turn_to_resume
+            )
             raw.buffer.release()  # frees the copy of the frame
             self.channel.release()
-            if place is not None and api.key in WAIT_FOR_OTHERS:
-                place.leave()
-            paused_ms = call.paused_ms
-            call = Call(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
-            call.paused_ms, call.request_bytes = paused_ms, raw.size_bytes
+            if permit is not None and api.key in WAIT_FOR_OTHERS:
+                permit.release()
+            paused_ms = context.paused_ms
+            context = RequestContext(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
+            context.paused_ms, context.request_bytes = paused_ms, raw.size_bytes
             began_s = perf_counter()
-            answer = self._answer(call, request)
-            self._on_turn(call, perf_counter() - began_s)
+            answer = self._answer(context, request)
+            self._on_turn(context, perf_counter() - began_s)
         except Exception as error:  # see `_finish`; also malformed requests
             self.cancel = None
             self.channel.fail(error)
             return
         if hasattr(answer, "__await__"):
-            await self._finish(call, raw.correlation_id, answer)
+            await self._finish(context, raw.correlation_id, answer)
         else:
             self.cancel = None
-            self._respond_later(call, raw.correlation_id, answer)
+            self._respond_later(context, raw.correlation_id, answer)
 
-    async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
+    async def _finish(self, context: RequestContext, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
+            response = await timed(
+                answer, partial(self._on_turn, context), self._take_turn(context), self.turn_to_resume
+            )
         except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self.cancel = None
             self.channel.fail(error)
             return
         self.cancel = None
-        self._respond_later(call, correlation_id, response)
+        self._respond_later(context, correlation_id, response)
 
-    def _on_turn(self, call: Call, spent_s: float) -> None:
+    def _on_turn(self, context: RequestContext, spent_s: float) -> None:
         """Accounts for a turn of the event loop that was spent on this call."""
         now_s = perf_counter()
         self.channel.turns.used(now_s - spent_s, now_s)
-        charge_time(self, call, spent_s)
+        charge_time(self, context, spent_s)
         if spent_s >= LONG_TURN_S:
-            self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
+            self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, spent_s)
 
     def turn_to_resume(self) -> InlineWakeup | None:
         """Returns the awaitable for a task to await before its next step; None if it need not wait. Members of one
@@ -351,28 +383,28 @@ class Session:
         """
         return self.channel.turns.turn_to_resume(self.services.loop)
 
-    def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
+    def _take_turn(self, context: RequestContext) -> Callable[[], Awaitable[None]] | None:
         """Returns the wait of a long request before its next part; None for the cluster's own, which need not wait."""
         instance_id = self.principal.instance_id
         if instance_id is None or self.principal.internal:
             return None
-        return partial(self._wait_for_turn, call, instance_id)
+        return partial(self._wait_for_turn, context, instance_id)
 
-    async def _wait_for_turn(self, call: Call, instance_id: str) -> None:
+    async def _wait_for_turn(self, context: RequestContext, instance_id: str) -> None:
         services = self.services
-        call.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
+        context.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
             services.clock.monotonic_ms()
         )
-        await services.accounting.request_turns.take(instance_id)
+        await services.accounting.request_turns.enqueue(instance_id)
 
-    def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
-        delay_ms = throttle_time_ms(self, call, response, spent_s)
+    def _respond(self, context: RequestContext, correlation_id: int, response: Any, spent_s: float) -> None:
+        delay_ms = throttle_time_ms(self, context, response, spent_s)
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()
-        body = encode_response(call.api_key, call.version, response)
-        charge_time(self, call, perf_counter() - began_s)  # part of the responding turn; delays the next response
-        frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
+        body = encode_response(context.api_key, context.version, response)
+        charge_time(self, context, perf_counter() - began_s)  # part of the responding turn; delays the next response
+        frame = encode_response_frame(context.api_key, context.version, correlation_id, body)
         # A broker that forwards requests of clients continues to read; the client does not.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 

@@ -1,25 +1,43 @@
-"""Throttle time of all requests but Produce and Fetch, which compute theirs where they are charged (QUO-21, QUO-22).
+"""Throttle time of all requests (QUO-21, QUO-22).
 
 Each limit yields a delay with its reason. The longest delay is the request's: the response has it as
-`throttle_time_ms`, its connection is muted for that time, and its reason is written to the throttle log.
+`throttle_time_ms`, its connection is muted for that time, and its reason is written to the throttle log. Produce and
+Fetch charge their bytes where they are appended or encoded, and come here when one of their limits yields a delay.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
+from brokers.engine.access.authorizer import Owners
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers import mutation_quota, state_writes
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers import mutation_quota
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.protocol.codec import Encoded
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
+from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.waits import Mute
 from quotas.throttle import DELAY_MS_MAX
+
+# A request waits before it is handled if its instance has more debt than this.
+DEBT_MS_MAX: Final = 1_000
+# Maximum number of waiting requests of one instance on this broker.
+WAITING_MAX: Final = 8
 
 
 class Reason(Enum):
+    # Bytes produced or consumed, by the limit of the client, of a topic, or of the instance's bandwidth.
+    BYTES = auto()
     # Broker time taken by requests of the instance (decision 89).
     REQUEST_TIME = auto()
     # Bytes that coordinators wrote for the request, charged to the instance's bandwidth.
@@ -31,7 +49,7 @@ class Reason(Enum):
 
 
 class Throttle(NamedTuple):
-    """A delay required by one limit. `limiter` is the client's, for `CLIENT_QUOTA`."""
+    """A delay required by one limit. `limiter` is set for `BYTES` and `CLIENT_QUOTA`."""
 
     delay_ms: int
     reason: Reason
@@ -46,31 +64,49 @@ class Sender(Protocol):
 
     principal: Principal
 
-    def client(self, client_id: str | None) -> Client: ...
+    def client(self, client_id: str | None) -> ClientContext: ...
 
 
-def charge_time(sender: Sender, call: Call, spent_s: float) -> int:
+def apply_longest(
+    services: BrokerServices, client: ClientContext, throttles: Sequence[Throttle]
+) -> tuple[int, Mute | None]:
+    """Takes the longest delay of a Produce or a Fetch, and records its reason. Returns it in ms, with the mute of the
+    connection if that may end earlier, when the limit is paid.
+    """
+    longest = max(throttles, key=_delay_ms)
+    delay_ms, reason, limiter = longest
+    now_ms = services.clock.now_ms()
+    if limiter is not None:
+        client.record_throttle(limiter, delay_ms, now_ms)
+    elif client.accounting is not None:
+        _record_instance(services, client.accounting, longest, client.user, client.client_id)
+    if limiter is None or reason is not Reason.BYTES:
+        return delay_ms, None
+    return delay_ms, Mute(limiter, delay_ms, services.loop_clock)
+
+
+def charge_time(sender: Sender, context: RequestContext, spent_s: float) -> int:
     """Charges broker time to the client and its instance. Returns the debt of the instance in ms."""
-    accounting = _accounting(call)
+    accounting = _accounting(context)
     if accounting is None:
         return 0
-    now_ms = call.services.clock.monotonic_ms()
-    limiter = _time_limiter(sender, call)
+    now_ms = context.services.clock.monotonic_ms()
+    limiter = _time_limiter(sender, context)
     if limiter is not None:
         charging.record_time(limiter, spent_s, now_ms)
     return accounting.request_time.charge(round(spent_s * 1e6), now_ms)
 
 
-def throttle_time_ms(sender: Sender, call: Call, response: Any, spent_s: float) -> int:
+def throttle_time_ms(sender: Sender, context: RequestContext, response: Any, spent_s: float) -> int:
     """Charges the last turn of a request. Returns the delay of its client after the response, in ms."""
-    throttles = [Throttle(charge_time(sender, call, spent_s), Reason.REQUEST_TIME)]
-    if call.api.throttled_first:
-        throttles.append(Throttle(state_writes.delay_ms(call, response), Reason.STATE_WRITES))
-    if call.has_changed:
-        throttles.append(_by_change_rate(call))
-    throttles.append(_by_client_quotas(sender, call))
+    throttles = [Throttle(charge_time(sender, context, spent_s), Reason.REQUEST_TIME)]
+    if context.api.throttled_first:
+        throttles.append(Throttle(state_delay_ms(context, response), Reason.STATE_WRITES))
+    if context.has_changed:
+        throttles.append(_by_change_rate(context))
+    throttles.append(_by_client_quotas(sender, context))
     longest = max(throttles, key=_delay_ms)
-    _record(sender, call, longest)
+    _record(sender, context, longest)
     return longest.delay_ms
 
 
@@ -78,57 +114,170 @@ def _delay_ms(throttle: Throttle) -> int:
     return throttle.delay_ms
 
 
-def _by_change_rate(call: Call) -> Throttle:
-    accounting = _accounting(call)
+def _by_change_rate(context: RequestContext) -> Throttle:
+    accounting = _accounting(context)
     if accounting is None:
         return NO_THROTTLE
-    wait_ms = accounting.change_rate.wait_ms(call.services.clock.monotonic_ms())
+    wait_ms = accounting.change_rate.wait_ms(context.services.clock.monotonic_ms())
     return Throttle(min(wait_ms, DELAY_MS_MAX), Reason.CHANGE_RATE)
 
 
-def _by_client_quotas(sender: Sender, call: Call) -> Throttle:
-    limiter = _time_limiter(sender, call)
-    delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, call.services.clock.monotonic_ms())
-    if call.mutation_limiter is not None:
-        wait_ms = mutation_quota.wait_ms(call)
+def _by_client_quotas(sender: Sender, context: RequestContext) -> Throttle:
+    limiter = _time_limiter(sender, context)
+    delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, context.services.clock.monotonic_ms())
+    if context.mutation_limiter is not None:
+        wait_ms = mutation_quota.wait_ms(context)
         if wait_ms > delay_ms:
-            delay_ms, limiter = wait_ms, call.mutation_limiter
+            delay_ms, limiter = wait_ms, context.mutation_limiter
     return Throttle(delay_ms, Reason.CLIENT_QUOTA, limiter)
 
 
-def _record(sender: Sender, call: Call, longest: Throttle) -> None:
+def _record(sender: Sender, context: RequestContext, longest: Throttle) -> None:
     """Records the reason of the longest delay, and the time that parts of the request waited for their turns."""
     delay_ms, reason, limiter = longest
-    time_ms = call.paused_ms + (delay_ms if reason is Reason.REQUEST_TIME else 0)
-    accounting, user, now_ms = _accounting(call), sender.principal.user, call.services.clock.now_ms()
+    time_ms = context.paused_ms + (delay_ms if reason is Reason.REQUEST_TIME else 0)
+    accounting, user, services = _accounting(context), sender.principal.user, context.services
     if time_ms and accounting is not None:
-        call.services.accounting.totals.delays += 1
-        accounting.remember_request_time(time_ms, user, call.client_id, now_ms)
+        _record_instance(services, accounting, Throttle(time_ms, Reason.REQUEST_TIME), user, context.client_id)
     if not delay_ms:
         return
     if reason is Reason.STATE_WRITES:
-        state_writes.remember(call, user, delay_ms)
+        _record_state(context, user, delay_ms)
     elif reason is Reason.CHANGE_RATE and accounting is not None:
-        call.services.accounting.totals.delays += 1
-        accounting.remember_change_rate(delay_ms, user, call.client_id, now_ms)
+        _record_instance(services, accounting, longest, user, context.client_id)
     elif limiter is not None:
-        sender.client(call.client_id).remember_delay(limiter, delay_ms, now_ms)
+        sender.client(context.client_id).record_throttle(limiter, delay_ms, services.clock.now_ms())
 
 
-def _accounting(call: Call) -> InstanceAccounting | None:
+def _record_instance(
+    services: BrokerServices, accounting: InstanceAccounting, throttle: Throttle, user: str, client_id: str
+) -> None:
+    """Records a delay by the request time or the change rate of an instance."""
+    services.accounting.totals.delays += 1
+    is_time = throttle.reason is Reason.REQUEST_TIME
+    record = accounting.record_request_time if is_time else accounting.record_change_rate
+    record(throttle.delay_ms, user, client_id, services.clock.now_ms())
+
+
+def _accounting(context: RequestContext) -> InstanceAccounting | None:
     """Returns the accounting to charge. Requests of the control plane for an instance are not throttled."""
-    view = call.view
-    return None if view.instance is None or view.internal else call.services.accounting.accountings.of(view.instance.id)
+    view = context.view
+    return (
+        None if view.instance is None or view.internal else context.services.accounting.accountings.of(view.instance.id)
+    )
 
 
-def _time_limiter(sender: Sender, call: Call) -> Limiter | None:
+def _time_limiter(sender: Sender, context: RequestContext) -> Limiter | None:
     """Returns the limiter of the time that requests of the client take, None without a limit."""
-    view = call.view
+    view = context.view
     if view.instance is None or view.internal:
         return None
-    if not view.client_limits and call.services.accounting.accountings.callback is None:
+    if not view.client_limits and context.services.accounting.accountings.callback is None:
         return None
-    quotas = call.services.accounting.accountings.of(view.instance.id).client_quotas
+    quotas = context.services.accounting.accountings.of(view.instance.id).client_quotas
     if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
         return None
-    return sender.client(call.client_id).request_limiter
+    return sender.client(context.client_id).request_limiter
+
+
+# -- writes of coordinators -------------------------------------------------------------------------------------------
+#
+# Records that are appended to the state topics for an instance are charged to its bandwidth like produced ones
+# (`throttling.shares`), and a client in debt is delayed as after a produce. An instance with many connections could
+# write with each of them before it is delayed: above `DEBT_MS_MAX` of debt its next requests are handled one after the
+# other, each when the debt is lower. Few may wait, since each holds its request in memory; the others are answered with
+# COORDINATOR_NOT_AVAILABLE, and retry.
+
+
+def owes_too_much(context: RequestContext) -> bool:
+    """True if the request has to wait until its instance has paid for earlier writes."""
+    shares = _shares(context)
+    return shares is not None and shares.state_debt_ms(context.services.clock.monotonic_ms()) > DEBT_MS_MAX
+
+
+class WriteQueue:
+    """Waiting requests of one instance; `waiting` is their number."""
+
+    __slots__ = ("__weakref__", "lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+
+
+def _queue(context: RequestContext) -> WriteQueue:
+    queues, instance_id = context.services.coordination.state_write_queues, context.view.instance_id
+    assert instance_id is not None, "only instances are charged"
+    queue = queues.get(instance_id)
+    if queue is None:
+        queue = queues[instance_id] = WriteQueue()
+    return queue
+
+
+def _without_coordinators(services: BrokerServices) -> BrokerServices:
+    """Returns the services without coordinators, with which handlers answer COORDINATOR_NOT_AVAILABLE."""
+    result = copy(services)
+    result.coordination = replace(services.coordination, groups=None, transactions=None)
+    return result
+
+
+@asynccontextmanager
+async def paid(context: RequestContext) -> AsyncIterator[RequestContext]:
+    """Waits until the debt of the instance is low enough, and keeps its place in the queue while the request is
+    handled.
+
+    Yields the call to handle. If too many requests wait already it is a call without coordinators, which is answered
+    with COORDINATOR_NOT_AVAILABLE.
+    """
+    shares = _shares(context)
+    if shares is None or shares.state_debt_ms(context.services.clock.monotonic_ms()) <= DEBT_MS_MAX:
+        yield context
+        return
+    queue = _queue(context)
+    if queue.waiting >= WAITING_MAX:
+        yield replace(context, services=_without_coordinators(context.services))
+        return
+    queue.waiting += 1
+    try:
+        async with queue.lock:
+            while True:
+                debt_ms = shares.state_debt_ms(context.services.clock.monotonic_ms())
+                if debt_ms <= DEBT_MS_MAX:
+                    break
+                await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
+            yield context
+    finally:
+        queue.waiting -= 1
+
+
+def state_delay_ms(context: RequestContext, response: Any) -> int:
+    """Returns the delay of the client, by its instance's debt here or where the request was forwarded."""
+    shares = _shares(context)
+    owed_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())
+    if isinstance(response, Encoded):
+        return max(owed_ms, response.throttled_ms)
+    return max(owed_ms, getattr(response, "throttle_time_ms", 0))
+
+
+def _record_state(context: RequestContext, user: str, waited_ms: int) -> None:
+    """Records why the client is throttled."""
+    services, instance_id = context.services, context.view.instance_id
+    accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
+    if accounting is None or accounting.shares.state is None:
+        return
+    now_ms, limiter = services.clock.now_ms(), accounting.shares.state
+    bought = accounting.shares.produce or limiter
+    services.accounting.totals.delays += 1
+    accounting.traffic.delayed(waited_ms, now_ms)
+    accounting.ledger.record(
+        limiter.rule, limiter.limit_per_s, user, context.client_id, waited_ms, now_ms, bought.whole_limit_per_s
+    )
+
+
+def _shares(context: RequestContext) -> InstanceShares | None:
+    """Returns the shares to charge, None without any. Changes by the console are not throttled."""
+    view = context.view
+    if view.instance is None or isinstance(context.address, Owners):
+        return None
+    accounting = context.services.accounting.accountings.get(view.instance.id)
+    return None if accounting is None else accounting.shares

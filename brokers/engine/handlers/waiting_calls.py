@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, Protocol
 
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.request_turns import RequestTurns
+from brokers.engine.scheduling.turn_queue import TurnQueue
 
 # Maximum duration of one turn; a check takes some microseconds.
 TURN_S_MAX: Final = 0.002
@@ -29,7 +29,7 @@ class WaitingCalls:
 
     def __init__(
         self,
-        turns: RequestTurns,
+        turns: TurnQueue,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         charge: Callable[[str, float], object],
     ) -> None:
@@ -98,7 +98,7 @@ class WaitingCalls:
         left = list(self._by_instance.get(instance_id, ()))
         left.reverse()
         while left:
-            await self._turns.take(instance_id)
+            await self._turns.enqueue(instance_id)
             began_s = perf_counter()
             while left and perf_counter() - began_s < TURN_S_MAX:
                 call = left.pop()

@@ -65,7 +65,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
         try:
             for (topic, index), offset in sorted(checkpoints.read_offsets(root / name, root).items()):
                 yield {KIND: "checkpoint", "file": name, "partition": f"{topic}-{index}", "offset": offset}
-        except checkpoints.Unreadable as error:
+        except checkpoints.UnreadableCheckpoint as error:
             yield {KIND: "unreadable", "file": name, "why": str(error)}
 
 
@@ -102,7 +102,7 @@ def _partition_rows(partition: PartitionDirectory, selection: DumpSelection) -> 
     try:
         for epoch, start in checkpoints.parse_lines(directory / leader_epochs.FILE_NAME, 2, directory):
             yield {KIND: "leader_epoch", "epoch": _number(epoch), "start_offset": _number(start)}
-    except checkpoints.Unreadable as error:
+    except checkpoints.UnreadableCheckpoint as error:
         yield {KIND: "unreadable", "file": leader_epochs.FILE_NAME, "why": str(error)}
     for offset in bases.get(SNAPSHOT_SUFFIX, []):
         yield from _snapshot_rows(directory, offset)

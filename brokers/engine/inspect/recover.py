@@ -242,7 +242,7 @@ def _store(log: Log) -> None:
 def _offsets(root: Path, name: str) -> Offsets:
     try:
         return checkpoints.read_offsets(root / name, root)
-    except checkpoints.Unreadable:
+    except checkpoints.UnreadableCheckpoint:
         return {}
 
 

@@ -101,7 +101,7 @@ def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
         return {}  # Apache Kafka leaves the file empty until the first cleaning
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in checkpoint_rows(root / name, 3)}
-    except checkpoints.Unreadable as error:
+    except checkpoints.UnreadableCheckpoint as error:
         findings.fault(name, str(error).removeprefix(f"{root}/"))
         return {}
 

@@ -14,7 +14,7 @@ from brokers.engine.inspect.reading import Batch
 from brokers.engine.inspect.verify_transactions import TransactionCheck
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage import leader_epochs
-from brokers.engine.storage.checkpoints import Unreadable, parse_lines, render_lines
+from brokers.engine.storage.checkpoints import UnreadableCheckpoint, parse_lines, render_lines
 from brokers.engine.storage.directories import PARTITION_METADATA_FILE
 from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.producer_state import ProducerState, snapshot_path
@@ -32,9 +32,9 @@ def checkpoint_rows(path: Path, columns: int) -> list[tuple[str, ...]]:
     rows = [tuple(row) for row in parse_lines(path, columns, path.parent)]
     numbers = [number for row in rows for number in row[max(columns - 2, 0) :]]
     if any(str(int(number)) != number for number in numbers if _is_number(number)) or not all(map(_is_number, numbers)):
-        raise Unreadable(f"{path.name} has a value that is not a number")
+        raise UnreadableCheckpoint(f"{path.name} has a value that is not a number")
     if rows and path.read_bytes() != render_lines(rows):
-        raise Unreadable(f"{path.name} has bytes that no broker writes")
+        raise UnreadableCheckpoint(f"{path.name} has bytes that no broker writes")
     return rows
 
 
@@ -54,7 +54,7 @@ class EpochCheck:
         try:
             rows = checkpoint_rows(directory / leader_epochs.FILE_NAME, 2)
             self.entries = [(int(epoch), int(start)) for epoch, start in rows]
-        except Unreadable as error:
+        except UnreadableCheckpoint as error:
             self._fault(str(error).removeprefix(f"{directory}/"))
         if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(self.entries)):
             self._fault("epochs do not grow")

@@ -7,20 +7,59 @@ QUO-52).
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterable
 from functools import partial
-from typing import Protocol
+from socket import socket
+from typing import Final, Protocol
 
 from brokers.engine.network import admission, endings
 from brokers.engine.network.admission import CreationPace, Limits
-from brokers.engine.network.counters import Counters
 from brokers.engine.network.entry_queue import EntryQueue, Queued
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_group import ListenerGroup
+from brokers.engine.network.listener_group import ListenerGroup, TenantGroups
 from brokers.engine.network.listener_rules import ListenerRules, OnHeldBack, RateOfAddress, unheard, unlimited
-from brokers.engine.network.reports import NetworkReports
-from brokers.engine.network.throttled_connections import ThrottledConnections
+from brokers.engine.network.reports import Counters, NetworkReports
+
+# Maximum number of one instance; others are closed at once. Each takes a descriptor here and at its peer.
+THROTTLED_PER_INSTANCE_MAX: Final = 100
+
+
+class ThrottledConnections:
+    """Sockets of connections that exceeded the rate of their address, by the name of their group: open and unread until
+    their delay is over, then closed (QUO-52). No listener counts them.
+
+    A client that opens one connection after the other waits for each, instead of retrying at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: dict[str, dict[socket, asyncio.TimerHandle]] = {}
+        self.count = 0
+
+    def hold(self, group: str, accepted: socket, delay_ms: int) -> None:
+        held = self._held.setdefault(group, {})
+        if len(held) >= THROTTLED_PER_INSTANCE_MAX:
+            accepted.close()
+            return
+        held[accepted] = self._loop.call_later(delay_ms / 1_000, self._end, group, accepted)
+        self.count += 1
+
+    def _end(self, group: str, accepted: socket) -> None:
+        held = self._held[group]
+        held.pop(accepted).cancel()
+        if not held:
+            del self._held[group]
+        self.count -= 1
+        accepted.close()
+
+    def end_one(self) -> None:
+        """Closes one early, of the group with most, because its descriptor is needed."""
+        group = max(self._held, key=lambda name: len(self._held[name]))
+        self._end(group, next(iter(self._held[group])))
+
+    def end_all(self, group: str) -> None:
+        for accepted in tuple(self._held.get(group, ())):
+            self._end(group, accepted)
 
 
 class OpenConnections(Protocol):
@@ -28,7 +67,7 @@ class OpenConnections(Protocol):
 
     count: int
 
-    def groups(self) -> Iterable[ListenerGroup]: ...
+    def tenants(self) -> Iterable[TenantGroups]: ...
 
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
 
@@ -81,7 +120,7 @@ class AcceptPolicy:
             return admission.ADDRESS
         return None
 
-    def throttle(self, port: Port, accepted: socket.socket, address: str) -> bool:
+    def throttle(self, port: Port, accepted: socket, address: str) -> bool:
         """True if this address opens connections faster than its limit. The policy then takes over the connection: no
         listener counts it, and it is closed when its delay is over.
         """
@@ -115,19 +154,21 @@ class AcceptPolicy:
     def _has_room(self, group: ListenerGroup) -> bool:
         """True if the broker has room for one more connection of the group.
 
-        When all places are taken, the group with most connections loses an idle one, so that a tenant that opens as
-        many as it may does not lock the others out (QUO-50).
+        When all places are taken, the tenant with most connections loses an idle one of its largest instance, so that a
+        tenant that opens as many as it may does not lock the others out (QUO-50).
         """
         if self._open.count + self.throttled.count < self._limits.connections_max:
             return True
         if self.throttled.count:
             self.throttled.end_one()
             return True
-        others = [other for other in self._open.groups() if not other.is_protected]
-        largest = max(others, key=lambda other: other.count)
-        if largest.count <= group.count + 1:
+        largest = max(self._open.tenants(), key=lambda tenant: tenant.count)
+        of_largest = max(largest.groups, key=lambda other: other.count)
+        assert group.tenant is not None, "a protected group always has room"
+        more = of_largest.count - group.count if largest is group.tenant else largest.count - group.tenant.count
+        if more <= 1:
             return False
-        self._open.end(largest.quietest(), endings.NEEDED)
+        self._open.end(of_largest.quietest(), endings.NEEDED)
         return True
 
     def _has_place(self, group: ListenerGroup) -> bool:
@@ -136,7 +177,7 @@ class AcceptPolicy:
             return False
         return self._open.count + self.throttled.count + self._queued.count <= self._limits.connections_max
 
-    def _drop(self, group: ListenerGroup, accepted: socket.socket, address: str) -> None:
+    def _drop(self, group: ListenerGroup, accepted: socket, address: str) -> None:
         accepted.close()
         self._note(group, group.name, address, admission.INSTANCE, group.count)
 
@@ -144,10 +185,10 @@ class AcceptPolicy:
 
     def delay_ms(self, group: ListenerGroup) -> int:
         """Charges an accepted or refused connection. Returns the pause of accepting in ms (QUO-51)."""
-        if group.is_protected:
+        if group.tenant is None:
             return 0
         now_ms = self._now_ms()
-        delay_ms = max(group.pace.charge(now_ms), self._pace.charge(now_ms))
+        delay_ms = max(pace.charge(now_ms) for pace in (group.pace, group.tenant.pace, self._pace))
         if delay_ms:
             self._counters.paced += 1
             self.on_held_back(group.name, None, delay_ms)

@@ -1,5 +1,5 @@
-"""Limits of connections: their number by instance, by address and of the broker (QUO-50), and the rate of new ones
-(QUO-51). Pure.
+"""Limits of connections: their number by instance, by address and of the broker (QUO-50), the rate of new ones
+(QUO-51), and the rate of each address of an instance's clients (QUO-52). Pure.
 """
 
 from __future__ import annotations
@@ -7,7 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from brokers.contract.connections import CREATIONS_PER_TENANT_PART
+from quotas import throttle
 from quotas.pacing import Pace
+from quotas.rates import WINDOW_COUNT, WINDOW_MS, Rate
 
 # Connections of one second may arrive at once, since disconnected clients reconnect together.
 CREATION_BURST_MS: Final = 1_000
@@ -24,11 +27,19 @@ ADDRESS_RATE: Final = "address_rate"
 REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST, ADDRESS_RATE)
 # Causes whose connections are charged to the instance's turn, but not to its rate of new connections.
 UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
+# Addresses of one instance with a counter of their own; all others share one.
+ADDRESSES_MAX: Final = 1_000
+# Age at which a counter is empty.
+FORGOTTEN_MS: Final = (WINDOW_COUNT + 1) * WINDOW_MS
+# Number of expired counters that one new address removes.
+FORGOTTEN_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of connections. `sweep_ms` is the interval of `Listeners.sweep`; idle time is counted in sweeps."""
+    """Limits of connections. `sweep_ms` is the interval of `Listeners.sweep`; idle time is counted in sweeps. With
+    `delays_responses`, throttled responses are held back until their delay is over.
+    """
 
     connections_max: int
     connections_per_listener_max: int
@@ -37,6 +48,13 @@ class Limits:
     creations_per_s_max: int
     creations_per_listener_per_s_max: int
     sweep_ms: int = 10_000
+    delays_responses: bool = False
+
+    @property
+    def creations_per_tenant_per_s_max(self) -> int:
+        """Limit of all instances of a tenant together, no less than that of one."""
+        of_broker = round(self.creations_per_s_max * CREATIONS_PER_TENANT_PART)
+        return max(self.creations_per_listener_per_s_max, of_broker)
 
 
 class Addresses:
@@ -73,3 +91,44 @@ class CreationPace:
     def charge(self, now_ms: int) -> int:
         """Counts an accepted connection. Returns the time for which no other is accepted, in ms."""
         return min(self._pace.charge(1, self._per_s, now_ms), PACED_MS_MAX)
+
+
+class AddressRates:
+    """Counters of one instance, the most recently used last."""
+
+    __slots__ = ("_counters", "_others")
+
+    def __init__(self) -> None:
+        self._counters: dict[str, tuple[Rate, int]] = {}
+        self._others = Rate()
+
+    def __len__(self) -> int:
+        return len(self._counters)
+
+    def charge(self, address: str, limit_per_s: float, now_ms: int) -> int:
+        """Counts a connection from the address. Returns 0 if it may enter; otherwise it is not counted, and is closed
+        after the returned number of ms.
+        """
+        rate = self._rate(address, now_ms)
+        delay_ms = throttle.charge(rate, 1, limit_per_s, now_ms)
+        if not delay_ms:
+            return 0
+        rate.record(-1, now_ms)
+        return min(delay_ms, WINDOW_MS)
+
+    def _rate(self, address: str, now_ms: int) -> Rate:
+        known = self._counters.pop(address, None)
+        if known is None:
+            self._forget(now_ms)
+            if len(self._counters) >= ADDRESSES_MAX:
+                return self._others
+        rate = Rate() if known is None else known[0]
+        self._counters[address] = rate, now_ms
+        return rate
+
+    def _forget(self, now_ms: int) -> None:
+        for _ in range(min(FORGOTTEN_AT_ONCE, len(self._counters))):
+            address = next(iter(self._counters))
+            if now_ms - self._counters[address][1] < FORGOTTEN_MS:
+                return
+            del self._counters[address]

@@ -10,9 +10,9 @@ from socket import socket
 from time import perf_counter
 from typing import Final
 
+from brokers.engine.network.buffers import UnsentBytes
 from brokers.engine.network.fair_turns import InstanceTurns, QueuedWork
 from brokers.engine.network.sending import Outgoing
-from brokers.engine.network.unsent import UnsentBytes
 from brokers.engine.values import Slice
 
 # Bytes that a thread reads for one connection before it serves the next: some milliseconds of a disk.
@@ -117,13 +117,13 @@ class Backlog:
         began_s = perf_counter()
         if turns.is_spent and turns.must_wait(began_s):
             self._is_queued = True
-            turns.join(self)
+            turns.enqueue(self)
             return
         self._go_on()
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """Continues in the turn of the instance (`fair_turns.Queuing`)."""
+        """Continues in the turn of the instance (`fair_turns.Waiter`)."""
         self._is_queued = False
         if not self._closed and not self.is_prefetching:
             self._go_on()

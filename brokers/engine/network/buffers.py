@@ -13,22 +13,32 @@ from collections.abc import Callable
 from socket import socket
 from typing import NamedTuple, Protocol
 
-from brokers.contract.connections import RECEIVED_BYTES_PER_INSTANCE_MAX, RECEIVED_BYTES_PER_INSTANCE_MIN
+from brokers.contract.connections import (
+    RECEIVED_BYTES_PER_INSTANCE_MAX,
+    RECEIVED_BYTES_PER_INSTANCE_MIN,
+    RECEIVED_BYTES_PER_TENANT_MAX,
+    UNSENT_BYTES_PER_INSTANCE_MAX,
+)
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072
 # Maximum of the received bytes of all large frames, each of which counts as `RENTED_BYTES_MIN` at least; further ones
 # stay unread. One frame at a time may exceed the limit, so that frames that are all half received can be completed.
 RENTED_BYTES_MAX = 536_870_912
-# Maximum of the received bytes of one owner, and the bytes that each owner can always use.
+# Maximum of the received bytes of one owner and of one tenant, and the bytes that each owner can use whatever other
+# tenants do.
 RENTED_BYTES_PER_OWNER_MAX = RECEIVED_BYTES_PER_INSTANCE_MAX
+RENTED_BYTES_PER_TENANT_MAX = RECEIVED_BYTES_PER_TENANT_MAX
 RENTED_BYTES_PER_OWNER_MIN = RECEIVED_BYTES_PER_INSTANCE_MIN
+# Owners of one tenant that can have their minimum at the same time while other tenants use all memory.
+MINIMA_PER_TENANT = 4
 # Buffers of up to this size are reused for the next large frame, up to this total.
 KEPT_SIZE_MAX = 2_097_152
 KEPT_BYTES_MAX = 8_388_608
 # Limits of bytes in small requests that are incomplete or cannot be processed yet. Beyond them, a connection reads only
 # to the end of its current request, and rents a buffer for that request unless it is tiny.
 UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
+UNREAD_BYTES_PER_TENANT_MAX = 4 * UNREAD_BYTES_PER_INSTANCE_MAX
 UNREAD_BYTES_MAX = 134_217_728
 TINY_BYTES_MAX = 1_024
 # The kernel takes time for each page when it is first written, and when it is freed: limits of one turn.
@@ -95,7 +105,7 @@ class LargeFrame:
         return self.filled == self.size_bytes
 
 
-class Waiter(Protocol):
+class MemoryWaiter(Protocol):
     """A connection that waits for memory."""
 
     def on_memory(self) -> None:
@@ -109,25 +119,42 @@ class Wish(NamedTuple):
     buffer: RentedBuffer | None
 
 
+class Usage(NamedTuple):
+    """Rented bytes of an owner, of all owners of its tenant, and of all."""
+
+    of_owner: int
+    of_tenant: int
+    of_all: int
+
+
 class UnreadBytes:
-    """Bytes received but not processed, by connections of one instance; `of_all` counts those of all instances."""
+    """Count of the bytes received but not processed, of the connections of one instance, of a tenant or of all.
+    `parent` counts those of the instance's tenant, or of all tenants.
+    """
 
-    __slots__ = ("_bytes_max", "_of_all", "count")
+    __slots__ = ("_bytes_max", "_parent", "count")
 
-    def __init__(self, of_all: UnreadBytes | None = None, bytes_max: int = UNREAD_BYTES_MAX) -> None:
-        self._of_all = of_all
+    def __init__(self, parent: UnreadBytes | None = None, bytes_max: int = UNREAD_BYTES_MAX) -> None:
+        self._parent = parent
         self._bytes_max = bytes_max
         self.count = 0
 
     def change(self, by: int) -> None:
         self.count += by
-        if self._of_all is not None:
-            self._of_all.count += by
+        if self._parent is not None:
+            self._parent.change(by)
+
+    def move_to(self, parent: UnreadBytes) -> None:
+        """Counts the bytes of an instance to another tenant."""
+        if self._parent is not None:
+            self._parent.change(-self.count)
+        self._parent = parent
+        parent.change(self.count)
 
     @property
     def are_many(self) -> bool:
         """True if connections should read no more than they must."""
-        return self.count > self._bytes_max or (self._of_all is not None and self._of_all.are_many)
+        return self.count > self._bytes_max or (self._parent is not None and self._parent.are_many)
 
 
 def _rounded(size: int) -> int:
@@ -139,8 +166,8 @@ class FrameBuffers:
     `rent` returns None if too much memory is rented.
 
     Owners are instances. A frame is charged by its received bytes, so that announcing a size takes no memory. The
-    memory of one owner may not exceed what it leaves free for all others, and each owner can use
-    `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
+    memory of a tenant's owners may not exceed what it leaves free for all others, but `MINIMA_PER_TENANT` of them can
+    use `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
 
     `soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at once.
     """
@@ -159,20 +186,40 @@ class FrameBuffers:
         self._soon = soon
         self._leaving: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
+        # Tenants of owners, and their memory. An owner without a tenant is alone.
+        self._tenants: dict[object, object] = {}
+        self._rented_by_tenant: dict[object, int] = {}
         # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
         self._oldest: dict[object, RentedBuffer] = {}
         self._ahead: RentedBuffer | None = None
         self._kept: dict[int, list[RentedBuffer]] = {}
         self._kept_bytes = 0
         # Waiting connections of each owner in order, with the memory that they need.
-        self._waiting: dict[object, dict[Waiter, Wish]] = {}
+        self._waiting: dict[object, dict[MemoryWaiter, Wish]] = {}
+
+    def assign(self, owner: object, tenant: object | None) -> None:
+        """Counts the memory of an owner to a tenant from now on, None when the owner leaves."""
+        rented_bytes = self._rented_by.get(owner, 0)
+        before = self._tenants.pop(owner, None)
+        if before is not None:
+            self._count_to_tenant(before, -rented_bytes)
+        if tenant is not None:
+            self._tenants[owner] = tenant
+            self._count_to_tenant(tenant, rented_bytes)
+        if self._waiting:
+            self.wake()
+
+    def rented_with(self, owner: object) -> int:
+        """Returns the memory of an owner's tenant."""
+        tenant = self._tenants.get(owner)
+        return self._rented_by.get(owner, 0) if tenant is None else self._rented_by_tenant.get(tenant, 0)
 
     def rent(self, size: int, owner: object) -> RentedBuffer | None:
         """Returns a buffer of at least `size` bytes, charged with the minimum until more is `received`; None if too
         much is rented.
         """
         rounded = _rounded(size)
-        if not self._fits(RENTED_BYTES_MIN, None, owner, self._rented_by.get(owner, 0), self.rented_bytes):
+        if not self._fits(RENTED_BYTES_MIN, None, owner, self._usage(owner)):
             return None
         self.count(RENTED_BYTES_MIN, owner)
         kept = self._kept.get(rounded)
@@ -189,11 +236,14 @@ class FrameBuffers:
         more = end - buffer.counted_bytes
         if more <= 0:
             return True
-        return self._may_grow(more, buffer, owner, self._rented_by.get(owner, 0), self.rented_bytes)
+        return self._may_grow(more, buffer, owner, self._usage(owner))
 
-    def _may_grow(self, more: int, buffer: RentedBuffer, owner: object, of_owner: int, of_all: int) -> bool:
+    def _usage(self, owner: object) -> Usage:
+        return Usage(self._rented_by.get(owner, 0), self.rented_with(owner), self.rented_bytes)
+
+    def _may_grow(self, more: int, buffer: RentedBuffer, owner: object, usage: Usage) -> bool:
         oldest = self._oldest.setdefault(owner, buffer)
-        if self._fits(more, buffer, owner, of_owner, of_all):
+        if self._fits(more, buffer, owner, usage):
             return True
         if self._ahead is None and buffer is oldest:
             self._ahead = buffer
@@ -206,18 +256,20 @@ class FrameBuffers:
             self.count(filled - buffer.counted_bytes, owner)
             buffer.counted_bytes = filled
 
-    def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, of_owner: int, of_all: int) -> bool:
-        """True if an owner with `of_owner` of the `of_all` rented bytes may have `more` bytes for this buffer."""
-        if of_owner + more <= self._owner_bytes_min:
+    def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, usage: Usage) -> bool:
+        """True if an owner may have `more` bytes for this buffer."""
+        of_owner, of_tenant, of_all = usage
+        if of_owner + more <= self._owner_bytes_min and of_tenant + more <= MINIMA_PER_TENANT * self._owner_bytes_min:
             return True
         if buffer is not None and buffer is self._ahead:
             return True
         is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-        if of_owner + more > RENTED_BYTES_PER_OWNER_MAX and not is_oldest:
+        is_within_tenant = of_tenant + more <= RENTED_BYTES_PER_TENANT_MAX
+        if not (is_oldest or (is_within_tenant and of_owner + more <= RENTED_BYTES_PER_OWNER_MAX)):
             return False
-        if of_owner == of_all and (is_oldest or not of_all):
+        if of_tenant == of_all and (is_oldest or not of_all):
             return True
-        return of_owner + more <= self._rented_bytes_max - of_all - more
+        return of_tenant + more <= self._rented_bytes_max - of_all - more
 
     def count(self, change: int, owner: object) -> None:
         """Charges requests that are kept in other memory like rented buffers; call `wake` after a reduction."""
@@ -227,6 +279,16 @@ class FrameBuffers:
             self._rented_by[owner] = left
         else:
             self._rented_by.pop(owner, None)
+        tenant = self._tenants.get(owner)
+        if tenant is not None:
+            self._count_to_tenant(tenant, change)
+
+    def _count_to_tenant(self, tenant: object, change: int) -> None:
+        left = self._rented_by_tenant.get(tenant, 0) + change
+        if left:
+            self._rented_by_tenant[tenant] = left
+        else:
+            self._rented_by_tenant.pop(tenant, None)
 
     def rented_by(self, owner: object) -> int:
         return self._rented_by.get(owner, 0)
@@ -265,13 +327,13 @@ class FrameBuffers:
         if self._waiting:
             self.wake()
 
-    def wait(self, owner: object, waiter: Waiter, buffer: RentedBuffer | None = None, end: int = 0) -> None:
+    def wait(self, owner: object, waiter: MemoryWaiter, buffer: RentedBuffer | None = None, end: int = 0) -> None:
         """Calls `waiter.on_memory` once, when a buffer can be rented, or `buffer` can be filled up to `end`."""
         count_bytes = RENTED_BYTES_MIN if buffer is None else end - buffer.counted_bytes
         self._waiting.setdefault(owner, {})[waiter] = Wish(count_bytes, buffer)
         self.on_wait()
 
-    def forget(self, owner: object, waiter: Waiter) -> None:
+    def forget(self, owner: object, waiter: MemoryWaiter) -> None:
         """Removes a connection that no longer waits."""
         of_owner = self._waiting.get(owner)
         if of_owner is not None and of_owner.pop(waiter, None) is not None and not of_owner:
@@ -291,31 +353,38 @@ class FrameBuffers:
         """Returns the bytes to free for the first connection that waits because of other owners; 0 if there is none."""
         missing = []
         for owner, waiting in self._waiting.items():
-            of_owner = self._rented_by.get(owner, 0)
+            of_owner, of_tenant, of_all = self._usage(owner)
             more, buffer = next(iter(waiting.values()))
             is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-            if is_oldest or of_owner + more <= RENTED_BYTES_PER_OWNER_MAX:  # else its own owner has to free memory
-                missing.append(of_owner + 2 * more + self.rented_bytes - self._rented_bytes_max)
+            is_within_tenant = of_tenant + more <= RENTED_BYTES_PER_TENANT_MAX
+            # Else its own tenant has to free memory.
+            if is_oldest or (is_within_tenant and of_owner + more <= RENTED_BYTES_PER_OWNER_MAX):
+                missing.append(of_tenant + 2 * more + of_all - self._rented_bytes_max)
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
         """Calls waiting connections in order. One that then takes nothing calls `wake` again, for the others."""
         of_all = self.rented_bytes
+        granted: dict[object, int] = {}  # to other owners of the same tenant, which have not taken it yet
         for owner in tuple(self._waiting):
-            of_owner = self._rented_by.get(owner, 0)
+            tenant = self._tenants.get(owner, owner)
+            of_owner, of_tenant = self._rented_by.get(owner, 0), self.rented_with(owner) + granted.get(tenant, 0)
             waiting = self._waiting[owner]
             while waiting:
                 waiter = next(iter(waiting))
                 waiter_wish = waiting[waiter]
                 more, buffer = waiter_wish
+                usage = Usage(of_owner, of_tenant, of_all)
                 if buffer is None:
-                    has_room = self._fits(more, None, owner, of_owner, of_all)
+                    has_room = self._fits(more, None, owner, usage)
                 else:
-                    has_room = self._may_grow(more, buffer, owner, of_owner, of_all)
+                    has_room = self._may_grow(more, buffer, owner, usage)
                 if not has_room:
                     break
                 of_all += more
                 of_owner += more
+                of_tenant += more
+                granted[tenant] = granted.get(tenant, 0) + more
                 del waiting[waiter]
                 waiter.on_memory()
             if not waiting:
@@ -362,3 +431,46 @@ class HeldFrame:
         if buffer is not None and not self._pins:
             self._buffer = None
             self._buffers.give_back(buffer, self._owner)
+
+
+class UnsentBytes:
+    """Memory of responses that clients do not read (I.6), of one instance, or of a tenant with all its instances.
+    `on_excess` is called inside a request when there are too many bytes. Slices of files are not counted: they are sent
+    from the page cache.
+    """
+
+    __slots__ = ("_bytes_max", "_of_tenant", "_on_excess", "count")
+
+    def __init__(
+        self,
+        on_excess: Callable[[], object] | None = None,
+        bytes_max: int = UNSENT_BYTES_PER_INSTANCE_MAX,
+        of_tenant: UnsentBytes | None = None,
+    ) -> None:
+        self._on_excess = on_excess
+        self._bytes_max = bytes_max
+        self._of_tenant = of_tenant
+        self.count = 0
+
+    @property
+    def are_too_many(self) -> bool:
+        return self.count > self._bytes_max
+
+    def add(self, count: int) -> None:
+        self.count += count
+        if self._of_tenant is not None:
+            self._of_tenant.add(count)
+        if self.count > self._bytes_max and self._on_excess is not None:
+            self._on_excess()
+
+    def remove(self, count: int) -> None:
+        self.count -= count
+        if self._of_tenant is not None:
+            self._of_tenant.remove(count)
+
+    def move_to(self, of_tenant: UnsentBytes) -> None:
+        """Counts the bytes of an instance to another tenant."""
+        if self._of_tenant is not None:
+            self._of_tenant.remove(self.count)
+        self._of_tenant = of_tenant
+        of_tenant.add(self.count)

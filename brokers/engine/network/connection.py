@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from socket import MSG_NOSIGNAL, socket
 from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import FrameBuffers, HeldFrame
-from brokers.engine.network.closed_session import CLOSED_SESSION
-from brokers.engine.network.connection_state import WAITING_FOR_US
 from brokers.engine.network.fair_turns import QueuedWork
-from brokers.engine.network.interfaces import Cancellable, ConnectionOwner, Mute
+from brokers.engine.network.interfaces import CLOSED_SESSION, Cancellable, ConnectionOwner, Mute
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
-from brokers.engine.network.receiving import MUTED, NO_BUFFER, PROCESSING, TOO_MANY_PENDING, WRITING, Receiver
-from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
+from brokers.engine.network.receiving import (
+    MUTED,
+    NO_BUFFER,
+    PROCESSING,
+    TOO_MANY_PENDING,
+    WAITING_FOR_US,
+    WRITING,
+    Receiver,
+)
+from brokers.engine.network.sending import OnWritten, Outgoing, joined_up, whole_frame
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.values import Slice
 
 # Larger responses are sent at once, after those before them: joining them would take memory.
 CORKED_BYTES_MAX: Final = 16_384
-_WAITING_FOR_US: Final = int(WAITING_FOR_US)
+
+
+def _do_nothing() -> None:
+    """Does nothing: a response that was held back is dropped with its connection."""
 
 
 class Connection(Receiver):
@@ -51,16 +61,14 @@ class Connection(Receiver):
         self._backlog: Backlog | None = None
         self._pending_responses: PendingResponses | None = None
 
-    # -- output
-    # -----------------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Sends the response to the request in processing, then reads nothing for `delay_ms` (QUO-30), or until `mute`
-        is over.
+        is over. If the owner delays responses, it is sent only then.
         """
-        if self.closed:
+        if self.closed or (delay_ms > 0 and self._mute(delay_ms, mute, frame)):
             return
-        self._mute(delay_ms, mute)
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, Outgoing([frame], None))
             return
@@ -99,7 +107,8 @@ class Connection(Receiver):
         if self.closed:
             outgoing.finish()
             return
-        self._mute(delay_ms, mute)
+        if delay_ms > 0 and self._mute(delay_ms, mute, None if on_written is not None else whole_frame(parts)):
+            return
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, outgoing)
             return
@@ -122,7 +131,8 @@ class Connection(Receiver):
         """Ends a request with acks=0: nothing is sent, but the mute applies (QUO-32)."""
         if self.closed:
             return
-        self._mute(delay_ms, mute)
+        if delay_ms > 0:
+            self._mute(delay_ms, mute, None)
         self._busy &= ~PROCESSING
         self._resume_if_idle()
 
@@ -150,7 +160,7 @@ class Connection(Receiver):
     def _on_first_complete(self) -> None:
         # Not at once: this runs inside another connection's request, and the next responses are usually completed with
         # it.
-        self._loop.call_soon(QueuedWork(self._turns, self._send_pending).begin)
+        self._loop.call_soon(QueuedWork(self.turns, self._send_pending).begin)
 
     def _send_pending(self) -> None:
         pending_responses = self._pending_responses
@@ -189,7 +199,7 @@ class Connection(Receiver):
                 return
             self._busy |= WRITING
             backlog = self._backlog = Backlog(
-                self._socket, self._loop, self._owner.readers, self._on_writing, self._unsent, self._turns
+                self._socket, self._loop, self._owner.readers, self._on_writing, self._unsent, self.turns
             )
         backlog.add(outgoing)
 
@@ -206,11 +216,19 @@ class Connection(Receiver):
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
-    def _mute(self, delay_ms: int, mute: Mute | None) -> None:
-        if delay_ms > 0:
-            self._busy |= MUTED
-            later = self._loop.call_later
-            self._mute_timer = later(delay_ms / 1000, self._unmute) if mute is None else mute.begin(self._unmute)
+    def _mute(self, delay_ms: int, mute: Mute | None, frame: bytes | None) -> bool:
+        """Mutes the connection. Returns True if `frame` is sent at the end of the mute (DEC-17)."""
+        on_over: Callable[[], object] = self._unmute
+        is_held = frame is not None and self._owner.delays_responses
+        if frame is not None and is_held:
+            on_over = partial(self._end_delay, self.defer(_do_nothing), frame)
+        self._busy |= MUTED
+        self._mute_timer = self._loop.call_later(delay_ms / 1000, on_over) if mute is None else mute.begin(on_over)
+        return is_held
+
+    def _end_delay(self, pending: PendingResponse, frame: bytes) -> None:
+        pending.complete(frame)
+        self._unmute()
 
     def _unmute(self) -> None:
         self._mute_timer = None
@@ -225,7 +243,7 @@ class Connection(Receiver):
     @property
     def is_waiting(self) -> bool:
         prefetching = self._backlog is not None and self._backlog.is_prefetching
-        ours = bool(self._busy & _WAITING_FOR_US)
+        ours = bool(self._busy & WAITING_FOR_US)
         return ours or prefetching or self._pending_responses is not None
 
     @property

@@ -15,34 +15,25 @@ from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
 from brokers.engine.network import endings
-from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
-from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.buffers import FrameBuffers
 from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
-from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
 from brokers.engine.network.inbound_frames import InboundFrames
-from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.network.interfaces import OwnedConnection, PeerOwner
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
-from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.network.tls_stream import IN_CLEAR, TlsStream, is_loopback, plain_socket
 
 # First byte of a TLS handshake. A Kafka frame that began with it would be too long.
 TLS_HANDSHAKE: Final = b"\x16"
 
 
-class HandshakeOwner(Protocol):
+class HandshakeOwner(PeerOwner, Protocol):
     """Port that accepted the connection, and takes it over when its handshake is done."""
 
     rules: ListenerRules
 
     @property
-    def group(self) -> HandshakeGroup:
-        """Returns the group, which is the same for all listeners of an instance."""
-
-    @property
-    def turns(self) -> InstanceTurns: ...
-
-    @property
-    def unread(self) -> UnreadBytes: ...
+    def group(self) -> HandshakeGroup: ...
 
     def refuses(self, client_host: str) -> bool:
         """True if this client is not accepted; the refusal is then counted and reported."""
@@ -57,12 +48,6 @@ class HandshakeOwner(Protocol):
         """Closes the connection for one of the reasons in `endings`."""
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None: ...
-
-    def on_malformed(self, peer_host: str, error: Exception) -> None: ...
-
-    def on_fault(self, peer_host: str, error: Exception) -> None: ...
-
-    def on_closed(self, connection: OwnedConnection, reason: str) -> None: ...
 
 
 class ConnectionHandshake:
@@ -149,8 +134,7 @@ class ConnectionHandshake:
     def _end(self, reason: str) -> None:
         self._owner.end(self, reason)
 
-    # -- PROXY protocol
-    # ---------------------------------------------------------------------------------------------------
+    # -- PROXY protocol -----------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
         """Reads the header and no byte more, since the rest is the client's."""
@@ -186,8 +170,7 @@ class ConnectionHandshake:
         else:
             self._enter(self._socket)
 
-    # -- TLS
-    # --------------------------------------------------------------------------------------------------------------
+    # -- TLS ----------------------------------------------------------------------------------------------------------
 
     def _begin_handshake(self) -> None:
         """Waits for the peer's first bytes; no TLS state is created for a silent peer."""
@@ -272,8 +255,7 @@ class ConnectionHandshake:
             self._owner.on_fault(self.client_host, error)
             self._end(endings.HANDSHAKE)
 
-    # -- end
-    # --------------------------------------------------------------------------------------------------------------
+    # -- end ----------------------------------------------------------------------------------------------------------
 
     def _enter(self, accepted: socket | TlsStream) -> None:
         self._leave("entered")

@@ -1,4 +1,5 @@
-"""Reasons to close a connection: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11).
+"""Reasons to close a connection: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11); and
+the checks of all connections that find one.
 
 Time is counted in sweeps. A sweep in which the client could do nothing (muted, or waiting for the broker) is not
 counted.
@@ -6,10 +7,14 @@ counted.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, Protocol
 
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
+from brokers.engine.network.buffers import RENTED_BYTES_PER_OWNER_MIN, FrameBuffers
 from brokers.engine.network.interfaces import OwnedConnection
 
 # A peer that stops in the middle of a request or a response may be silent for this time.
@@ -19,6 +24,10 @@ REQUEST_MS_MAX: Final = 30_000
 REQUEST_BYTES_PER_S_MIN: Final = 65_536
 # Maximum duration if other connections of the instance wait for memory.
 CONTENDED_REQUEST_MS_MAX: Final = 10_000
+# Number of connections that are checked in one turn of the event loop.
+SWEPT_PER_TURN_MAX: Final = 500
+# Interval in which incomplete requests are checked while memory is short. A peer's speed is what it sent since.
+CHECK_MS: Final = 500
 
 IDLE: Final = "idle"
 NO_REQUEST: Final = "no_request"
@@ -37,7 +46,7 @@ REASONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class ConnectionDeadlines:
     """Time limits of a connection. `sweep_ms` is the interval in which connections are checked."""
 
     idle_ms: int
@@ -66,7 +75,7 @@ def note_sweep(connection: OwnedConnection) -> None:
         inbound.frame_ticks += 1
 
 
-def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_contended: bool) -> str | None:
+def reason_to_close(connection: OwnedConnection, deadlines: ConnectionDeadlines, is_contended: bool) -> str | None:
     """Returns the reason to close the connection, None to keep it. `is_contended`: its instance waits for memory."""
     sweep_ms = deadlines.sweep_ms
     idle_ms = connection.idle_ticks * sweep_ms
@@ -84,3 +93,94 @@ def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_conten
     if not inbound.frames and idle_ms > deadlines.first_request_ms:
         return NO_REQUEST
     return None
+
+
+class ConnectionHolder(Protocol):
+    """The connections of one port."""
+
+    @property
+    def connections(self) -> dict[OwnedConnection, None]: ...
+    @property
+    def group(self) -> object: ...
+
+
+def sweep(
+    ports: Iterable[ConnectionHolder],
+    buffers: FrameBuffers,
+    deadlines: ConnectionDeadlines,
+    end: Callable[[OwnedConnection, str], object],
+) -> Iterator[None]:
+    """Checks the connections, and yields where others may be served. Frees unused buffers when the broker is idle."""
+    busy = False
+    for port in tuple(ports):
+        is_contended = buffers.is_contended(port.group)
+        connections = tuple(port.connections)
+        for at in range(0, len(connections), SWEPT_PER_TURN_MAX):
+            for connection in connections[at : at + SWEPT_PER_TURN_MAX]:
+                note_sweep(connection)
+                busy = busy or connection.idle_ticks <= 1
+                reason = reason_to_close(connection, deadlines, is_contended)
+                if reason is not None:
+                    end(connection, reason)
+            yield
+    if not busy:
+        buffers.trim()
+
+
+class Connections(Protocol):
+    """All connections of a broker, and a way to close one; implemented by `Listeners`."""
+
+    buffers: FrameBuffers
+
+    def __iter__(self) -> Iterator[ConnectionHolder]: ...
+    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+
+
+class MemoryRelief:
+    """Closes connections when memory for requests is short: while a connection waits for memory of other owners, the
+    peers that send slowest are closed first. Incomplete requests are not checked otherwise.
+    """
+
+    def __init__(self, owner: Connections, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Starts the checks when a connection waits for memory."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(CHECK_MS / 1_000, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        buffers = self._owner.buffers
+        if not buffers.is_short:
+            return
+        missing_bytes = buffers.missing_bytes
+        for connection in slowest(chain.from_iterable(port.connections for port in self._owner), buffers):
+            if missing_bytes <= 0:
+                break
+            frame = connection.inbound.large
+            assert frame is not None, "only incomplete requests are listed"
+            missing_bytes -= frame.buffer.counted_bytes
+            self._owner.end(connection, SLOW_REQUEST)
+        self.watch()
+
+
+def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> list[OwnedConnection]:
+    """Returns the connections whose request is incomplete, and was at the last check, in the order in which to close
+    them: those that sent least since, then those with most bytes. Connections of owners within their minimum, and those
+    that wait for the broker, are kept.
+    """
+    candidates: list[tuple[int, int, int, OwnedConnection]] = []
+    for connection in connections:
+        frame = connection.inbound.large
+        if frame is None:
+            continue
+        sent_bytes = frame.filled - frame.checked_bytes
+        was_checked = frame.checked_bytes >= 0
+        frame.checked_bytes = frame.filled
+        is_large = buffers.rented_by(connection.inbound.owner) > RENTED_BYTES_PER_OWNER_MIN
+        if was_checked and is_large and not connection.is_waiting:
+            candidates.append((sent_bytes, -frame.buffer.counted_bytes, len(candidates), connection))
+    return [connection for _, _, _, connection in sorted(candidates)]

@@ -30,7 +30,7 @@ FORGOTTEN_S_PER_S: Final = 0.5
 SLICE_S: Final = 0.0005
 
 
-class Queuing(Protocol):
+class Waiter(Protocol):
     """A socket whose instance has used up its share."""
 
     def on_turn(self) -> None:
@@ -56,7 +56,7 @@ class TenantTurns(TenantAccount):
         self.forgotten_s = now_s
 
 
-class InstanceLine(InstanceQueue[Queuing]):
+class InstanceLine(InstanceQueue[Waiter]):
     """Queue of one instance. `used_s` is all the loop time that it was charged."""
 
     __slots__ = ("used_s",)
@@ -91,7 +91,7 @@ class InstanceTurns:
             self._fair_turns.charge(self.line, self.tenant, began_s, now_s)
 
     def must_wait(self, now_s: float) -> bool:
-        """True if the caller must `join` the queue; work of its tenant that is already queued goes first."""
+        """True if the caller must `enqueue`; work of its tenant that is already queued goes first."""
         tenant, fair_turns = self.tenant, self._fair_turns
         if not tenant.is_spent or fair_turns is None:
             return False
@@ -100,26 +100,26 @@ class InstanceTurns:
         tenant.is_spent = False
         return False
 
-    def join(self, queuing: Queuing) -> None:
+    def enqueue(self, waiter: Waiter) -> None:
         assert self._fair_turns is not None, "its turn is never spent"
-        self._fair_turns.enqueue(self.line, queuing)
+        self._fair_turns.enqueue(self.line, waiter)
 
-    def leave(self, queuing: Queuing) -> None:
+    def leave(self, waiter: Waiter) -> None:
         """Removes a socket from the queue, if it is there."""
         if self._fair_turns is not None and self.line.items:
-            self._fair_turns.cancel(self.line, queuing)
+            self._fair_turns.queue.cancel(self.line, waiter)
 
     def move_to(self, tenant: TenantTurns) -> None:
         """Makes the instance one of another tenant, together with its queue."""
         assert self._fair_turns is not None, "it has no tenant"
-        self._fair_turns.move(self.line, tenant)
+        self._fair_turns.queue.move(self.line, tenant)
         self.tenant = tenant
 
     def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
         turn = QueuedWork(self, work)
         if self.is_spent:
-            self.join(turn)
+            self.enqueue(turn)
         else:
             call_soon(turn.begin)
         return turn
@@ -136,9 +136,9 @@ class InstanceTurns:
         """
         if not self.is_spent or not self.must_wait(self.clock_s()):
             return None
-        resumption = Resumption(loop)
-        self.join(resumption)
-        return resumption.turn
+        wakeup = InlineWakeup(loop)
+        self.enqueue(wakeup)
+        return wakeup
 
 
 class QueuedWork:
@@ -161,7 +161,7 @@ class QueuedWork:
     def begin(self) -> None:
         turns = self._turns
         if turns.is_spent and self._work is not None and turns.must_wait(turns.clock_s()):
-            turns.join(self)
+            turns.enqueue(self)
         else:
             self.on_turn()
 
@@ -176,23 +176,11 @@ class QueuedWork:
                 turns.used(began_s, turns.clock_s())
 
 
-class Resumption:
-    """A task that continues in the turn of its instance, and keeps the turn until its next wait."""
-
-    __slots__ = ("turn",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.turn = InlineWakeup(loop)
-
-    def on_turn(self) -> None:
-        self.turn.begin()
-
-
 class FairTurns:
     """The queue of one broker. `call_soon` schedules a callback for the next iteration of the event loop."""
 
     __slots__ = (
-        "_call_soon", "_charged_s", "_is_scheduled", "_queue", "_recent", "_shared_until_s", "_tenants", "clock_s",
+        "_call_soon", "_charged_s", "_is_scheduled", "_recent", "_shared_until_s", "_tenants", "clock_s", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -207,12 +195,12 @@ class FairTurns:
         self._shared_until_s = 0.0
         self._is_scheduled = False
         # The cost of an item is its loop time in seconds. The number of items is bounded by that of sockets.
-        self._queue: FairQueue[Queuing] = FairQueue(SLICE_S)
+        self.queue: FairQueue[Waiter] = FairQueue(SLICE_S)
         self._tenants: dict[str, TenantTurns] = {}
 
     def __len__(self) -> int:
         """Returns the number of queued tenants."""
-        return len(self._queue)
+        return len(self.queue)
 
     def enter(self, tenant_id: str) -> TenantTurns:
         """Returns the tenant of a new instance; call `exit` when the instance is removed."""
@@ -227,26 +215,20 @@ class FairTurns:
         if not tenant.instance_count:
             del self._tenants[tenant.key]
 
-    def enqueue(self, line: InstanceQueue[Queuing], queuing: Queuing) -> None:
-        self._queue.enqueue(line, queuing)
+    def enqueue(self, line: InstanceQueue[Waiter], waiter: Waiter) -> None:
+        self.queue.enqueue(line, waiter)
         self._schedule()
-
-    def cancel(self, line: InstanceQueue[Queuing], queuing: Queuing) -> None:
-        self._queue.cancel(line, queuing)
-
-    def move(self, line: InstanceQueue[Queuing], tenant: TenantTurns) -> None:
-        self._queue.move(line, tenant)
 
     def set_weights(self, line: InstanceLine, weight: float, tenant_weight: float) -> None:
         """Sets the weights of an instance and its tenant for their shares of a contended loop."""
-        self._queue.set_weight(line, weight)
-        self._queue.set_weight(line.tenant, tenant_weight)
+        self.queue.set_weight(line, weight)
+        self.queue.set_weight(line.tenant, tenant_weight)
 
     def set_tenant_weight(self, tenant_id: str, weight: float) -> None:
         """Sets the weight of a tenant. Does nothing if it has no instance here."""
         tenant = self._tenants.get(tenant_id)
         if tenant is not None:
-            self._queue.set_weight(tenant, weight)
+            self.queue.set_weight(tenant, weight)
 
     def charge(self, line: InstanceLine, tenant: TenantTurns, began_s: float, now_s: float) -> None:
         """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
@@ -263,8 +245,8 @@ class FairTurns:
             self._recent = tenant
         forgotten_s = tenant.forgotten_s if tenant.forgotten_s > began_s else began_s
         tenant.forgotten_s = forgotten_s = forgotten_s + spent_s / FORGOTTEN_S_PER_S
-        if len(self._queue):
-            self._queue.charge(line, spent_s)
+        if len(self.queue):
+            self.queue.charge(line, spent_s)
             tenant.is_spent = True  # it may be in debt; `must_wait` decides
         elif forgotten_s - now_s >= self.turn_s(now_s):
             tenant.is_spent = True
@@ -274,7 +256,7 @@ class FairTurns:
         return SHARED_TURN_S if now_s < self._shared_until_s else TURN_S
 
     def is_in_debt(self, tenant: TenantTurns) -> bool:
-        return self._queue.is_in_debt(tenant, SLICE_S)
+        return self.queue.is_in_debt(tenant, SLICE_S)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -284,7 +266,7 @@ class FairTurns:
     def _serve(self) -> None:
         """Serves the queue in one iteration of the event loop."""
         self._is_scheduled = False
-        queue = self._queue
+        queue = self.queue
         now_s = self.clock_s()
         end_s = now_s + self.turn_s(now_s)
         while now_s < end_s:

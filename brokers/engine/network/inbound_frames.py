@@ -15,14 +15,15 @@ class InboundFrames:
     """Received frames of one connection. `large` has its own buffer; `pending` are bytes of earlier reads."""
 
     __slots__ = (
-        "_buffers", "_held", "_held_bytes", "_owner", "_unread", "frame_ticks", "frames", "frames_swept", "large",
+        "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
         "pending", "processed",
     )  # fmt: skip
 
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
         self._unread = unread
         self._buffers = buffers
-        self._owner = owner
+        # Its memory is charged to the owner.
+        self.owner = owner
         self._held_bytes = 0
         self._held: HeldFrame | None = None
         self.large: LargeFrame | None = None
@@ -33,11 +34,6 @@ class InboundFrames:
         self.frames = 0
         self.frames_swept = 0
         self.frame_ticks = 0
-
-    @property
-    def owner(self) -> object:
-        """Returns the owner that its memory is charged to."""
-        return self._owner
 
     def keep(self, pending: bytes) -> None:
         self._unread.change(len(pending) - len(self.pending))
@@ -56,7 +52,7 @@ class InboundFrames:
         """Charges the copy of the request in processing, which is decoded later, until `release`."""
         self._held_bytes += count
         self._unread.change(count)
-        self._buffers.count(count, self._owner)
+        self._buffers.count(count, self.owner)
 
     def hold_frame(self) -> HeldFrame | None:
         """Hands over the buffer of the request in processing until `release`, since copying a large one takes long.
@@ -65,20 +61,20 @@ class InboundFrames:
         frame, self.processed = self.processed, None
         if frame is None:
             return None
-        self._held = held = HeldFrame(self._buffers, frame.buffer, self._owner)
+        self._held = held = HeldFrame(self._buffers, frame.buffer, self.owner)
         return held
 
     def give_back_processed(self) -> None:
         """Gives back the buffer of the processed request, unless it is held."""
         frame, self.processed = self.processed, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer, self._owner)
+            self._buffers.give_back(frame.buffer, self.owner)
 
     def release(self) -> None:
         if self._held_bytes:
             held_bytes, self._held_bytes = self._held_bytes, 0
             self._unread.change(-held_bytes)
-            self._buffers.count(-held_bytes, self._owner)
+            self._buffers.count(-held_bytes, self.owner)
             self._buffers.wake()
 
     def forget(self) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Final, Protocol
 
-from brokers.engine.network.buffers import UnreadBytes
+from brokers.engine.network.buffers import UnreadBytes, UnsentBytes
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.inbound_frames import InboundFrames
-from brokers.engine.network.unsent import UnsentBytes
 
 
 class Cancellable(Protocol):
@@ -46,8 +45,8 @@ class Session(Protocol):
         """Is called when the connection has closed; a request in processing must not be answered."""
 
 
-class ConnectionOwner(Protocol):
-    """Port that accepted a connection, whose rented memory is charged to the owner's `group`."""
+class PeerOwner(Protocol):
+    """Port that accepted a peer, whose rented memory is charged to the owner's `group`."""
 
     @property
     def group(self) -> object:
@@ -55,17 +54,10 @@ class ConnectionOwner(Protocol):
 
     @property
     def turns(self) -> InstanceTurns:
-        """Returns the turns of the group; `unread` and `unsent` are the group's as well."""
+        """Returns the turns of the group; `unread` is the group's as well."""
 
     @property
     def unread(self) -> UnreadBytes: ...
-
-    @property
-    def unsent(self) -> UnsentBytes: ...
-
-    @property
-    def readers(self) -> Executor:
-        """Returns the threads that may wait for a disk."""
 
     def on_malformed(self, peer_host: str, error: Exception) -> None:
         """Is called after a protocol error of the peer, before the connection is closed."""
@@ -75,6 +67,20 @@ class ConnectionOwner(Protocol):
 
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         """Is called once, when the connection has closed."""
+
+
+class ConnectionOwner(PeerOwner, Protocol):
+    """Port of a connection that may send requests."""
+
+    @property
+    def delays_responses(self) -> bool:
+        """Returns True if throttled responses are held back until the mute is over."""
+
+    @property
+    def unsent(self) -> UnsentBytes: ...
+    @property
+    def readers(self) -> Executor:
+        """Returns the threads that may wait for a disk."""
 
 
 class OwnedConnection(Protocol):
@@ -103,3 +109,28 @@ class OwnedConnection(Protocol):
 
     def close(self, reason: str) -> None:
         """Closes the connection; may be repeated."""
+
+
+class ClosedSession:
+    """Replaces the session of a closed connection, and ignores all calls.
+
+    Connection and session refer to each other; without the replacement a closed pair would be left to the garbage
+    collector.
+    """
+
+    frame_bytes_max: int = 0
+
+    def frame_bytes_max_of(self, _api_key: int) -> int:
+        return 0
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        """Ignores a frame that arrived after the end."""
+
+    def on_more(self) -> None:
+        """Does nothing: no request waits."""
+
+    def on_closed(self) -> None:
+        """Does nothing: the former session was notified."""
+
+
+CLOSED_SESSION: Final = ClosedSession()

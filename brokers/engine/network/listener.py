@@ -7,33 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from itertools import islice
 from typing import Final
 
-from brokers.engine.network import admission, endings
+from brokers.engine.network import endings
 from brokers.engine.network.accept_policy import AcceptPolicy
 from brokers.engine.network.admission import Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
-from brokers.engine.network.connection import Connection
-from brokers.engine.network.connection_handshake import ConnectionHandshake
-from brokers.engine.network.counters import Counters
-from brokers.engine.network.endings import Deadlines
+from brokers.engine.network.endings import ConnectionDeadlines, MemoryRelief, sweep
 from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_group import GroupSpec, ListenerGroup
+from brokers.engine.network.listener_group import GroupSpec, ListenerGroup, TenantGroups
 from brokers.engine.network.listener_rules import (
     OPEN_TO_ALL,
     ListenerRules,
     MakeSession,
 )
-from brokers.engine.network.memory_relief import MemoryRelief
-from brokers.engine.network.port import Accepted, Listener
-from brokers.engine.network.reports import NetworkReports
-from brokers.engine.network.sweeping import sweep
-from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.network.port import Listener
+from brokers.engine.network.reports import Counters, NetworkReports
 from brokers.engine.scheduling.time_slice import yield_to_others
 
 BACKLOG: Final = 1_024
@@ -59,13 +53,14 @@ class Listeners:
         self.buffers = buffers or FrameBuffers(soon=loop.call_soon)
         self.counters = Counters()
         self.count = 0
-        self._entered = 0
+        self.entered = 0
         self.fair_turns = FairTurns(loop.call_soon)
         self.policy = AcceptPolicy(loop, limits, self, self.counters, reports)
         self._unread = UnreadBytes()
-        self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
+        self._deadlines = ConnectionDeadlines(limits.idle_ms_max, limits.sweep_ms)
         self._listeners: dict[str, Listener] = {}
         self._groups: dict[str, ListenerGroup] = {}
+        self._tenants: dict[str, TenantGroups] = {}
         self.handshakes = Handshakes(loop)
         self.buffers.on_wait = MemoryRelief(self, loop).watch
 
@@ -84,6 +79,9 @@ class Listeners:
 
     def groups(self) -> Iterator[ListenerGroup]:
         return iter(self._groups.values())
+
+    def tenants(self) -> Iterable[TenantGroups]:
+        return self._tenants.values()
 
     def group_of(self, name: str) -> ListenerGroup | None:
         """Returns the listeners of an instance; None if it has none here."""
@@ -105,7 +103,7 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Binds the port without accepting yet. Raises OSError if the port is in use or not permitted.
+        """Binds the port, which accepts after `go_on`. Raises OSError if the port is in use or not permitted.
 
         Without `group` the listener is alone in a group of its own name.
         """
@@ -138,34 +136,34 @@ class Listeners:
         known = self._groups.get(spec.name)
         if known is None:
             turns = None if spec.is_protected else self.fair_turns
-            account = None if spec.is_protected else self.fair_turns.enter(spec.tenant or spec.name)
-            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, account)
+            tenant = None if spec.is_protected else self._enter(spec.tenant or spec.name)
+            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
+            self.buffers.assign(known, tenant)
             known.entry_queue = self.policy.queue_of(known)
             self._groups[spec.name] = known
         return known
 
-    def open(
-        self,
-        name: str,
-        host: str,
-        port: int,
-        make_session: MakeSession,
-        *,
-        group: GroupSpec | None = None,
-        rules: ListenerRules = OPEN_TO_ALL,
-    ) -> Listener:
-        """Binds and accepts. Raises OSError like `bind`."""
-        listener = self.bind(name, host, port, make_session, group=group, rules=rules)
-        self.accept(listener)
-        return listener
+    def _enter(self, tenant_id: str) -> TenantGroups:
+        """Returns the tenant of a new instance; call `_exit` when the instance has left it."""
+        turns = self.fair_turns.enter(tenant_id)
+        known = self._tenants.get(tenant_id)
+        if known is None:
+            known = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
+        return known
 
-    def set_tenant(self, instance_id: str, tenant: str) -> None:
+    def _exit(self, tenant: TenantGroups) -> None:
+        self.fair_turns.exit(tenant.turns)
+        if not tenant.groups:
+            del self._tenants[tenant.turns.key]
+
+    def set_tenant(self, instance_id: str, tenant_id: str) -> None:
         """Moves an instance with open ports to another tenant."""
         group = self._groups.get(instance_id)
-        if group is not None and group.turns.tenant.key != tenant:
-            before = group.turns.tenant
-            group.turns.move_to(self.fair_turns.enter(tenant))
-            self.fair_turns.exit(before)
+        if group is not None and group.tenant is not None and group.tenant.turns.key != tenant_id:
+            before, after = group.tenant, self._enter(tenant_id)
+            group.move_to(after)
+            self.buffers.assign(group, after)
+            self._exit(before)
 
     def set_weights(self, instance_id: str, weight: float, tenant: str, tenant_weight: float) -> None:
         """Sets the weights of an instance and its tenant for their shares of a contended event loop."""
@@ -185,9 +183,6 @@ class Listeners:
         """Returns the loop time in ms charged to the instance since its ports were opened."""
         group = self._groups.get(instance_id)
         return 0 if group is None else round(group.turns.line.used_s * 1_000)
-
-    def accept(self, listener: Listener) -> None:
-        listener.go_on()
 
     def close(self, name: str, reason: str = "the listener is closed") -> None:
         """Closes the port and all its connections (CKA-3), some in each turn of the event loop."""
@@ -211,8 +206,11 @@ class Listeners:
             listener.group.listeners.remove(listener)
             if not listener.group.listeners:
                 del self._groups[listener.group.name]
-                if not listener.group.is_protected:
-                    self.fair_turns.exit(listener.group.turns.tenant)
+                tenant = listener.group.tenant
+                if tenant is not None:
+                    del tenant.groups[listener.group]
+                    self.buffers.assign(listener.group, None)
+                    self._exit(tenant)
                 self.policy.throttled.end_all(listener.group.name)
                 listener.group.entry_queue.end_all()
         return listener
@@ -237,56 +235,6 @@ class Listeners:
                 self.end(connection, endings.NOT_ALLOWED)
         if some:
             self.loop.call_soon(self._end_unwanted, listener, rules, rest)
-
-    def admit(self, listener: Listener, accepted: socket.socket, address: str) -> str | None:
-        """Admits a connection. Returns the cause if it was refused, else None.
-
-        A client behind a proxy is known only later, and checked then (`connection_handshake`).
-        """
-        policy, is_proxy = self.policy, listener.rules.is_proxy(address)
-        cause = None if is_proxy else policy.refusal_of_client(listener, address)
-        if cause is None and not is_proxy and policy.throttle(listener, accepted, address):
-            return admission.ADDRESS_RATE
-        cause = cause or policy.refusal_of_place(listener)
-        if cause is not None:
-            accepted.close()
-            policy.note_refusal(listener, address, cause)
-            return cause
-        try:
-            accepted.setblocking(False)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        except OSError:
-            accepted.close()
-            return None
-        self.counters.accepted += 1
-        if is_proxy or listener.rules.tls is not None:
-            handshake = ConnectionHandshake(accepted, address, listener, self.buffers, self.loop, self.handshakes)
-            self._keep(listener, handshake)
-            handshake.start(is_proxy)
-        else:
-            self.enter(listener, accepted, address)
-        return None
-
-    def enter(
-        self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
-    ) -> None:
-        """Starts a connection after its handshake, when its client's address is known. `make_session` is set if the
-        client is already identified.
-        """
-        if isinstance(accepted, TlsStream):
-            connection = Connection(accepted.as_socket, address, listener, self.buffers, accepted.as_loop)
-        else:
-            connection = Connection(accepted, address, listener, self.buffers, self.loop)
-        self._entered += 1
-        connection.number, connection.since_s = self._entered, self.loop.time()
-        self._keep(listener, connection)
-        connection.start((make_session or listener.make_session)(connection))
-
-    def _keep(self, listener: Listener, connection: OwnedConnection) -> None:
-        self.count += 1
-        listener.connections[connection] = None
-        listener.group.on_entered(connection.peer_host)
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `endings`."""

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
+from brokers.contract.connections import UNSENT_BYTES_PER_TENANT_MAX
 from brokers.engine.network import endings
-from brokers.engine.network.address_rates import AddressRates
-from brokers.engine.network.admission import Addresses, CreationPace, Limits
-from brokers.engine.network.buffers import UNREAD_BYTES_PER_INSTANCE_MAX, UnreadBytes
+from brokers.engine.network.admission import Addresses, AddressRates, CreationPace, Limits
+from brokers.engine.network.buffers import (
+    UNREAD_BYTES_PER_INSTANCE_MAX,
+    UNREAD_BYTES_PER_TENANT_MAX,
+    UnreadBytes,
+    UnsentBytes,
+)
 from brokers.engine.network.entry_queue import EntryQueue
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, TenantTurns
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.unsent import UnsentBytes
 
 # Number of connections of the largest listener among which the longest idle one is chosen.
 CANDIDATES_MAX: Final = 64
-
-
-class Member(Protocol):
-    """A listener, as its group sees it."""
-
-    connections: dict[OwnedConnection, None]
 
 
 class Closer(Protocol):
     """Closes connections for one of the reasons in `endings`, and schedules callbacks."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
-
     def call_soon(self, callback: Callable[[], object]) -> object: ...
 
 
@@ -43,6 +40,48 @@ class GroupSpec(NamedTuple):
     tenant: str | None = None
     connections_max: int = 0
     is_protected: bool = False
+
+
+def end_unread(closer: Closer, connections: Iterable[OwnedConnection], unsent: UnsentBytes) -> None:
+    """Closes the longest idle connections with unsent bytes, then those with most, until there are not too many; but
+    never the last one.
+    """
+    holding = [connection for connection in connections if connection.unsent_bytes]
+    holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
+    for connection in holding[:-1]:
+        if not unsent.are_too_many:
+            break
+        closer.end(connection, endings.UNREAD_ANSWERS)
+
+
+class TenantGroups:
+    """Groups of one tenant's instances on this broker, and the limits that they share."""
+
+    __slots__ = ("_closer", "_is_relieving", "groups", "pace", "turns", "unread", "unsent")
+
+    def __init__(self, turns: TenantTurns, closer: Closer, limits: Limits, unread_of_all: UnreadBytes) -> None:
+        self.turns = turns
+        self._closer = closer
+        self._is_relieving = False
+        self.groups: dict[ListenerGroup, None] = {}
+        self.pace = CreationPace(limits.creations_per_tenant_per_s_max)
+        self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_TENANT_MAX)
+        self.unsent = UnsentBytes(self.on_excess, UNSENT_BYTES_PER_TENANT_MAX)
+
+    @property
+    def count(self) -> int:
+        """Returns the number of connections of all instances."""
+        return sum(group.count for group in self.groups)
+
+    def on_excess(self) -> None:
+        """Schedules closing, because unread responses take too much memory; called inside a request."""
+        if not self._is_relieving:
+            self._is_relieving = True
+            self._closer.call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._is_relieving = False
+        end_unread(self._closer, chain.from_iterable(group.connections() for group in self.groups), self.unsent)
 
 
 class ListenerGroup:
@@ -65,6 +104,7 @@ class ListenerGroup:
         "listeners",
         "name",
         "pace",
+        "tenant",
         "turns",
         "unread",
         "unsent",
@@ -80,7 +120,7 @@ class ListenerGroup:
         unread_of_all: UnreadBytes,
         fair_turns: FairTurns | None,
         connections_max: int = 0,
-        tenant: TenantTurns | None = None,
+        tenant: TenantGroups | None = None,
     ) -> None:
         """Creates the group, which is protected without `fair_turns`."""
         self.name = name
@@ -92,15 +132,30 @@ class ListenerGroup:
         self.addresses = Addresses()
         self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
-        self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_INSTANCE_MAX)
-        self.turns = InstanceTurns(fair_turns, tenant, name)
+        self.unread = UnreadBytes(unread_of_all if tenant is None else tenant.unread, UNREAD_BYTES_PER_INSTANCE_MAX)
+        # None for a protected group.
+        self.tenant = tenant
+        self.turns = InstanceTurns(fair_turns, None if tenant is None else tenant.turns, name)
         self.unsent = UnsentBytes(None if fair_turns is None else self.on_excess)
-        self.listeners: list[Member] = []
+        self.listeners: list[endings.ConnectionHolder] = []
+        if tenant is not None:
+            tenant.groups[self] = None
+            self.unsent.move_to(tenant.unsent)
 
     @property
     def count(self) -> int:
         """Returns the number of connections of all its listeners."""
         return sum(len(listener.connections) for listener in self.listeners)
+
+    def move_to(self, tenant: TenantGroups) -> None:
+        """Makes the instance one of another tenant."""
+        assert self.tenant is not None, "it has no tenant"
+        del self.tenant.groups[self]
+        self.tenant = tenant
+        tenant.groups[self] = None
+        self.turns.move_to(tenant.turns)
+        self.unread.move_to(tenant.unread)
+        self.unsent.move_to(tenant.unsent)
 
     def on_entered(self, address: str) -> None:
         """Counts a new connection from the address."""
@@ -122,14 +177,8 @@ class ListenerGroup:
             self._closer.call_soon(self._relieve)
 
     def _relieve(self) -> None:
-        """Closes the longest idle connections, then those with most bytes, but never the last one with bytes."""
         self._is_relieving = False
-        holding = [connection for connection in self.connections() if connection.unsent_bytes]
-        holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
-        for connection in holding[:-1]:
-            if not self.unsent.are_too_many:
-                break
-            self._closer.end(connection, endings.UNREAD_ANSWERS)
+        end_unread(self._closer, self.connections(), self.unsent)
 
     def quietest(self) -> OwnedConnection:
         """Returns the longest idle among some connections. The ones examined come last the next time."""

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from brokers.engine.network.buffers import UnsentBytes
 from brokers.engine.network.sending import Outgoing
-from brokers.engine.network.unsent import UnsentBytes
 
 # Maximum number of deferred responses of one connection; then it waits for the first of them.
 PENDING_RESPONSES_MAX: Final = 128

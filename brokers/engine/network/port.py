@@ -13,15 +13,17 @@ from typing import Final, Protocol
 
 from brokers.engine.network import admission
 from brokers.engine.network.accept_policy import AcceptPolicy
-from brokers.engine.network.buffers import UnreadBytes
-from brokers.engine.network.counters import Counters
+from brokers.engine.network.admission import Limits
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes, UnsentBytes
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.connection_handshake import ConnectionHandshake
 from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
-from brokers.engine.network.reports import NetworkReports
+from brokers.engine.network.reports import Counters, NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
-from brokers.engine.network.unsent import UnsentBytes
 
 # Maximum number accepted on one listener in one turn: some milliseconds of the event loop.
 ACCEPTED_PER_TURN_MAX: Final = 16
@@ -41,14 +43,12 @@ class PortOwner(Protocol):
     reports: NetworkReports
     counters: Counters
     policy: AcceptPolicy
+    buffers: FrameBuffers
+    handshakes: Handshakes
+    limits: Limits
+    # Number of open connections, and of all that were ever entered.
     count: int
-
-    def admit(self, listener: Listener, accepted: PlainSocket, address: str) -> str | None:
-        """Returns the cause if the connection was refused, else None."""
-
-    def enter(
-        self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
-    ) -> None: ...
+    entered: int
 
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
 
@@ -73,6 +73,10 @@ class Listener:
         return self.owner.readers
 
     @property
+    def delays_responses(self) -> bool:
+        return self.owner.limits.delays_responses
+
+    @property
     def unread(self) -> UnreadBytes:
         return self.group.unread
 
@@ -88,13 +92,13 @@ class Listener:
         turns, began_s = self.group.turns, perf_counter()
         if turns.must_wait(began_s):
             self.owner.loop.remove_reader(self.socket.fileno())
-            turns.join(self)
+            turns.enqueue(self)
             return
         self._accept_some()
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """Accepts in the turn of the instance (`fair_turns.Queuing`)."""
+        """Accepts in the turn of the instance (`fair_turns.Waiter`)."""
         if self.socket.fileno() >= 0 and self._accept_some():
             self.go_on()
 
@@ -143,8 +147,43 @@ class Listener:
         return delay_ms
 
     def _admit(self, accepted: PlainSocket, address: str) -> int:
-        cause = self.owner.admit(self, accepted, address)
+        cause = self._refusal(accepted, address)
         return 0 if cause in admission.UNPACED else self.owner.policy.delay_ms(self.group)
+
+    def _refusal(self, accepted: PlainSocket, address: str) -> str | None:
+        """Admits a connection. Returns the cause if it was refused, else None.
+
+        A client behind a proxy is known only later, and checked then (`connection_handshake`).
+        """
+        owner, is_proxy = self.owner, self.rules.is_proxy(address)
+        cause = None if is_proxy else owner.policy.refusal_of_client(self, address)
+        if cause is None and not is_proxy and self.throttle(accepted, address):
+            return admission.ADDRESS_RATE
+        cause = cause or owner.policy.refusal_of_place(self)
+        if cause is not None:
+            accepted.close()
+            owner.policy.note_refusal(self, address, cause)
+            return cause
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError:
+            accepted.close()
+            return None
+        owner.counters.accepted += 1
+        if is_proxy or self.rules.tls is not None:
+            handshake = ConnectionHandshake(accepted, address, self, owner.buffers, owner.loop, owner.handshakes)
+            self._keep(handshake)
+            handshake.start(is_proxy)
+        else:
+            self.enter(accepted, address)
+        return None
+
+    def _keep(self, connection: OwnedConnection) -> None:
+        self.owner.count += 1
+        self.connections[connection] = None
+        self.group.on_entered(connection.peer_host)
 
     def _pause(self, delay_s: float) -> None:
         self.owner.loop.remove_reader(self.socket.fileno())
@@ -164,7 +203,18 @@ class Listener:
         return self.owner.policy.throttle(self, accepted, client_host)
 
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
-        self.owner.enter(self, accepted, client_host, make_session)
+        """Starts a connection after its handshake, when its client's address is known. `make_session` is set if the
+        client is already identified.
+        """
+        owner = self.owner
+        if isinstance(accepted, TlsStream):
+            connection = Connection(accepted.as_socket, client_host, self, owner.buffers, accepted.as_loop)
+        else:
+            connection = Connection(accepted, client_host, self, owner.buffers, owner.loop)
+        owner.entered += 1
+        connection.number, connection.since_s = owner.entered, owner.loop.time()
+        self._keep(connection)
+        connection.start((make_session or self.make_session)(connection))
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         self.owner.end(connection, reason)

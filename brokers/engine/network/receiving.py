@@ -1,22 +1,46 @@
 """The incoming half of a connection: received bytes are split into frames, and each is handed over when complete.
 
-`connection_state` lists the states, and the reasons for which nothing is read.
+A connection reads frames while it is not busy. Each reason is set by one event and cleared by another, and several may
+hold at once; when the last one is cleared, frames kept from earlier reads are processed, then the socket is read.
+
+    reason            set when                                      cleared when
+    PROCESSING        a frame is handed to the session              it is answered, deferred, or needs no answer
+    WRITING           the socket does not take a whole response     the backlog is written
+    MUTED             a response comes with a delay                 the delay is over
+    NO_BUFFER         there is no memory for a large frame          other connections gave memory back
+    TOO_MANY_PENDING  too many deferred responses wait              few are left
+    QUEUED            the instance used its share of the loop       its turn comes
+
+A busy connection watches its socket only for the peer's close, so that a waiting fetch of a dead client ends. `close`
+ends every state; `ClosedSession` then replaces the session.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from enum import IntFlag
 from socket import MSG_PEEK, socket
 from time import perf_counter
 from typing import Final
 
 from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, LargeFrame
-from brokers.engine.network.connection_state import Busy
-from brokers.engine.network.fair_turns import TURN_S, InstanceTurns, QueuedWork
+from brokers.engine.network.fair_turns import TURN_S, QueuedWork
 from brokers.engine.network.inbound_frames import SIZE, InboundFrames, end_of_frame
 from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
+
+
+class Busy(IntFlag):
+    """Reasons for which a connection does not read."""
+
+    PROCESSING = 1
+    WRITING = 2
+    MUTED = 4
+    NO_BUFFER = 8
+    TOO_MANY_PENDING = 16
+    QUEUED = 32
+
 
 # Plain numbers: an operator of an IntFlag creates a member, which takes a measurable part of each request's time.
 PROCESSING: Final = int(Busy.PROCESSING)
@@ -25,6 +49,8 @@ MUTED: Final = int(Busy.MUTED)
 NO_BUFFER: Final = int(Busy.NO_BUFFER)
 TOO_MANY_PENDING: Final = int(Busy.TOO_MANY_PENDING)
 QUEUED: Final = int(Busy.QUEUED)
+# The broker, or a throttle delay, keeps the client waiting: such a client is not slow.
+WAITING_FOR_US: Final = PROCESSING | MUTED | NO_BUFFER | QUEUED
 
 # Small requests that arrived together are processed together, up to this number in one turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -43,7 +69,6 @@ class Receiver(ABC):
         "_reading",
         "_resume_scheduled",
         "_socket",
-        "_turns",
         "_unread",
         "closed",
         "fd",
@@ -51,6 +76,7 @@ class Receiver(ABC):
         "inbound",
         "peer_host",
         "session",
+        "turns",
     )  # fmt: skip
 
     session: Session
@@ -74,7 +100,7 @@ class Receiver(ABC):
         self._busy = 0
         self.inbound = InboundFrames(owner.unread, buffers, owner.group)
         # Shared by all connections of one instance.
-        self._turns = owner.turns
+        self.turns = owner.turns
         self._unread = owner.unread
         self.closed = self._resume_scheduled = self._reading = self._consuming = False
         # Responses to frames that arrived together.
@@ -84,13 +110,7 @@ class Receiver(ABC):
         self.session = session
         self._start_reading()
 
-    @property
-    def turns(self) -> InstanceTurns:
-        """Returns its instance's share of the event loop."""
-        return self._turns
-
-    # -- implemented by `Connection`
-    # --------------------------------------------------------------------------------------
+    # -- implemented by `Connection` ----------------------------------------------------------------------------------
 
     @abstractmethod
     def close(self, reason: str) -> None: ...
@@ -101,8 +121,7 @@ class Receiver(ABC):
     @abstractmethod
     def _uncork(self) -> None: ...
 
-    # -- input
-    # ------------------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
         busy = self._busy
@@ -111,19 +130,19 @@ class Receiver(ABC):
             return
         if self._resume_scheduled and not busy:
             return
-        turns = self._turns
+        turns = self.turns
         if busy:
             if turns.is_spent:
                 self._stop_reading()
             QueuedWork(turns, self._detect_peer_close).begin()
         elif turns.is_spent and turns.must_wait(perf_counter()):
             self._busy |= QUEUED
-            turns.join(self)
+            turns.enqueue(self)
         else:
             self._read()
 
     def on_turn(self) -> None:
-        """Reads in the turn of the instance (`fair_turns.Queuing`)."""
+        """Reads in the turn of the instance (`fair_turns.Waiter`)."""
         self._busy &= ~QUEUED
         if self._resume_scheduled:
             self._consume_kept()
@@ -149,11 +168,11 @@ class Receiver(ABC):
                 count = self._socket.recv_into(shared[kept:] if kept else shared)
         except OSError as error:
             self._not_received(error)
-            self._turns.used(began_s, perf_counter())
+            self.turns.used(began_s, perf_counter())
             return
         if count == 0:
             self.close("closed by the peer")
-            self._turns.used(began_s, perf_counter())
+            self.turns.used(began_s, perf_counter())
             return
         if kept:
             inbound.keep(b"")
@@ -198,10 +217,10 @@ class Receiver(ABC):
             return
         finally:
             self._consuming = False
-            self._turns.used(began_s, now_s)
+            self.turns.used(began_s, now_s)
         if self._corked is not None:
             self._uncork()
-            self._turns.used(now_s, perf_counter())
+            self.turns.used(now_s, perf_counter())
         if self.closed:
             return
         if position < end:
@@ -235,7 +254,7 @@ class Receiver(ABC):
             self._busy |= NO_BUFFER
             buffers.wait(group, self, frame.buffer, frame.end)
             return
-        turns, began_s = self._turns, perf_counter()
+        turns, began_s = self.turns, perf_counter()
         is_whole = frame.receive(self._socket)
         buffers.received(frame.buffer, frame.filled, group)
         if not is_whole:
@@ -307,10 +326,10 @@ class Receiver(ABC):
             self._loop.call_soon(self._consume_pending)
 
     def _consume_pending(self) -> None:
-        turns = self._turns
+        turns = self.turns
         if turns.is_spent and not self._busy and turns.must_wait(perf_counter()):
             self._busy |= QUEUED
-            turns.join(self)
+            turns.enqueue(self)
         else:
             self._consume_kept()
 

@@ -1,8 +1,9 @@
-"""Log lines about misbehaving peers: a few each second, then a count of the omitted ones."""
+"""Log lines about misbehaving peers: a few each second, then a count of the omitted ones. Counters of the network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -65,3 +66,21 @@ class NetworkReports:
             return True
         self.suppressed += 1
         return False
+
+
+@dataclass(slots=True)
+class Counters:
+    """Numbers since the start: `refused` connections by cause (`admission`), `ended` ones by reason (`endings`)."""
+
+    accepted: int = 0
+    paced: int = 0
+    malformed: int = 0
+    faults: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+
+    def refuse(self, cause: str) -> None:
+        self.refused[cause] = self.refused.get(cause, 0) + 1
+
+    def end(self, reason: str) -> None:
+        self.ended[reason] = self.ended.get(reason, 0) + 1

@@ -64,6 +64,12 @@ def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
     return out, joined_bytes
 
 
+def whole_frame(parts: Sequence[bytes | Slice]) -> bytes | None:
+    """Returns a response without slices of files in one piece, None for others."""
+    frame = [part for part in parts if isinstance(part, bytes)]
+    return b"".join(frame) if len(frame) == len(parts) else None
+
+
 def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
     """Joins neighbouring responses that are bytes only, unsent, and without `on_written`."""
     out: list[Outgoing] = []
@@ -97,14 +103,14 @@ class Outgoing:
         "_index",
         "_joined_bytes",
         "_on_written",
-        "_parts",
         "_sent_of_bytes",
         "_sent_of_slices",
+        "parts",
         "uncached",
     )
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None, sent_bytes: int = 0) -> None:
-        self._parts, self._joined_bytes = joined(parts)
+        self.parts, self._joined_bytes = joined(parts)
         self._on_written = on_written
         self._index = 0
         self._sent_of_bytes = sent_bytes
@@ -113,14 +119,10 @@ class Outgoing:
         self.uncached: Slice | None = None
 
     @property
-    def parts(self) -> list[bytes | Slice]:
-        return self._parts
-
-    @property
     def memory_bytes(self) -> int:
         """Returns the bytes of process memory that it holds."""
         count = 0
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, bytes):
                 count += len(part)
         return count
@@ -128,11 +130,11 @@ class Outgoing:
     @property
     def is_plain(self) -> bool:
         """True for bytes without `on_written`."""
-        return self._on_written is None and len(self._parts) == 1 and isinstance(self._parts[0], bytes)
+        return self._on_written is None and len(self.parts) == 1 and isinstance(self.parts[0], bytes)
 
     def send(self, sock: socket | FileSender) -> bool:
         """Sends as much as possible. Returns True if everything is sent. Raises OSError, also of the file."""
-        parts = self._parts
+        parts = self.parts
         sent_now = 0
         last = len(parts) - 1
         while self._index <= last:
@@ -198,8 +200,8 @@ class Outgoing:
         self._cached_until = uncached.position + length
 
     def finish(self) -> None:
-        whole = self._index == len(self._parts)
-        for part in self._parts[self._index :]:
+        whole = self._index == len(self.parts)
+        for part in self.parts[self._index :]:
             if not isinstance(part, bytes):
                 part.release()
         if self._on_written is not None:

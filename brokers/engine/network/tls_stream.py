@@ -12,6 +12,7 @@ import os
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
+from ipaddress import ip_address
 from socket import MSG_PEEK, SO_RCVLOWAT, SOL_SOCKET, socket
 from typing import Any, Final, cast
 
@@ -29,6 +30,10 @@ HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
 FILE_BYTES_PER_READ: Final = 65_536
 # Bytes encrypted in one turn of the event loop.
 SENT_PER_TURN_MAX: Final = 262_144
+# The ALPN protocol that a client offers and a server selects to end TLS when the handshake is over. Processes on one
+# machine authenticate by a handshake and continue unencrypted on the loopback interface: a process that can read or
+# change loopback traffic can also read the keys, and encryption costs as much as replication.
+IN_CLEAR: Final = "penstock-in-clear"
 
 
 class TlsStream:
@@ -67,8 +72,7 @@ class TlsStream:
     def as_loop(self) -> asyncio.AbstractEventLoop:
         return cast(asyncio.AbstractEventLoop, self)
 
-    # -- as a socket
-    # ------------------------------------------------------------------------------------------------------
+    # -- as a socket --------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._tls.fileno()
@@ -154,8 +158,7 @@ class TlsStream:
             self._tls.unwrap()  # sends close_notify, so that the peer sees a complete stream, and does not wait for its
         self._tls.close()
 
-    # -- as the event loop
-    # ------------------------------------------------------------------------------------------------
+    # -- as the event loop --------------------------------------------------------------------------------------------
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         self._on_readable = callback
@@ -196,3 +199,17 @@ class TlsStream:
 
     def run_in_executor(self, executor: Executor, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return self._loop.run_in_executor(executor, work, *args)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def plain_socket(tls: ssl.SSLSocket) -> socket:
+    """Returns the underlying socket after both sides have ended TLS (`unwrap`)."""
+    plain = socket(fileno=tls.detach())
+    plain.setblocking(False)
+    return plain

@@ -1,7 +1,7 @@
 """Scheduling of log cleaning: next log, logs being cleaned, cleaned offsets (CMP-10 to CMP-15, CMP-27).
 
-Everything runs in the table's thread, except `Work.make_durable` and `CheckpointBatch.write`. The cleaning itself runs
-elsewhere from a `Job`; its results are swapped into the live log here.
+Everything runs in the table's thread, except `LogToClean.make_durable` and `CheckpointBatch.write`. The cleaning itself
+runs elsewhere from a `Job`; its results are swapped into the live log here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction import selection, swap
 from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, Job
-from brokers.engine.storage.compaction.selection import Range, SegmentFacts
+from brokers.engine.storage.compaction.selection import CompactionFacts, Range
 from brokers.engine.storage.compaction.settings import CleanerSettings, CompactionRules
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
@@ -29,7 +29,7 @@ RETRY_MS_MAX: Final = 600_000
 DOUBLINGS_MAX: Final = 20
 
 
-class Work(NamedTuple):
+class LogToClean(NamedTuple):
     """A log that was selected for cleaning.
 
     `flush` comes first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
@@ -107,7 +107,7 @@ class Cleaner:
     def _load(self, root: Path) -> None:
         try:
             offsets = checkpoints.read_offsets(root / CHECKPOINT, root)
-        except checkpoints.Unreadable:
+        except checkpoints.UnreadableCheckpoint:
             return  # every log of the root counts as dirty from its start (CMP-11)
         except StorageFailed as failure:
             self._table.storage_failed(failure)
@@ -123,7 +123,7 @@ class Cleaner:
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
-    def plan(self, now_ms: int) -> Work | None:
+    def plan(self, now_ms: int) -> LogToClean | None:
         """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
         none.
 
@@ -148,7 +148,9 @@ class Cleaner:
             self._busy[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
             self._checkpoints.setdefault(key, cleanable.first_dirty)
-            return Work(partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first)
+            return LogToClean(
+                partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first
+            )
 
     def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
         for partition in self._table:
@@ -221,21 +223,21 @@ class Cleaner:
 
     # -- results of runs ----------------------------------------------------------------------------------------------
 
-    def durable(self, work: Work) -> None:
+    def durable(self, work: LogToClean) -> None:
         """Finishes the flush after `make_durable`, also if that failed."""
         if work.flush is not None:
             work.flush.finish()
 
-    def is_current(self, work: Work) -> bool:
+    def is_current(self, work: LogToClean) -> bool:
         """False once the partition is deleted or offline: no result of the run may be used then."""
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
-    def is_wanted(self, work: Work) -> bool:
+    def is_wanted(self, work: LogToClean) -> bool:
         """False also once the topic is no longer compacted: from then on every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
-    def swap_in(self, work: Work, cleaned: Cleaned, now_ms: int) -> bool:
+    def swap_in(self, work: LogToClean, cleaned: Cleaned, now_ms: int) -> bool:
         """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
         (CMP-30).
         """
@@ -251,7 +253,7 @@ class Cleaner:
         self._table.remove_later(work.partition, removed_files, now_ms)
         return True
 
-    def finished(self, work: Work, run: Finished) -> None:
+    def finished(self, work: LogToClean, run: Finished) -> None:
         """Records a complete run that was swapped in; its `checkpoint` must be written."""
         key = (work.partition.topic, work.partition.index)
         shortest = self._busy.pop(key, run.end_offset)
@@ -279,7 +281,7 @@ class Cleaner:
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
-    def given_up(self, work: Work) -> None:
+    def given_up(self, work: LogToClean) -> None:
         """Records a run that ended early without a fault: the log changed meanwhile, or the broker stops."""
         self._busy.pop((work.partition.topic, work.partition.index), None)
         if not self.is_current(work):
@@ -289,7 +291,7 @@ class Cleaner:
         except StorageFailed as failure:
             self._table.storage_failed(failure)
 
-    def failed(self, work: Work, failed: Failed, now_ms: int) -> int | None:
+    def failed(self, work: LogToClean, failed: Failed, now_ms: int) -> int | None:
         """Records a failed run and returns the retry delay in milliseconds, if there is a retry.
 
         Otherwise the log is excluded (CMP-15) or goes offline with its disk (LOG-3).
@@ -323,14 +325,16 @@ class Cleaner:
         self._table.cleaned.waiting = len(self.retries)
 
 
-def _is_as_planned(work: Work) -> bool:
+def _is_as_planned(work: LogToClean) -> bool:
     """False if a truncation removed segments that the run read ahead: then its failure does not indicate damage."""
     sizes = {segment.base_offset: segment.size_bytes for segment in work.partition.log.segments}
     return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 
 
-def _facts(log: Log) -> list[SegmentFacts]:
+def _facts(log: Log) -> list[CompactionFacts]:
     return [
-        SegmentFacts(segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp)
+        CompactionFacts(
+            segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp
+        )
         for segment in log.segments
     ]

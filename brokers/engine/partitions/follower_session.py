@@ -32,17 +32,17 @@ Key = tuple[bytes, int]
 class FollowedPartition(DelayedOperation):
     """One partition of a session, with the follower's last reported position.
 
-    `code` is the error why it cannot be served. `owed` is the latest leadership check that was sent to the follower for
-    it. `owner` is the instance, "" for a topic without one.
+    `code` is the error why it cannot be served. `pending_check` is the latest leadership check that was sent to the
+    follower for it. `owner` is the instance, "" for a topic without one.
     """
 
     __slots__ = (
         "code",
         "diverging",
         "key",
-        "owed",
         "owner",
         "partition",
+        "pending_check",
         "sent_high_watermark",
         "sent_start_offset",
         "session",
@@ -58,7 +58,7 @@ class FollowedPartition(DelayedOperation):
         self.owner = ""
         self.partition: Partition | None = None
         self.state = IDLE
-        self.owed = 0
+        self.pending_check = 0
         self.code = 0
         self.diverging: tuple[int, int] | None = None
         self.sent_high_watermark = NOT_REPORTED
@@ -91,8 +91,8 @@ class FollowedPartition(DelayedOperation):
 class FollowerSession:
     """Fetch session of one follower's connection; `fetched_ms` is the time of its last request.
 
-    Leadership checks are numbered (`leadership_check`): `heard` is the latest one that its last request was certainly
-    sent after, and `owed` the latest one that waits for it.
+    Leadership checks are numbered (`leadership_check`): `confirmed_check` is the latest one that its last request was
+    certainly sent after, and `pending_check` the latest one that waits for it.
     """
 
     __slots__ = (
@@ -101,12 +101,13 @@ class FollowerSession:
         "_moved",
         "_ready",
         "_wake",
+        "confirmed_check",
         "epoch",
         "fetched_ms",
-        "heard",
+        "has_urgent_watermark",
         "id",
-        "lines",
-        "owed",
+        "partitions",
+        "pending_check",
         "replica",
         "replica_epoch",
     )
@@ -117,14 +118,16 @@ class FollowerSession:
         self.replica = replica
         self.replica_epoch = replica_epoch
         self.fetched_ms = 0
-        self.lines: dict[Key, FollowedPartition] = {}
+        self.partitions: dict[Key, FollowedPartition] = {}
         # Ready partitions by owner, in the order of their turns: an owner with many partitions does not delay the
         # others.
         self._ready: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
         self._moved: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
-        self.heard = 0
-        self.owed = 0
+        # True if a changed high watermark must not wait for records (`high_watermark_push`).
+        self.has_urgent_watermark = False
+        self.confirmed_check = 0
+        self.pending_check = 0
         # Latest check when the last request was answered, and when the one before was.
         self._asked_last = 0
         self._asked_before = 0
@@ -134,66 +137,66 @@ class FollowerSession:
 
     # -- requests of the follower -------------------------------------------------------------------------------------
 
-    def came(self, is_empty: bool) -> None:
-        """Records a request and updates `heard`.
+    def on_request(self, is_empty: bool) -> None:
+        """Records a request and updates `confirmed_check`.
 
         A request that names partitions may have overtaken one that waited here, so it may have been sent before the
         last response arrived; but never before the one before that, as at most two are in flight
         (`replication.fetcher`).
         """
-        self.heard = self._asked_last if is_empty else self._asked_before
+        self.confirmed_check = self._asked_last if is_empty else self._asked_before
 
-    def answered(self, question: int) -> None:
-        """Records that its request was answered after check number `question`."""
+    def on_response(self, check: int) -> None:
+        """Records that its request was answered after check number `check`."""
         self._asked_before = self._asked_last
-        self._asked_last = question
+        self._asked_last = check
 
-    def asks(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
+    def update_position(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
         """Records the follower's position; `found` is the partition, or the error code of its lookup.
 
         Returns True if the follower may join the ISR.
         """
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = FollowedPartition(self, key, wanted)
-        elif line.wanted[1] != wanted[1]:
+        followed = self.partitions.get(key)
+        if followed is None:
+            followed = self.partitions[key] = FollowedPartition(self, key, wanted)
+        elif followed.wanted[1] != wanted[1]:
             # The follower uses another leader epoch and may have ignored what it was sent in the previous one.
-            line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
-        line.wanted = wanted
+            followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
+        followed.wanted = wanted
         if isinstance(found, int):
-            self._leave(line)
-            self._refuse(line, found)
+            self._leave(followed)
+            self._refuse(followed, found)
             return False
-        if line.partition is not found:
-            self._leave(line)
-            line.partition = found
-            line.owner = split_internal(found.topic)[0] or ""
+        if followed.partition is not found:
+            self._leave(followed)
+            followed.partition = found
+            followed.owner = split_internal(found.topic)[0] or ""
         code = self._refusal(found, wanted)
         if not code:
-            line.diverging = _divergence(found, wanted)
-            if line.diverging == UNDEFINED or (
-                line.diverging is None and not found.log_start_offset <= wanted[2] <= found.log_end_offset
+            followed.diverging = _divergence(found, wanted)
+            if followed.diverging == UNDEFINED or (
+                followed.diverging is None and not found.log_start_offset <= wanted[2] <= found.log_end_offset
             ):
                 code = error_codes.OFFSET_OUT_OF_RANGE
         if code:
             # The partition is not referenced: it may be deleted and recreated here before the follower's next request
             # (REP-32).
-            self._leave(line)
-            self._refuse(line, code)
+            self._leave(followed)
+            self._refuse(followed, code)
             return False
-        line.code = 0
+        followed.code = 0
         leadership = found.leadership
         if leadership is not None:
-            leadership.fetches.add(line)
-        if line.diverging is not None:
-            self.ready(line)
+            leadership.fetches.add(followed)
+        if followed.diverging is not None:
+            self.ready(followed)
             return False
         may_join = found.follower_fetched(self.replica, self.replica_epoch, wanted[2], wanted[4], now_ms)
         if wanted[2] < found.log_end_offset:
-            self.ready(line)
-        elif line.state != READY:
-            line.state = IDLE
-            self.moved(line)
+            self.ready(followed)
+        elif followed.state != READY:
+            followed.state = IDLE
+            self.moved(followed)
         return may_join
 
     def _refusal(self, partition: Partition, wanted: Wanted) -> int:
@@ -209,40 +212,40 @@ class FollowerSession:
             return error_codes.NOT_LEADER_OR_FOLLOWER  # a request of an earlier incarnation
         return 0
 
-    def _refuse(self, line: FollowedPartition, code: int) -> None:
-        line.code = code
-        line.diverging = None
-        self.ready(line)
+    def _refuse(self, followed: FollowedPartition, code: int) -> None:
+        followed.code = code
+        followed.diverging = None
+        self.ready(followed)
 
-    def forgets(self, key: Key) -> None:
+    def remove(self, key: Key) -> None:
         """Removes a partition from the session."""
-        line = self.lines.pop(key, None)
-        if line is not None:
-            self._leave(line)
-            line.state = SENT  # every queue that contains it skips it
+        followed = self.partitions.pop(key, None)
+        if followed is not None:
+            self._leave(followed)
+            followed.state = SENT  # every queue that contains it skips it
 
-    def _leave(self, line: FollowedPartition) -> None:
-        partition = line.partition
+    def _leave(self, followed: FollowedPartition) -> None:
+        partition = followed.partition
         if partition is not None and partition.leadership is not None:
-            partition.leadership.fetches.discard(line)
-        line.partition = None
+            partition.leadership.fetches.discard(followed)
+        followed.partition = None
 
     def close(self) -> None:
         """Ends the session when the follower is gone or begins another one."""
         self._wake = None
-        for key in list(self.lines):
-            self.forgets(key)
+        for key in list(self.partitions):
+            self.remove(key)
 
     # -- responses to the follower ------------------------------------------------------------------------------------
 
-    def ready(self, line: FollowedPartition) -> None:
-        if line.state != READY:
-            line.state = READY
-            queue = self._ready.get(line.owner)
+    def ready(self, followed: FollowedPartition) -> None:
+        if followed.state != READY:
+            followed.state = READY
+            queue = self._ready.get(followed.owner)
             if queue is None:
-                self._ready[line.owner] = deque((line,))
+                self._ready[followed.owner] = deque((followed,))
             else:
-                queue.append(line)
+                queue.append(followed)
         self.complete_pending_fetch()
 
     def complete_pending_fetch(self) -> None:
@@ -252,30 +255,35 @@ class FollowerSession:
             self._wake = None
             wake()
 
-    def moved(self, line: FollowedPartition) -> None:
+    def moved(self, followed: FollowedPartition) -> None:
         """Marks the high watermark or log start as changed; it is sent with the next response, which is not sent
         earlier for it.
         """
-        self._moved[line] = None
+        self._moved[followed] = None
+
+    def send_watermarks(self) -> None:
+        """Has the changed high watermarks sent at once: with the waiting request, or with the next one."""
+        self.has_urgent_watermark = True
+        self.complete_pending_fetch()
 
     def wait(self, wake: Callable[[], object]) -> None:
-        """Calls `wake` once when a partition is ready; `leave_alone` cancels it."""
+        """Calls `wake` once when a partition is ready; `stop_waiting` cancels it."""
         self._wake = wake
 
-    def leave_alone(self) -> None:
+    def stop_waiting(self) -> None:
         self._wake = None
 
-    def owes(self, question: int) -> None:
-        """Requires another request from the follower: waiting and later requests are answered at once until `question`
-        is heard.
+    def require_check(self, check: int) -> None:
+        """Requires another request from the follower: waiting and later requests are answered at once until one
+        was sent after `check`.
         """
-        if question > self.owed and question > self.heard:
-            self.owed = question
+        if check > self.pending_check and check > self.confirmed_check:
+            self.pending_check = check
             self.complete_pending_fetch()
 
     @property
-    def is_owed(self) -> bool:
-        return self.owed > self.heard
+    def has_pending_check(self) -> bool:
+        return self.pending_check > self.confirmed_check
 
     @property
     def has_ready(self) -> bool:
@@ -286,43 +294,44 @@ class FollowerSession:
         ready = self._ready
         while ready:
             owner, queue = ready.popitem(last=False)
-            line = queue.popleft()
+            followed = queue.popleft()
             if queue:
                 ready[owner] = queue  # behind all others
-            if line.state == READY and self.knows(line):
-                line.state = SENT
-                return line
+            if followed.state == READY and self.knows(followed):
+                followed.state = SENT
+                return followed
         return None
 
-    def put_back(self, lines: list[FollowedPartition]) -> None:
+    def requeue(self, taken: list[FollowedPartition]) -> None:
         """Returns partitions to the front of the queue because they were not sent."""
-        for line in reversed(lines):
-            line.state = READY
-            queue = self._ready.get(line.owner)
+        for followed in reversed(taken):
+            followed.state = READY
+            queue = self._ready.get(followed.owner)
             if queue is None:
-                queue = self._ready[line.owner] = deque()
-            queue.appendleft(line)
-            self._ready.move_to_end(line.owner, last=False)
+                queue = self._ready[followed.owner] = deque()
+            queue.appendleft(followed)
+            self._ready.move_to_end(followed.owner, last=False)
 
-    def news(self) -> list[FollowedPartition]:
+    def changed(self) -> list[FollowedPartition]:
         """Takes the partitions whose high watermark or log start differs from the last value sent."""
         result: list[FollowedPartition] = []
-        for line in self._moved:
-            partition = line.partition
-            if partition is None or line.code or partition.leadership is None or not self.knows(line):
+        for followed in self._moved:
+            partition = followed.partition
+            if partition is None or followed.code or partition.leadership is None or not self.knows(followed):
                 continue
             high_watermark, start_offset = partition.high_watermark, partition.log_start_offset
-            if line.sent_high_watermark != high_watermark or line.sent_start_offset != start_offset:
-                result.append(line)
+            if followed.sent_high_watermark != high_watermark or followed.sent_start_offset != start_offset:
+                result.append(followed)
         self._moved = {}
+        self.has_urgent_watermark = False
         return result
 
-    def nothing_for(self, line: FollowedPartition) -> None:
+    def mark_idle(self, followed: FollowedPartition) -> None:
         """Marks a partition that was taken as idle because there is nothing to send."""
-        line.state = IDLE
+        followed.state = IDLE
 
-    def knows(self, line: FollowedPartition) -> bool:
-        return self.lines.get(line.key) is line
+    def knows(self, followed: FollowedPartition) -> bool:
+        return self.partitions.get(followed.key) is followed
 
 
 def _divergence(partition: Partition, wanted: Wanted) -> tuple[int, int] | None:

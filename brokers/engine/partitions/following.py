@@ -51,7 +51,7 @@ def append_fetched(
         end_offset = log.log_end_offset
         committed = leader_high_watermark if leader_high_watermark < end_offset else end_offset
         if committed > partition.high_watermark:
-            partition.high_watermark = committed
+            partition.follow_high_watermark(committed)
         if log.log_start_offset < leader_log_start_offset <= partition.high_watermark:
             log.advance_start(leader_log_start_offset)
     except StorageFailed as failure:

@@ -63,8 +63,8 @@ class LeadershipChecks:
                 if followed.session.replica in leadership.in_sync:
                     if followed.state == IDLE:
                         leadership.followers[followed.session.replica].caught_up(followed.session.fetched_ms)
-                    followed.owed = newest
-                    followed.session.owes(newest)
+                    followed.pending_check = newest
+                    followed.session.require_check(newest)
 
 
 def leads_alone(partition: Partition) -> bool:
@@ -83,7 +83,11 @@ def unanswered(partition: Partition) -> frozenset[int]:
     if leadership is None or not leadership.asked:
         return frozenset()
     followed_by_replica = {followed.session.replica: followed for followed in _followed_in_epoch(partition, leadership)}
-    silent = {replica for replica, followed in followed_by_replica.items() if followed.owed > followed.session.heard}
+    silent = {
+        replica
+        for replica, followed in followed_by_replica.items()
+        if followed.pending_check > followed.session.confirmed_check
+    }
     absent = (leadership.followers.keys() - followed_by_replica.keys()).intersection(leadership.in_sync)
     return frozenset(silent | absent)
 
@@ -93,11 +97,15 @@ def _latest_answered(partition: Partition, leadership: Leadership, sure: int) ->
     followed_partitions = list(_followed_in_epoch(partition, leadership))
     for replica in leadership.followers:
         if replica in leadership.in_sync:
-            heard = max(
-                (followed.session.heard for followed in followed_partitions if followed.session.replica == replica),
+            confirmed = max(
+                (
+                    followed.session.confirmed_check
+                    for followed in followed_partitions
+                    if followed.session.replica == replica
+                ),
                 default=0,
             )
-            sure = min(sure, heard)
+            sure = min(sure, confirmed)
     return sure
 
 

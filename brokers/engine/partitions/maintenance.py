@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.partition import Partition
@@ -31,3 +31,13 @@ def rest_logs(partitions: Partitions) -> Iterator[None]:
         else:
             partition.log.rest_closed()
         yield
+
+
+def keep_min_isr(partitions: Iterable[Partition], keeps: bool) -> None:
+    """Sets if partitions commit nothing while fewer replicas are in sync than their topics want, and commits what they
+    held back.
+    """
+    for partition in partitions:
+        partition.keeps_min_isr = keeps
+        if partition.is_leader:
+            partition.advance_high_watermark()

@@ -24,7 +24,7 @@ from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import CheckedAhead, CheckedBatch, InflationBudget, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
-from brokers.engine.storage.log import Log
+from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.producer_state import CachedBatch
 from brokers.engine.storage.segment import DamagedSegment
 from brokers.engine.storage.transactions import apply_control_batch
@@ -47,8 +47,10 @@ class Partition:
         "epoch_start_offset",
         "high_watermark",
         "index",
+        "is_follower",
         "is_leader",
         "isr",
+        "keeps_min_isr",
         "leader",
         "leader_epoch",
         "leadership",
@@ -75,6 +77,8 @@ class Partition:
         self.room: StorageRoom = UNBOUNDED
         self.disk: DiskSpace = ENOUGH
         self.is_leader = False
+        # True if this broker is a replica that does not lead. Clients may read it up to the high watermark.
+        self.is_follower = False
         self.offline = False
         self.leader = NO_LEADER
         self.leader_epoch = log.epochs.latest
@@ -82,6 +86,8 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        # True if nothing is committed while fewer replicas are in sync than the topic wants (DEC-11).
+        self.keeps_min_isr = False
         self.leadership: Leadership | None = None
         self.waits: set[DelayedOperation] = set()
 
@@ -143,6 +149,7 @@ class Partition:
         self.replicas = replicas
         self.isr = isr
         self.is_leader = True
+        self.is_follower = False
         others = tuple([replica for replica in replicas if replica != leader])
         leadership = self.leadership
         if others and leadership is None:
@@ -164,10 +171,11 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.replicas = replicas
         self.isr = isr
+        self.is_follower = True
 
     def resign(self) -> None:
         """Ends the leadership; pending operations are answered (REP-12)."""
-        self.is_leader = False
+        self.is_leader = self.is_follower = False
         self.leader = NO_LEADER
         self._lose()
 
@@ -220,7 +228,7 @@ class Partition:
         leadership = self.leadership
         end_offset = self.log.log_end_offset
         reached = end_offset if leadership is None else leadership.committed(end_offset)
-        if reached <= before:
+        if reached <= before or (self.keeps_min_isr and leadership is not None and not self.has_enough_replicas()):
             return
         self.high_watermark = reached
         if leadership is not None:
@@ -229,10 +237,19 @@ class Partition:
             for fetch in tuple(leadership.fetches):
                 fetch.on_progress(self)
         if self.waits:
-            readable_bytes = self.log.bytes_between(before, reached)
-            for wait in tuple(self.waits):
-                wait.on_append(readable_bytes)
-                wait.on_progress(self)
+            self._notify_readers(before, reached)
+
+    def follow_high_watermark(self, reached: int) -> None:
+        """Advances a follower's high watermark, and notifies the clients that wait for records here."""
+        before, self.high_watermark = self.high_watermark, reached
+        if self.waits:
+            self._notify_readers(before, reached)
+
+    def _notify_readers(self, before: int, reached: int) -> None:
+        readable_bytes = self.log.bytes_between(before, reached)
+        for wait in tuple(self.waits):
+            wait.on_append(readable_bytes)
+            wait.on_progress(self)
 
     # -- produce ------------------------------------------------------------------------------------------------------
 
@@ -350,15 +367,17 @@ class Partition:
         isolation: int = 0,
         current_leader_epoch: int = -1,
         wait: bool = True,
+        from_follower: bool = False,
     ) -> ReadResult:
         """Reads whole batches from `fetch_offset` on, about `max_bytes`; with `min_one_batch` the first in any case.
 
-        Without `wait`, the result may be `uncached` instead of waiting for the disk.
+        Without `wait`, the result may be `uncached` instead of waiting for the disk. With `from_follower` a replica
+        that does not lead is read, too.
         """
         code = self.refusal(current_leader_epoch)
-        if code:
-            return ReadResult(code)
         log = self.log
+        if code and not (from_follower and code == error_codes.NOT_LEADER_OR_FOLLOWER and self._is_readable_follower):
+            return ReadResult(code)
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             return ReadResult(error_codes.OFFSET_OUT_OF_RANGE)
         limit = self.high_watermark if isolation == 0 else self.limit(isolation)
@@ -372,6 +391,11 @@ class Partition:
         except DamagedSegment as found_damage:
             return ReadResult(damage.met(log, found_damage, fetch_offset))
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, result)
+
+    @property
+    def _is_readable_follower(self) -> bool:
+        """True for a follower whose log has no hole from a power cut, behind which records are missing."""
+        return self.is_follower and self.log.hole_offset == NO_HOLE
 
     def limit(self, isolation: int) -> int:
         """Returns the end offset of the log for a reader of this isolation level."""

@@ -389,7 +389,8 @@ class PartitionTable:
             else:
                 partition = self._replace_log(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
-        partition.room, partition.disk = self.room_of(topic), self.disks[partition.log.root]
+        partition.keeps_min_isr, partition.room = self.settings.keeps_min_isr, self.room_of(topic)
+        partition.disk = self.disks[partition.log.root]
         if not partition.offline and partition.topic_id != topic_id:
             adopt(partition, topic_id)
         return partition
@@ -469,6 +470,10 @@ class PartitionTable:
         self._configs.clear()
         for (topic, _), partition in self._partitions.items():
             _configure(partition, self._config(config_of(topic)))
+
+    def keep_min_isr(self, keeps: bool) -> None:
+        self.settings = replace(self.settings, keeps_min_isr=keeps)
+        maintenance.keep_min_isr(self._partitions.values(), keeps)
 
     def update_config(self, topic: str, config: Mapping[str, str]) -> None:
         """Applies changed settings of a topic from the next batch on."""

@@ -1,6 +1,7 @@
 """Operator bounds for topic settings that cost other tenants: a value beyond the bound counts as the bound.
 
-The bounds are broker settings. They apply to a topic's own settings, whoever set them, not to the broker's defaults.
+The bounds are broker settings. They apply to a topic's own settings, set by tenants or operators, and not to the
+broker's defaults.
 """
 
 from __future__ import annotations

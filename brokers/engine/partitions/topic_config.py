@@ -30,6 +30,14 @@ INDEX_INTERVAL_BYTES_MAX: Final = 64 * 1024
 INDEX_BYTES_MAX: Final = 10_485_760
 
 
+# Broker keys of the same setting in other units, with their factors, most precise first.
+OTHER_UNITS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    "segment.ms": (("log.roll.hours", 3_600_000),),
+    "segment.jitter.ms": (("log.roll.jitter.hours", 3_600_000),),
+}
+
+
 class ConfigSource(IntEnum):
     """Source of a setting, with the numbers of DescribeConfigs."""
 
@@ -204,11 +212,12 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     for bound in topic_bounds.BROKER_BOUNDS:
         if bound.broker_key in broker_overrides:
             defaults[bound.broker_key] = broker_overrides[bound.broker_key]
-    if "log.retention.ms" not in broker_overrides:
-        if "log.retention.minutes" in broker_overrides:
-            defaults["retention.ms"] = str(int(broker_overrides["log.retention.minutes"]) * 60_000)
-        elif "log.retention.hours" in broker_overrides:
-            defaults["retention.ms"] = str(int(broker_overrides["log.retention.hours"]) * 3_600_000)
+    for name, others in OTHER_UNITS.items():
+        if SETTINGS[name].broker_key not in broker_overrides:
+            for key, factor in others:
+                if key in broker_overrides:
+                    defaults[name] = str(int(broker_overrides[key]) * factor)
+                    break
     return defaults
 
 

@@ -5,6 +5,7 @@ Clients send what is advertised, so only versions that are served may be adverti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -12,6 +13,8 @@ from typing import Final
 # A version above all others, for calls that are never flexible or have no throttle time.
 NEVER_FLEXIBLE: Final = 1 << 15
 NEVER: Final = 1 << 15
+# Lowest key of Penstock's own calls, far above Kafka's.
+OWN_KEYS_FROM: Final = 20_000
 
 
 class ApiKey(IntEnum):
@@ -67,7 +70,7 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
-    # Penstock's own calls, far above Kafka's keys. Between brokers:
+    # Penstock's own calls, from `OWN_KEYS_FROM` on. Between brokers:
     ALLOT_STORAGE = 20_001
     # From the control plane, on behalf of an instance:
     DESCRIBE_USERS = 20_002
@@ -227,6 +230,12 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
         }.items()
     )
 )
+
+# Latest version of each of Penstock's own calls, by name. A broker registers it, so that others, which may run an
+# earlier version, send it no later one (decision 164).
+OWN_CALL_VERSIONS: Final[Mapping[str, int]] = {
+    key.name.lower(): latest for key, (_, latest) in ADVERTISED_INTERNAL.items() if key >= OWN_KEYS_FROM
+}
 
 # First versions whose record sets are batches of format 2, which need no conversion.
 PRODUCE_BATCHES_FROM: Final = 3

@@ -55,7 +55,8 @@ def decode_request(
     """Decodes the request body in `buffer[offset:end]`; trailing bytes are ignored (as by Kafka 3.9.1).
 
     Strings become `str` (invalid UTF-8 becomes replacement characters), bytes and records are copied. Fields that the
-    version does not have get their defaults. Raises MalformedRequest, and UnsupportedApi for a version not in A.4.
+    version does not have get their defaults. Raises MalformedRequest, and UnsupportedApi for a version
+    that `apis` does not have.
     """
     decoder = _request_decoders.get((api_key, version, items_max))
     if decoder is None:

@@ -19,7 +19,7 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.fields import FIXED, FieldSpec
 from brokers.engine.protocol.layout import Slot, in_line, is_blank, size_min, slots_of, tagged
 from brokers.engine.protocol.lengths import REPLACEMENT_BYTES, TAGGED_FIELDS_MAX, TEXT_BYTES_MAX, rest_of_varint
-from brokers.engine.protocol.source import Source
+from brokers.engine.protocol.source import FunctionSource
 
 Decoder = Callable[[bytes | bytearray | memoryview, int, int], Any]
 PiecewiseDecoder = Callable[[bytes | bytearray | memoryview, int, int], Generator[None, None, Any]]
@@ -50,7 +50,7 @@ class _DecoderWriter:
         self.flexible = flexible
         self.items_max = items_max
         self.in_pieces = in_pieces
-        self.source = Source(
+        self.source = FunctionSource(
             {
                 "Malformed": MalformedRequest,
                 "StructError": struct_error,

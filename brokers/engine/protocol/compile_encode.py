@@ -14,7 +14,7 @@ from typing import Any, Final
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.fields import FIXED, FieldSpec
 from brokers.engine.protocol.layout import Slot, in_line, is_blank, tagged
-from brokers.engine.protocol.source import Source
+from brokers.engine.protocol.source import FunctionSource
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
 Encoder = Callable[[Any], bytes]
@@ -44,7 +44,9 @@ class _EncoderWriter:
         self.version = version
         self.flexible = flexible
         self.in_chunks = in_chunks
-        self.source = Source({"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join})
+        self.source = FunctionSource(
+            {"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join}
+        )
         # Adjacent fixed-width writes, which are combined in one `pack`: (format letter, expression); x is a zero byte.
         self._run: list[tuple[str, str]] = []
         self._out = "out"

@@ -22,6 +22,8 @@ Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
 Leaders = Mapping[tuple[bytes, int], tuple[int, int]]
 # (topic, partition) → (epoch, end offset) at which the reader's log diverges from the leader's (REP-15).
 Diverging = Mapping[tuple[bytes, int], tuple[int, int]]
+# (topic, partition) → broker that the client should read from (KIP-392).
+Preferred = Mapping[tuple[bytes, int], int]
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
@@ -103,7 +105,8 @@ class FetchExtras(NamedTuple):
     """Parts of a fetch response that most responses do not have.
 
     `leaders` and `diverging` (from version 12 on) stand beside their partition; with `diverging` no records are sent.
-    `tagged` are the tagged fields of the whole response.
+    `preferred` (from version 11 on) has partitions without records. `tagged` are the tagged fields of the whole
+    response.
     """
 
     read_committed: bool = False
@@ -111,6 +114,7 @@ class FetchExtras(NamedTuple):
     leaders: Leaders = _NOBODY
     diverging: Diverging = _NOWHERE
     tagged: bytes = b"\x00"
+    preferred: Preferred | None = None
 
 
 NO_EXTRAS: Final = FetchExtras()
@@ -127,8 +131,8 @@ def encode_full_fetch_response(
     extras: FetchExtras,
 ) -> list[bytes | Slice]:
     """Returns the frame as `encode_fetch_response` does, with the parts that only some responses have."""
-    read_committed, aborted, leaders, diverging, tagged = extras
-    encoder = FetchResponseEncoder(version, read_committed, aborted, leaders, diverging)
+    read_committed, aborted, leaders, diverging, tagged, preferred = extras
+    encoder = FetchResponseEncoder(version, read_committed, aborted, leaders, diverging, preferred)
     for topic, partitions in topics:
         encoder.begin_topic(topic, len(partitions))
         encoder.add(topic, partitions)
@@ -141,13 +145,20 @@ class FetchResponseEncoder:
     """Encoder of a Fetch response to which topics and partitions are added one after the other."""
 
     def __init__(
-        self, version: int, read_committed: bool, aborted: Aborted, leaders: Leaders, diverging: Diverging
+        self,
+        version: int,
+        read_committed: bool,
+        aborted: Aborted,
+        leaders: Leaders,
+        diverging: Diverging,
+        preferred: Preferred | None = None,
     ) -> None:
         self._version = version
         self._read_committed = read_committed
         self._aborted = aborted
         self._leaders = leaders
         self._diverging = diverging
+        self._preferred = preferred
         self._chunks: list[object] = []
         self._chunk: list[bytes] = []
         # Bytes before `_chunk` that are already joined.
@@ -165,18 +176,22 @@ class FetchResponseEncoder:
 
     def add(self, topic: bytes, partitions: Sequence[PartitionAnswer[Slice]]) -> None:
         version, read_committed, chunk = self._version, self._read_committed, self._chunk
-        flexible, diverging = version >= _FLEXIBLE_FROM, self._diverging
+        flexible, diverging, preferred = version >= _FLEXIBLE_FROM, self._diverging, self._preferred
         for index, code, high_watermark, stable_offset, start_offset, length, records in partitions:
             if version >= 5:
                 chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
             else:
                 chunk.append(_PARTITION_V4.pack(index, code, high_watermark, stable_offset))
-            if read_committed and code not in _UNLISTED:
+            replica = _NO_PREFERRED_REPLICA
+            if preferred is not None and not code:
+                replica = preferred.get((topic, index), _NO_PREFERRED_REPLICA)
+            # A partition that was not read because of its replica has null, too.
+            if read_committed and code not in _UNLISTED and replica == _NO_PREFERRED_REPLICA:
                 chunk.append(_aborted_list(self._aborted.get((topic, index), ()), flexible))
             else:
                 chunk.append(_NO_LIST[flexible, code in _NEVER_READ])
             if version >= 11:
-                chunk.append(_INT.pack(_NO_PREFERRED_REPLICA))
+                chunk.append(_INT.pack(replica))
             if records is None or diverging:
                 chunk.append(b"\x01" if flexible else _INT.pack(0))
             else:

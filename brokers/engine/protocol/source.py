@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 
-class Source:
+class FunctionSource:
     """Source of one function; `constants` become its globals."""
 
     def __init__(self, constants: dict[str, Any]) -> None:

@@ -29,6 +29,9 @@ ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
 GZIP_WBITS: Final = 31  # the window size argument of zlib for the gzip format
 DEFLATED_AT_ONCE_BYTES: Final = 256 * 1024
+# Decompressors copy their output while they hold the interpreter's lock, for which the event loop then waits: 10 to 20
+# ms for 32 MB. `bytes.join` releases the lock.
+INFLATED_PIECE_BYTES: Final = 1024 * 1024
 # The largest window that other readers accept by default: producers at levels 20 to 22 declare it for any amount of
 # data. Only as much memory of the window is used as there is output.
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -168,21 +171,24 @@ def snappy_blocks(data: bytes | memoryview) -> int:
 
 def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
-    total = 0
+    total = members = 0
     rest: bytes | memoryview = data
     while len(rest):
-        if len(parts) >= GZIP_MEMBERS_MAX:
+        if members >= GZIP_MEMBERS_MAX:
             raise Oversized("gzip")
+        members += 1
         member = zlib.decompressobj(wbits=GZIP_WBITS)
-        part = member.decompress(rest, bytes_max - total + 1)
-        total += len(part)
-        if total > bytes_max:
-            raise Oversized("gzip")
-        if not member.eof:
-            raise Undecodable("gzip data ends too early")
-        parts.append(part)
+        while not member.eof:
+            part = member.decompress(rest, min(bytes_max - total + 1, INFLATED_PIECE_BYTES))
+            total += len(part)
+            if total > bytes_max:
+                raise Oversized("gzip")
+            parts.append(part)
+            rest = member.unconsumed_tail
+            if not (part or rest or member.eof):
+                raise Undecodable("gzip data ends too early")
         rest = member.unused_data
-    if not parts:
+    if not members:
         raise Undecodable("no gzip data")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -215,19 +221,30 @@ def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
 def _unsnap_block(block: memoryview, bytes_max: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > bytes_max:
         raise Oversized("snappy")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    out = cramjam.snappy.decompress_raw(block)
+    if len(out) <= INFLATED_PIECE_BYTES:
+        return bytes(out)
+    view = memoryview(out)
+    return b"".join([bytes(view[at : at + INFLATED_PIECE_BYTES]) for at in range(0, len(view), INFLATED_PIECE_BYTES)])
 
 
 def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
-    out: bytes = frame.decompress(data, max_length=bytes_max + 1)
-    if len(out) > bytes_max:
-        raise Oversized("lz4")
-    if not frame.eof:
-        raise Undecodable("lz4 frame ends too early")
+    parts: list[bytes] = []
+    total = 0
+    rest: bytes | memoryview = data
+    while not frame.eof:
+        part: bytes = frame.decompress(rest, max_length=min(bytes_max - total + 1, INFLATED_PIECE_BYTES))
+        total += len(part)
+        if total > bytes_max:
+            raise Oversized("lz4")
+        parts.append(part)
+        rest = b""  # the decompressor keeps what it has not read
+        if not frame.eof and (frame.needs_input or not part):
+            raise Undecodable("lz4 frame ends too early")
     if frame.unused_data:
         raise Undecodable("bytes are left over after the lz4 frame")
-    return out
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:

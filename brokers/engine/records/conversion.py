@@ -15,9 +15,9 @@ from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, O
 from brokers.engine.records.message_set import (
     NO_TIMESTAMP,
     Corrupt,
-    Entry,
     Invalid,
     Message,
+    MessagePosition,
     checksum_holds,
     encode_message,
     entries,
@@ -50,7 +50,7 @@ class OldSet(NamedTuple):
     none.
     """
 
-    entries: list[Entry]
+    entries: list[MessagePosition]
     magic: int
     codec: int
 
@@ -76,7 +76,7 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
 
     A set whose first entry is a record batch is returned unchecked. Raises BatchRejected.
     """
-    result: list[Entry] = []
+    result: list[MessagePosition] = []
     codec = NONE
     try:
         for entry in entries(records):

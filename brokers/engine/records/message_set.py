@@ -35,7 +35,7 @@ class Invalid(ValueError):
     """The messages are readable but not allowed in their position."""
 
 
-class Entry(NamedTuple):
+class MessagePosition(NamedTuple):
     """Position of a message or batch: `start` and `end` in the set, and the offset and magic in its first 17 bytes."""
 
     start: int
@@ -62,7 +62,7 @@ class Message(NamedTuple):
         return self.attributes & CODEC_MASK
 
 
-def entries(data: bytes) -> Iterator[Entry]:
+def entries(data: bytes) -> Iterator[MessagePosition]:
     """Yields the entries of a set in any format, without an incomplete one at the end (REC-60). Raises Corrupt."""
     start = 0
     while start + LOG_OVERHEAD_BYTES <= len(data):
@@ -77,17 +77,17 @@ def entries(data: bytes) -> Iterator[Entry]:
         end = start + LOG_OVERHEAD_BYTES + length
         if end > len(data):
             return
-        yield Entry(start, end, offset, magic)
+        yield MessagePosition(start, end, offset, magic)
         start = end
 
 
-def checksum_holds(data: bytes, entry: Entry) -> bool:
+def checksum_holds(data: bytes, entry: MessagePosition) -> bool:
     """True if the checksum of a message is right (REC-6, REC-48)."""
     (declared,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
     return bool(declared == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
 
 
-def read_message(data: bytes, entry: Entry) -> Message:
+def read_message(data: bytes, entry: MessagePosition) -> Message:
     """Returns the message of format 0 or 1 at `entry`; the caller verifies the checksum. Raises Corrupt."""
     start, end, offset, magic = entry
     at = start + _KEY_AT[magic]

@@ -51,8 +51,8 @@ class Followed:
         "error",
         "failures",
         "first_round",
-        "heard_ms",
         "key",
+        "last_acked_ms",
         "leader_high_watermark",
         "partition",
         "retry_ms",
@@ -64,7 +64,7 @@ class Followed:
         self.asked: WantedPartition | None = None
         self.first_round = 0
         self.leader_high_watermark = UNKNOWN
-        self.heard_ms = 0
+        self.last_acked_ms = 0
         self.error = ""
         self.failures = 0
         # Earliest time of the next request, 0 if it is not delayed.

@@ -307,7 +307,7 @@ class Fetcher:
         followed = self.plan.find(topic_id, index, request.round)
         if followed is None:
             return
-        followed.heard_ms = now_ms
+        followed.last_acked_ms = now_ms
         if error:
             self._on_error(followed, error)
             return

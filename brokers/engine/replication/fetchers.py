@@ -24,7 +24,7 @@ class FollowedState:
     """State of one followed partition for display.
 
     `lag` is the number of records behind the leader's high watermark, -1 before the first response. `error` is the
-    reason for a failure, else "". `heard_ms` is the wall clock time of the last response for it, 0 before the first.
+    reason for a failure, else "". `last_acked_ms` is the wall clock time of the last response for it, 0 before one.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class FollowedState:
     end_offset: int
     lag: int
     error: str
-    heard_ms: int
+    last_acked_ms: int
 
 
 CHECK_INTERVAL_MS: Final = 1_000
@@ -125,6 +125,11 @@ class Fetchers:
         for fetcher in self._fetchers.values():
             fetcher.check()
 
+    def reaches(self, leader: int) -> bool:
+        """True if the leader answers the requests of this follower."""
+        fetcher = self._fetchers.get(leader)
+        return fetcher is not None and not fetcher.error
+
     def states(self) -> Iterator[FollowedState]:
         """Yields the state of every followed partition."""
         for partition, leader, key in tuple(self._leaders.values()):
@@ -143,7 +148,7 @@ class Fetchers:
                 end_offset=partition.log_end_offset,
                 lag=UNKNOWN if followed is None else followed.lag,
                 error=error,
-                heard_ms=0 if followed is None else followed.heard_ms,
+                last_acked_ms=0 if followed is None else followed.last_acked_ms,
             )
 
     def close(self) -> None:

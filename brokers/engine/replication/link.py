@@ -34,11 +34,11 @@ IDLE_TRIMS: Final = 30
 # Maximum size of a frame that is accepted; a leader sends up to `fetch.max.bytes`, or one larger batch.
 FRAME_BYTES_MAX: Final = 134_217_728
 _SIZE: Final = Struct(">i")
-_HANDSHAKE_VERSION: Final = 1
-_AUTHENTICATE_VERSION: Final = 2
-_GREETING: Final = (
-    (ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION),
-    (ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION),
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
+GREETING: Final = (
+    (ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION),
+    (ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION),
 )
 
 
@@ -129,13 +129,13 @@ class SocketLink:
         token = self._login.encode()
         requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))
         frames = []
-        for (api_key, version), request in zip(_GREETING, requests, strict=True):
+        for (api_key, version), request in zip(GREETING, requests, strict=True):
             body = encode_request(api_key, version, request)
             frames.append(encode_request_frame(api_key, version, 0, "broker", body))
         return b"".join(frames)
 
     def _on_greeting(self, start: int, end: int) -> None:
-        api_key, version = _GREETING[self._greeted]
+        api_key, version = GREETING[self._greeted]
         view = self._buffer.view
         _, body = decode_response_header(api_key, version, view, start, end)
         answer = decode_response(api_key, version, view, body, end)
@@ -143,7 +143,7 @@ class SocketLink:
             self._fail("the peer refused the authentication of this broker")
             return
         self._greeted += 1
-        if self._greeted == len(_GREETING):
+        if self._greeted == len(GREETING):
             self._owner.on_up()
 
     # -- receiving -----------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class SocketLink:
         if end < _SIZE.size:
             return
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
-        if end == _SIZE.size + size_bytes and self._greeted == len(_GREETING):
+        if end == _SIZE.size + size_bytes and self._greeted == len(GREETING):
             # One whole response, the usual case.
             self._filled = 0
             if size_bytes > self._largest_bytes:
@@ -203,7 +203,7 @@ class SocketLink:
                 break
             position = start + size_bytes
             try:
-                if self._greeted < len(_GREETING):
+                if self._greeted < len(GREETING):
                     self._on_greeting(start, position)
                 else:
                     self._owner.on_frame(self._buffer.view, start, position)

@@ -1,6 +1,6 @@
 """Mutual TLS with another broker: handshake outside the event loop and verification of the peer's identity.
 
-Connections within one machine continue without encryption afterwards (`network.in_clear`).
+Connections within one machine continue without encryption afterwards (`network.tls_stream.IN_CLEAR`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from socket import socket
 from typing import Final
 
 from brokers.contract.process_identity import identity_in
-from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
-from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.network.tls_stream import IN_CLEAR, TlsStream, is_loopback, plain_socket
 
 THREADS: Final = 2
 

@@ -14,10 +14,10 @@ import structlog
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
-from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
+from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.storage.directories import NO_TOPIC_ID
 from brokers.engine.storage.files import StorageFailed
 
@@ -142,7 +142,7 @@ class Roles:
             self._want_checkpoint()
 
     def _is_turn_over(self) -> bool:
-        return self._monotonic_ms() - self._began_ms >= PIECE_MS_MAX
+        return self._monotonic_ms() - self._began_ms >= TURN_MS_MAX
 
     def try_again(self) -> None:
         """Retries partitions that could not be created because of a shortage; called periodically."""

@@ -16,22 +16,14 @@ from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, Tenan
 T = TypeVar("T")
 
 
-def _is_its_own_tenant(instance_id: str) -> str:
-    return instance_id
-
-
-def _weigh_the_same(instance_id: str, tenant_id: str) -> tuple[float, float]:
-    return 1.0, 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """Tenants of instances: `tenant_of` returns the id of an instance's tenant, `weights_of` the weights of an instance
-    and of its tenant.
+    and of its tenant. By default each instance is its own tenant, and all weigh the same.
     """
 
-    tenant_of: Callable[[str], str] = _is_its_own_tenant
-    weights_of: Callable[[str, str], tuple[float, float]] = _weigh_the_same
+    tenant_of: Callable[[str], str] = lambda instance_id: instance_id
+    weights_of: Callable[[str, str], tuple[float, float]] = lambda _instance_id, _tenant_id: (1.0, 1.0)
 
 
 class InstanceAccounts(Generic[T]):

@@ -47,6 +47,10 @@ class InlineWakeup:
         else:
             context.run(callback, self)
 
+    def on_turn(self) -> None:
+        """Continues in the turn of the instance: the task keeps the turn until its next wait."""
+        self.begin()
+
     def __await__(self) -> Generator[Any, None, None]:
         if not self._is_over:
             self._asyncio_future_blocking = True

@@ -1,11 +1,13 @@
-"""A limited number of permits for work of many instances, granted fairly.
+"""Permits for work of many instances, granted fairly.
 
 `Permits` is a semaphore whose waiters are served by tenant, then by instance, whatever the number of their requests.
+`DecodeMemoryLimiter` limits the memory of each instance; no instance waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,6 +17,8 @@ from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
 
 # Cost of a permit, and the grant of one tenant, and of one of its instances, of weight one in each round.
 PERMIT: Final = 1.0
+# Received bytes of an instance's requests that are decoded at the same time.
+DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
 
 
 class Permits:
@@ -84,3 +88,65 @@ class Permits:
             yield
         finally:
             self.release()
+
+
+class Permit:
+    """Permit of one request to use memory of its instance. `release` may be repeated."""
+
+    __slots__ = ("_count_bytes", "_instance_id", "_limiter")
+
+    def __init__(self, limiter: DecodeMemoryLimiter, instance_id: str, count_bytes: int) -> None:
+        self._limiter = limiter
+        self._instance_id = instance_id
+        self._count_bytes = count_bytes
+
+    def release(self) -> None:
+        count_bytes, self._count_bytes = self._count_bytes, 0
+        if count_bytes:
+            self._limiter.release(self._instance_id, count_bytes)
+
+
+class DecodeMemoryLimiter:
+    """Limits the memory of each instance's decoded requests, which take twelve to thirty times their bytes. One request
+    of any length gets a permit; others wait for room, first come, first served.
+    """
+
+    __slots__ = ("_bytes_max", "_used_bytes", "_waiting")
+
+    def __init__(self, bytes_max: int = DECODED_BYTES_PER_INSTANCE_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._used_bytes: dict[str, int] = {}
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
+        used_bytes = self._used_bytes.get(instance_id, 0)
+        if instance_id not in self._waiting and self._has_room(used_bytes, count_bytes):
+            self._used_bytes[instance_id] = used_bytes + count_bytes
+        else:
+            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(instance_id, deque()).append((count_bytes, granted))
+            try:
+                await granted
+            except asyncio.CancelledError:
+                if granted.done() and not granted.cancelled():
+                    self.release(instance_id, count_bytes)
+                raise
+        return Permit(self, instance_id, count_bytes)
+
+    def release(self, instance_id: str, count_bytes: int) -> None:
+        used_bytes = self._used_bytes[instance_id] - count_bytes
+        waiting = self._waiting.get(instance_id)
+        while waiting and (waiting[0][1].done() or self._has_room(used_bytes, waiting[0][0])):
+            wanted_bytes, granted = waiting.popleft()
+            if not granted.done():  # else the waiting task was cancelled
+                used_bytes += wanted_bytes
+                granted.set_result(None)
+        if waiting is not None and not waiting:
+            del self._waiting[instance_id]
+        if used_bytes:
+            self._used_bytes[instance_id] = used_bytes
+        else:
+            del self._used_bytes[instance_id]
+
+    def _has_room(self, used_bytes: int, count_bytes: int) -> bool:
+        return not used_bytes or used_bytes + count_bytes <= self._bytes_max

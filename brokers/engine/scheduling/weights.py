@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
@@ -42,6 +43,11 @@ class LoopWeights:
         del members[instance_id]
         if not members:
             del self._tenants[tenant_id]
+
+    def siblings(self, instance_id: str) -> Collection[str]:
+        """Returns the instances of an instance's tenant, itself included."""
+        known = self._instances.get(instance_id)
+        return (instance_id,) if known is None else self._tenants[known[0]]
 
     def of_instance(self, instance_id: str) -> float:
         """Returns the weight of an instance; the largest if it is unknown."""

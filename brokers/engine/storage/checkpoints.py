@@ -16,7 +16,7 @@ CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 VERSION: Final = "0"
 
 
-class Unreadable(ValueError):
+class UnreadableCheckpoint(ValueError):
     """The checkpoint file has the wrong version, a malformed line or a wrong count, so none of it is used."""
 
 
@@ -35,10 +35,10 @@ def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
     lines = text.split("\n")
     # A truncated file may end in a truncated number: the last line must be terminated.
     if len(lines) < 3 or lines[-1] or lines[0].strip() != VERSION or not lines[1].strip().isdecimal():
-        raise Unreadable(f"{path} has no valid head")
+        raise UnreadableCheckpoint(f"{path} has no valid head")
     rows = [line.split() for line in lines[2:] if line]
     if len(rows) != int(lines[1]) or any(len(row) != columns for row in rows):
-        raise Unreadable(f"{path} has a bad line or another count than announced")
+        raise UnreadableCheckpoint(f"{path} has a bad line or another count than announced")
     return rows
 
 
@@ -47,7 +47,7 @@ def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in parse_lines(path, 3, root)}
     except ValueError as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableCheckpoint(str(error)) from None
 
 
 def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[PartitionKey, int]:
@@ -58,7 +58,7 @@ def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[Par
     """
     try:
         return read_offsets(root / name, root)
-    except Unreadable as fault:
+    except UnreadableCheckpoint as fault:
         unreadable[str(root / name)] = str(fault)
         return {}
 
@@ -71,7 +71,7 @@ def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[
     """
     try:
         cleaned = read_offsets(root / CLEANED_OFFSETS, root)
-    except Unreadable:
+    except UnreadableCheckpoint:
         return {}
     return {key: point for key, point in recovery_points.items() if key not in cleaned}
 

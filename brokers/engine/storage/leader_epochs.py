@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from brokers.engine.storage.checkpoints import Unreadable, parse_lines, render_lines
+from brokers.engine.storage.checkpoints import UnreadableCheckpoint, parse_lines, render_lines
 from brokers.engine.storage.files import write_atomically
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
@@ -166,7 +166,7 @@ class LeaderEpochs:
         try:
             rows = parse_lines(Path(self.path), 2, self._root)
             entries = [(int(epoch), int(start)) for epoch, start in rows]
-        except (Unreadable, ValueError):
+        except (UnreadableCheckpoint, ValueError):
             entries = []
             self.is_damaged = True
         increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))

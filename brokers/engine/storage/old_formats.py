@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 
 from brokers.engine.records.batch import ENTRY_LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, OFFSET_AND_LENGTH
-from brokers.engine.records.message_set import Corrupt, Entry, checksum_holds, entries
+from brokers.engine.records.message_set import Corrupt, MessagePosition, checksum_holds, entries
 
 
 class OldFormat(Exception):
     """The log cannot be opened because a file has messages of format 0 or 1; the text names the file and position."""
 
 
-def old_message_at(path: str, position: int) -> Entry | None:
+def old_message_at(path: str, position: int) -> MessagePosition | None:
     """Returns the intact message of format 0 or 1 at `position`, or None; zeros from a power cut are none.
 
     Raises OSError.

@@ -38,7 +38,7 @@ BATCH_MESSAGES_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 64 * 1024
 
 
-class Batch(NamedTuple):
+class RewrittenBatch(NamedTuple):
     """A batch to be stored."""
 
     data: bytes | bytearray
@@ -84,7 +84,7 @@ def _rewrite(directory: str, root: Path, base: int, path: str, interval_bytes: i
         rewritten.close()
 
 
-def _batches(path: str) -> Iterator[Batch]:
+def _batches(path: str) -> Iterator[RewrittenBatch]:
     """Yields the entries of a file as batches: adjacent messages together, each compressed wrapper alone, batches
     unchanged.
     """
@@ -108,7 +108,7 @@ def _batches(path: str) -> Iterator[Batch]:
             yield _batch(messages, codec)
         else:
             header = layout.read_header(data)
-            yield Batch(data, header.last_offset, header.max_timestamp)
+            yield RewrittenBatch(data, header.last_offset, header.max_timestamp)
     if run:
         yield _batch(run, NONE)
 
@@ -154,6 +154,6 @@ def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:
     return alike and in_order and same_time and len(run) < BATCH_MESSAGES_MAX and run_bytes < BATCH_BYTES_MAX
 
 
-def _batch(messages: list[Message], codec: int) -> Batch:
+def _batch(messages: list[Message], codec: int) -> RewrittenBatch:
     data = stored_batch(messages, codec, messages[0].attributes & layout.LOG_APPEND_TIME)
-    return Batch(data, messages[-1].offset, max(message.timestamp_ms for message in messages))
+    return RewrittenBatch(data, messages[-1].offset, max(message.timestamp_ms for message in messages))

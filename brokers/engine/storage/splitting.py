@@ -33,7 +33,7 @@ WRITE_BYTES: Final = 1024 * 1024
 SKIP_CHUNK_BYTES: Final = 16 * 1024
 
 
-class Batch(NamedTuple):
+class PositionedBatch(NamedTuple):
     """A batch and its position in the segment."""
 
     position: int
@@ -202,14 +202,14 @@ def believed(batches: Iterable[Span], base: int, following: int, recovery_point:
         yield batch
 
 
-def _intact_batches(segment: Segment, following: int) -> Iterator[Batch]:
+def _intact_batches(segment: Segment, following: int) -> Iterator[PositionedBatch]:
     """Yields the batches before the first that is damaged or out of order."""
     next_offset = segment.base_offset
     for position, header in segment.headers(0):
         data = segment.batch_at(position, header.size_bytes)
         if out_of_range(header, next_offset, following) or not intact(data, header):
             return
-        yield Batch(position, header, data)
+        yield PositionedBatch(position, header, data)
         next_offset = header.next_offset
 
 

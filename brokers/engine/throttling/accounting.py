@@ -64,29 +64,29 @@ class InstanceAccounting:
         self.traffic = Traffic()
         self.usage = UsageAccounting(numbers_for)
 
-    def remember_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
+    def record_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by the request time of its instance (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
 
-    def remember_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
+    def record_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
         """Records that a connection was refused or delayed by one of the rules of `connections` (`now_ms` is wall
         time).
         """
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
 
-    def remember_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:
+    def record_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:
         """Records that an authentication attempt was refused unchecked.
 
         `user` is an existing user of the instance, or "".
         """
         self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
 
-    def remember_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
+    def record_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
         """Records that `count` partitions of a produce were refused (`now_ms` is wall time)."""
         self.ledger.record_refusals(rule, None, user, client_id, count, now_ms)
 
-    def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
+    def record_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by its instance's rate of changes in ZooKeeper (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(change_rate.RULE, None, user, client_id, delay_ms, now_ms)

@@ -36,28 +36,34 @@ def share_key(user: str, client_id: str) -> str:
 class ClientShares:
     """Shares of the client quotas of one instance; implements `charging.LimitParts`. Times are monotonic ms."""
 
-    __slots__ = ("_broker_id", "_layout", "_new_pool", "flows")
+    __slots__ = ("_broker_id", "_layouts", "_new_pool", "flows")
 
     def __init__(self, new_pool: NewPool | None = None) -> None:
         self._new_pool = new_pool
         self._broker_id = -1
-        self._layout: Layout | None = None
+        # Layout of each direction.
+        self._layouts: tuple[Layout, Layout] | None = None
         # Limits that are reported to the flow master, or that it has sent a share of.
         self.flows: dict[Key, FlowShare] = {}
 
-    def update(self, broker_id: int, layout: Layout, now_ms: int) -> None:
+    def update(self, broker_id: int, layout: Layout, now_ms: int, consume_layout: Layout | None = None) -> None:
         """Sets a new layout. Shared limits change at once, other limiters when they are looked up next."""
-        self._broker_id, self._layout = broker_id, layout
-        if not self._is_shared_out(layout):
-            for flow in self.flows.values():
+        self._broker_id, self._layouts = broker_id, (layout, consume_layout or layout)
+        for key, flow in tuple(self.flows.items()):
+            used = self._layouts[key[0]]
+            if self._is_shared_out(used):
+                self._rebase(flow, flow.whole_limit_per_s, used, now_ms)
+            else:
                 flow.close()
-            self.flows.clear()
-            return
-        for flow in self.flows.values():
-            self._rebase(flow, flow.whole_limit_per_s, layout, now_ms)
+                del self.flows[key]
+
+    def _layout(self, direction: int | None) -> Layout | None:
+        """Returns the layout of a direction, None before the first one, and for limits that are no byte rates."""
+        return None if direction is None or self._layouts is None else self._layouts[direction]
 
     def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
-        direction, layout = DIRECTIONS.get(quota), self._layout
+        direction = DIRECTIONS.get(quota)
+        layout = self._layout(direction)
         if direction is None or layout is None or not layout.is_shared:
             limiter.limit(limit_per_s, now_ms)
             return
@@ -76,7 +82,8 @@ class ClientShares:
 
     def on_delay(self, limiter: Limiter, now_ms: int) -> None:
         """Starts to share a limit that a client waits for, if there is room for one more."""
-        direction, layout = DIRECTIONS.get(limiter.rule.quota), self._layout
+        direction = DIRECTIONS.get(limiter.rule.quota)
+        layout = self._layout(direction)
         if not limiter.share_key or direction is None or layout is None or not self._is_shared_out(layout):
             return
         key = (direction, limiter.share_key)
@@ -90,7 +97,7 @@ class ClientShares:
 
         The share is created if no client has used the limit on this broker yet.
         """
-        flow, layout = self.flows.get(key), self._layout
+        flow, layout = self.flows.get(key), self._layout(key[0])
         if flow is not None or layout is None:
             return flow
         if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._has_room():

@@ -25,7 +25,7 @@ Key = tuple[Rule, str, str]
 
 
 @dataclass(slots=True)
-class Entry:
+class ThrottleEntry:
     """Delays and refusals of one rule for one client. Times are wall milliseconds.
 
     `until_ms` is the end of the latest delay, `since_ms` the begin of the first burst of delays and `burst_since_ms`
@@ -73,7 +73,7 @@ class Ledger:
     __slots__ = ("_all_totals", "_entries", "minutes", "totals")
 
     def __init__(self, all_totals: Totals | None = None) -> None:
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, ThrottleEntry] = {}
         self._all_totals: Totals = {} if all_totals is None else all_totals
         self.totals: Totals = {}
         self.minutes = ThrottledMinutes()
@@ -118,13 +118,15 @@ class Ledger:
         self._count(rule.kind, count, 0)
         self.minutes.note(key, limit_per_s, count, 0, now_ms)
 
-    def _entry(self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int) -> Entry:
+    def _entry(
+        self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int
+    ) -> ThrottleEntry:
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) >= ENTRIES_MAX:
                 quietest = min(self._entries, key=lambda candidate: self._entries[candidate].last_ms)
                 del self._entries[quietest]
-            entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
+            entry = self._entries[key] = ThrottleEntry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
         elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
             entry.burst_since_ms = now_ms
             entry.bursts += 1
@@ -150,7 +152,7 @@ class Ledger:
         return {kind: [total.count, total.waited_ms] for kind, total in sorted(self.totals.items())}
 
 
-def _entry_json(key: Key, entry: Entry, now_ms: int) -> dict[str, object]:
+def _entry_json(key: Key, entry: ThrottleEntry, now_ms: int) -> dict[str, object]:
     rule, user, client_id = key
     return {
         "rule": rule_json(rule),

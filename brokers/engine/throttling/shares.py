@@ -14,6 +14,7 @@ from brokers.engine.throttling.charging import (
     Rule,
     new_pace,
 )
+from brokers.engine.throttling.client_shares import DIRECTIONS
 from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.pool import NewPool
@@ -35,14 +36,18 @@ class InstanceShares:
 
     Attributes:
         produce, consume: the limiters of both directions, None until the first `update`.
-        flows: the shares of both, produce first, while this broker leads partitions of the instance.
+        flows: the shares of both, produce first, while this broker leads partitions of the instance; None for a
+            direction in which no clients are served here.
         state: the limiter of records that coordinators write, with the static share of `produce`. These bytes are
             charged to `produce` as well, so that they reduce the bandwidth left for produces; but an instance that
             produces at its limit still commits offsets without delay.
         leaders: number of the instance's partitions that this broker leads.
+        reads_followers: True if consumers may read from followers. `consume` is then divided by replicas.
     """
 
-    __slots__ = ("_burst_ms", "_new_pool", "_window", "consume", "flows", "leaders", "produce", "state")
+    __slots__ = (
+        "_burst_ms", "_new_pool", "_window", "consume", "flows", "leaders", "produce", "reads_followers", "state",
+    )  # fmt: skip
 
     def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, new_pool: NewPool | None = None) -> None:
         self._new_pool = new_pool
@@ -51,8 +56,9 @@ class InstanceShares:
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
         self.state: Limiter | None = None
-        self.flows: tuple[FlowShare, ...] = ()
+        self.flows: tuple[FlowShare | None, ...] = ()
         self.leaders = 0
+        self.reads_followers = False
 
     def charge_state(self, size_bytes: int, now_ms: int) -> None:
         """Charges bytes that coordinators appended for the instance; the delay of `produce` is ignored."""
@@ -66,30 +72,49 @@ class InstanceShares:
         state = self.state
         return 0 if state is None or state.pace is None else state.pace.debt_ms(now_ms)
 
-    def update(self, broker_id: int, layout: Layout, produce_bps: int, consume_bps: int, now_ms: int) -> None:
-        """Sets this broker's part of the bought bandwidth; the samples of the limiters stay."""
+    def update(
+        self,
+        broker_id: int,
+        layout: Layout,
+        produce_bps: int,
+        consume_bps: int,
+        now_ms: int,
+        consume_layout: Layout | None = None,
+    ) -> None:
+        """Sets this broker's part of the bought bandwidth; the samples of the limiters stay.
+
+        `consume_layout` counts replicas instead of leaders, if consumers may read from followers.
+        """
         self.leaders = layout.leaders.get(broker_id, 0)
+        self.reads_followers = consume_layout is not None
         produce, consume = self.produce, self.consume
         if produce is None or consume is None:
             produce = self.produce = self._limiter(PRODUCER_BYTE_RATE, now_ms)
             consume = self.consume = self._limiter(CONSUMER_BYTE_RATE, now_ms)
-        if not self.leaders:
-            for flow in self.flows:
+        before = self.flows or (None, None)
+        flows = (
+            self._update_flow(before[0], produce, broker_id, layout, produce_bps, now_ms),
+            self._update_flow(before[1], consume, broker_id, consume_layout or layout, consume_bps, now_ms),
+        )
+        self.flows = flows if flows != (None, None) else ()
+        own = flows[0]
+        self._update_state(_part_of_one_more(produce_bps, layout) if own is None else own.static_bps, now_ms)
+
+    def _update_flow(
+        self, flow: FlowShare | None, limiter: Limiter, broker_id: int, layout: Layout, bought_bps: int, now_ms: int
+    ) -> FlowShare | None:
+        """Returns the share of a direction, None if the broker has no part in it."""
+        if broker_id not in layout.leaders:
+            if flow is not None:
                 flow.close()
-            self.flows = ()
-            for limiter, bought_bps in ((produce, produce_bps), (consume, consume_bps)):
-                limiter.limit(bought_bps // (len(layout.leaders) + 1), now_ms, bought_bps)
-            self._update_state(produce_bps // (len(layout.leaders) + 1), now_ms)
-            return
-        if not self.flows:
-            self.flows = tuple(
-                FlowShare(limiter, now_ms, None if self._new_pool is None else self._new_pool(direction, ""))
-                for direction, limiter in enumerate((produce, consume))
-            )
-        for flow, bought_bps in zip(self.flows, (produce_bps, consume_bps), strict=True):
-            static_bps = layout.static_bps(bought_bps)[broker_id]
-            flow.rebase(bought_bps, static_bps, layout.basis(bought_bps), layout.effective_policy, now_ms)
-        self._update_state(self.flows[0].static_bps, now_ms)
+            limiter.limit(_part_of_one_more(bought_bps, layout), now_ms, bought_bps)
+            return None
+        if flow is None:
+            direction = DIRECTIONS[limiter.rule.quota]
+            flow = FlowShare(limiter, now_ms, None if self._new_pool is None else self._new_pool(direction, ""))
+        static_bps = layout.static_bps(bought_bps)[broker_id]
+        flow.rebase(bought_bps, static_bps, layout.basis(bought_bps), layout.effective_policy, now_ms)
+        return flow
 
     def _update_state(self, limit_per_s: float, now_ms: int) -> None:
         limit_per_s = max(limit_per_s, STATE_BYTES_PER_S_MIN)
@@ -101,3 +126,8 @@ class InstanceShares:
     def _limiter(self, quota: Quota, now_ms: int) -> Limiter:
         rule = Rule("instance_bandwidth", quota, None, None)
         return Limiter(rule, 0, now_ms, new_pace(self._burst_ms), self._window)
+
+
+def _part_of_one_more(bought_bps: int, layout: Layout) -> int:
+    """Returns the part of a broker that is in no layout: an equal one beside the others."""
+    return bought_bps // (len(layout.leaders) + 1)

@@ -93,6 +93,13 @@ class TopicQuotas:
             pool = self._pools[key] = self._new_pool(DIRECTIONS[key[1]], TOPIC_PREFIX + share_key("", key[0]))
         return pool
 
+    def layout_changed(self, *, is_pooled: bool) -> None:
+        """Computes this broker's parts anew, and ends all waits, so that clients are charged under the new ones."""
+        self.is_pooled = is_pooled
+        for topic_limit in self._limits.values():
+            topic_limit.version = None
+        self.release_waits()
+
     def release_waits(self) -> None:
         """Ends all waits, so that clients are charged again under changed limits."""
         for topic_limit in self._limits.values():

@@ -8,9 +8,17 @@ latest value of a counter matters (`brokers.contract.usage`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, Level, UsageEvent, counted_name
+from brokers.contract.usage import (
+    OTHER,
+    USAGE_KEYS_PER_INSTANCE_MAX,
+    CounterValue,
+    Direction,
+    Level,
+    ReportHead,
+    counted_name,
+)
 
 Key = tuple[str, str, str, Direction | Level]
 
@@ -20,8 +28,10 @@ NUMBERS: Final = 3
 BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
-# Each of them takes a broker's loop about three milliseconds.
+# Limits of a part, each of which takes a broker's event loop about three milliseconds: counters in the part, characters
+# of their names, and counters that were looked at.
 EVENTS_PER_PART_MAX: Final = 100
+NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
 NumbersFor = Callable[[Key], memoryview]
 
@@ -101,56 +111,51 @@ class UsageAccounting:
         return all(counter.is_reported for counter in self._counters.values())
 
 
-class ReportHead(NamedTuple):
-    """Fields that all events of a report share. `at_ms` is wall time."""
-
-    broker_id: int
-    broker_epoch: int
-    sequence: int
-    at_ms: int
-
-
 class UsageReport:
-    """Usage events to be written; call `confirm` after their append, never before."""
+    """Values of counters to be written; call `confirm` after their append, never before.
+
+    `name_characters` is the length of all their names.
+    """
+
+    __slots__ = ("_counters", "name_characters", "values")
 
     def __init__(self) -> None:
-        self.events: list[UsageEvent] = []
+        self.values: list[CounterValue] = []
+        self.name_characters = 0
         self._counters: list[tuple[UsageCounter, int]] = []
 
-    def add(self, head: ReportHead, instance_id: str, counter: UsageCounter) -> None:
+    def add(self, at_ms: int, instance_id: str, counter: UsageCounter) -> None:
         topic, user, client_id, direction = counter.key
-        counter.moved_ms = head.at_ms
-        self._counters.append((counter, counter.requests))
-        self.events.append(
-            UsageEvent(
-                **head._asdict(),
-                instance_id=instance_id,
-                topic=topic,
-                user=user,
-                client_id=client_id,
-                direction=direction,
-                bytes=counter.bytes,
-                requests=counter.requests,
-            )
-        )
+        requests = counter.requests
+        counter.moved_ms = at_ms
+        self.name_characters += len(topic) + len(user) + len(client_id)
+        self._counters.append((counter, requests))
+        self.values.append(CounterValue(instance_id, topic, user, client_id, direction, counter.bytes, requests))
 
     def confirm(self) -> None:
         for counter, requests in self._counters:
             counter.confirm(requests)
 
 
-def reports(accountings: Mapping[str, UsageAccounting], head: ReportHead) -> Iterator[UsageReport]:
-    """Yields what changed in all `accountings` (by instance id) since it was confirmed last, in parts of
-    `EVENTS_PER_PART_MAX`. A part without events says that many counters were looked at, none of which had changed.
+def reports(
+    accountings: Mapping[str, UsageAccounting], head: ReportHead, values_max: int = EVENTS_PER_PART_MAX
+) -> Iterator[UsageReport]:
+    """Yields what changed in all `accountings` (by instance id) since it was confirmed last, in parts of up to
+    `values_max` counters and `NAME_CHARACTERS_PER_PART_MAX`. A part without values means that
+    `COUNTERS_PER_PART_MAX` counters were looked at, none of which had changed.
     """
     part, looked_at = UsageReport(), 0
     for instance_id, accounting in accountings.items():
         for counter in list(accounting.counters()):
             looked_at += 1
             if not counter.is_reported:
-                part.add(head, instance_id, counter)
-            if len(part.events) >= EVENTS_PER_PART_MAX or looked_at >= COUNTERS_PER_PART_MAX:
+                part.add(head.at_ms, instance_id, counter)
+            if (
+                len(part.values) >= values_max
+                or part.name_characters >= NAME_CHARACTERS_PER_PART_MAX
+                or looked_at >= COUNTERS_PER_PART_MAX
+            ):
                 yield part
                 part, looked_at = UsageReport(), 0
-    if part.events:
+    if part.values:
         yield part

@@ -21,15 +21,15 @@ TURN_S: Final = 0.002
 CANCELLED_MIN: Final = 64
 
 
-class Timer(Protocol):
+class WaitTimer(Protocol):
     def cancel(self) -> object: ...
 
 
-class Clock(Protocol):
+class WaitClock(Protocol):
     """The part of the event loop and its clock that waits use."""
 
     def monotonic_ms(self) -> int: ...
-    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> WaitTimer: ...
 
 
 class QueuedWork(Protocol):
@@ -77,12 +77,12 @@ class Wait:
 class LimiterQueue:
     """All waits for one limiter, under one timer."""
 
-    def __init__(self, limiter: Limiter, clock: Clock) -> None:
+    def __init__(self, limiter: Limiter, clock: WaitClock) -> None:
         self._limiter = limiter
         self._clock = clock
         self._muted: deque[Wait] = deque()
         self._requests: deque[Wait] = deque()
-        self._timer: Timer | None = None
+        self._timer: WaitTimer | None = None
         self._timer_ms = 0
         self._cancelled = 0
         # The queued turn in which the next request is admitted; a request costs more time than the end of a mute.
@@ -198,7 +198,7 @@ class Mute:
 
     __slots__ = ("_charged", "_clock", "_limiter", "delay_ms")
 
-    def __init__(self, limiter: Limiter, delay_ms: int, clock: Clock) -> None:
+    def __init__(self, limiter: Limiter, delay_ms: int, clock: WaitClock) -> None:
         self.delay_ms = delay_ms
         self._limiter = limiter
         self._charged = limiter.admitted_bytes
@@ -210,7 +210,7 @@ class Mute:
         return queue_of(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
 
 
-def queue_of(limiter: Limiter, clock: Clock) -> LimiterQueue:
+def queue_of(limiter: Limiter, clock: WaitClock) -> LimiterQueue:
     """Returns the queue of a limiter, or a new one if nothing waits for it."""
     waiting = limiter.waiting
     return waiting if isinstance(waiting, LimiterQueue) else LimiterQueue(limiter, clock)

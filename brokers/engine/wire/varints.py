@@ -84,10 +84,10 @@ def encode_signed(value: int) -> bytes:
 
 
 def unsigned_size(value: int) -> int:
-    """How many bytes `encode_unsigned(value)` takes."""
+    """Returns the number of bytes of `encode_unsigned(value)`."""
     return 1 if value < 128 else (value.bit_length() + 6) // 7
 
 
 def signed_size(value: int) -> int:
-    """How many bytes `encode_signed(value)` takes."""
+    """Returns the number of bytes of `encode_signed(value)`."""
     return unsigned_size(((value << 1) ^ (value >> 63)) & _MASK_64)

@@ -1,10 +1,15 @@
-"""Runs the broker processes of one host as configured: `manage.py agent --host NAME`."""
+"""Runs the broker processes of one host as configured.
+
+`manage.py agent --host NAME` reaches the database; `manage.py agent --join URL --token T` needs none, and from then on
+neither does `manage.py agent`, with the same state directory.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from brokers.agent.compiling import Compiling
+from brokers.agent.control_plane import ControlPlane
 from brokers.agent.loop import Agent, AnotherAgent, standing_engine_command
 from brokers.operations.seed import FIRST_HOST
 
@@ -21,14 +27,25 @@ class Command(BaseCommand):
     help = "Start, watch, restart and stop the broker processes wanted on a host."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
+        parser.add_argument("--host", help="Name of the host, as the operator registered it.")
+        parser.add_argument("--join", metavar="URL", help="Address of the control plane; then no database is needed.")
+        parser.add_argument("--token", default="", help="Join token of the host, for one use.")
+        parser.add_argument("--ca-sha256", default="", help="SHA-256 of the installation's internal authority.")
+        parser.add_argument("--join-only", action="store_true", help="Join and end, for a service manager to start it.")
+        parser.add_argument("--state-dir", help="Directory of all state (PENSTOCK_STATE_DIR).")
 
-    def handle(self, *args: Any, host: str, **options: Any) -> None:
+    def handle(self, *args: Any, host: str | None = None, **options: Any) -> None:
         os.umask(0o077)  # settings, logs and pid files are readable by their owner only
+        run_dir = Path(settings.STATE_DIR) / "agent"
+        joined = self._joined(run_dir, host, options)
+        if options.get("join_only"):
+            return
+        name, control_plane = joined or (host or FIRST_HOST, None)
         agent = Agent(
-            host,
+            name,
+            control_plane=control_plane,
             standing_command_for=standing_engine_command,
-            compiling=Compiling(settings.STATE_DIR / "agent" / f"{quote(host, safe='')}.native.json"),
+            compiling=Compiling(run_dir / f"{quote(name, safe='')}.native.json"),
         )
 
         def stop(_signal: int, _frame: object) -> None:
@@ -40,3 +57,29 @@ class Command(BaseCommand):
             agent.run()
         except AnotherAgent as error:
             raise CommandError(f"{error} Stop that one, or name this machine's own host with --host.") from error
+
+    def _joined(self, run_dir: Path, host: str | None, options: dict[str, Any]) -> tuple[str, ControlPlane] | None:
+        """Returns the name of the host and its control plane, None for an agent with a database."""
+        url, token = options.get("join"), options.get("token", "")
+        if not url and (token or options.get("ca_sha256") or options.get("join_only")):
+            raise CommandError("--token, --ca-sha256 and --join-only go with --join URL.")
+        if not url and not (run_dir / "joined.json").exists():
+            return None
+        # An agent with a database starts without these.
+        from brokers.agent.joined.control_plane import JoinedControlPlane
+        from brokers.agent.joined.membership import JoinedHost, NotJoined, join
+
+        try:
+            if url and token:
+                sha256 = options.get("ca_sha256", "")
+                found: JoinedHost | None = join(run_dir, url=url, token=token, ca_sha256=sha256, host_name=host or "")
+            else:
+                found = JoinedHost.read(run_dir)
+            if found is None:
+                raise NotJoined("This host has not joined yet. Name the --token of its page in the panel.")
+            if host is not None and host != found.host_name:
+                raise NotJoined(f"This machine joined as host {found.host_name}. Leave --host out, or name that one.")
+            self.stdout.write(f"This machine is host {found.host_name} of {found.url}.")
+            return found.host_name, JoinedControlPlane(found, run_dir)
+        except NotJoined as error:
+            raise CommandError(str(error)) from error

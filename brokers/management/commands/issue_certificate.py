@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from brokers.contract.process_identity import CONTROL_PROCESSES, ProcessIdentity, Role
+from brokers.contract.process_identity import CONTROL_PROCESSES, ProcessIdentity, ProcessRole
 from brokers.infra.certificates import ensure_internal_ca, ensure_process_certificate
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -20,16 +20,18 @@ _BROKER = re.compile(r"[A-Za-z0-9_-]{1,30}:[0-9]{1,9}")
 
 class Command(BaseCommand):
     requires_system_checks = ()
-    help = "Make, or renew, the certificate of a process: of a metrics reader, a broker, or a program of ours."
+    help = "Create or renew the certificate of a process: a metrics reader, a broker, or a control program."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("role", choices=[role.value for role in Role])
-        parser.add_argument("name", help="Of a broker CLUSTER:NUMBER, such as cl-a1b2c3d4:1; of a reader any name.")
-        parser.add_argument("--host", action="append", default=[], help="Of a broker: where others connect to it.")
+        parser.add_argument("role", choices=[role.value for role in ProcessRole])
+        parser.add_argument("name", help="For a broker CLUSTER:NUMBER, such as cl-a1b2c3d4:1; else any name.")
+        parser.add_argument(
+            "--host", action="append", default=[], help="For a broker: a host name or address that others connect to."
+        )
 
     def handle(self, *args: Any, role: str, name: str, host: list[str], **options: Any) -> None:
         os.umask(0o077)
-        process = ProcessIdentity(Role(role), name)
+        process = ProcessIdentity(ProcessRole(role), name)
         _check(process)
         directory = Path(settings.INTERNAL_TLS_DIR)
         try:
@@ -45,10 +47,10 @@ class Command(BaseCommand):
 
 
 def _check(process: ProcessIdentity) -> None:
-    if process.role is Role.BROKER:
+    if process.role is ProcessRole.BROKER:
         if not _BROKER.fullmatch(process.name):
             raise CommandError("Name a broker as CLUSTER:NUMBER, such as cl-a1b2c3d4:1.")
-    elif process.role is Role.CONTROL:
+    elif process.role is ProcessRole.CONTROL:
         if process.name not in CONTROL_PROCESSES:
             raise CommandError(f"A program of the control plane is one of {', '.join(CONTROL_PROCESSES)}.")
     elif not _NAME.fullmatch(process.name):

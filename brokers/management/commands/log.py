@@ -20,7 +20,7 @@ MODULE = "brokers.engine.inspect"
 class Command(BaseCommand):
     """Passes its arguments on and exits with the same exit code: 0 no faults, 1 faults, 2 not readable."""
 
-    help = "Dump, verify or recover a partition's directory or a whole log directory; `log dump --help` says more."
+    help = "Dump, verify or recover a partition's directory or a whole log directory; see `log dump --help`."
     requires_system_checks: list[str] = []  # noqa: RUF012 (Django's own way to say it)
 
     def add_arguments(self, parser: CommandParser) -> None:

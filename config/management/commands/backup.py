@@ -19,13 +19,15 @@ class Command(BaseCommand):
     requires_system_checks = ()
     help = (
         "Back up PostgreSQL, ZooKeeper's documents and secrets into a new directory. The product keeps running. "
-        "Messages and the lake are not in it. Who has the backup can sign in as anybody: keep it like a key."
+        "Messages and the lake are not in it. The backup has all secrets: keep it like a key."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("directory", type=Path, metavar="DIR", help="where to; it must be empty, or not be there")
+        parser.add_argument("directory", type=Path, metavar="DIR", help="target directory; empty or missing")
         # Evaluated by manage.py before the settings that depend on it.
-        parser.add_argument("--state-dir", type=Path, default=state_dir(), help="of the product that runs")
+        parser.add_argument(
+            "--state-dir", type=Path, default=state_dir(), help="state directory of the running product"
+        )
 
     def handle(self, *args: Any, directory: Path, **options: Any) -> None:
         os.umask(PRIVATE_UMASK)

@@ -20,12 +20,14 @@ from tenants.operator_token import ensure_operator_token
 
 
 class Command(BaseCommand):
-    help = "Print an API token of an operator, and make it if there is none. What it replaces works no more."
+    help = "Print an API token of an operator, and create it if there is none. A token that it replaces is revoked."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--email", default=OPERATOR_EMAIL, help="whose token (default: %(default)s)")
+        parser.add_argument("--email", default=OPERATOR_EMAIL, help="the operator (default: %(default)s)")
         # Evaluated by manage.py before the settings that depend on it.
-        parser.add_argument("--state-dir", type=Path, default=state_dir(), help="of the product that runs")
+        parser.add_argument(
+            "--state-dir", type=Path, default=state_dir(), help="state directory of the running product"
+        )
 
     def handle(self, *args: Any, email: str, **options: Any) -> None:
         try:

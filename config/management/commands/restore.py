@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.migrations.loader import MigrationLoader
 
-from config.backup.restoring import Wanted, restore
+from config.backup.restoring import RestoreOrder, restore
 from config.embedded.process import PRIVATE_UMASK, StartFailed
 from config.environment import state_dir
 from config.supervisor.signals import StopRequested, ignore_stop_signals, raise_on_stop_signals
@@ -26,15 +26,17 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="DIR", help="the backup")
         # Evaluated by manage.py before the settings that depend on it.
-        parser.add_argument("--state-dir", type=Path, default=state_dir(), help="where to (default: var/)")
-        parser.add_argument("--replace", action="store_true", help="what is there is lost, except for brokers' logs")
+        parser.add_argument(
+            "--state-dir", type=Path, default=state_dir(), help="target state directory (default: var/)"
+        )
+        parser.add_argument("--replace", action="store_true", help="replace existing data, except for brokers' logs")
         parser.add_argument("--sha256", help="refuse a backup whose manifest has another SHA-256")
 
     def handle(self, *args: Any, directory: Path, replace: bool, sha256: str | None, **options: Any) -> None:
         os.umask(PRIVATE_UMASK)
         raise_on_stop_signals()
         known = MigrationLoader(None).disk_migrations
-        wanted = Wanted(
+        wanted = RestoreOrder(
             backup=directory.expanduser().resolve(),
             state_dir=state_dir(),
             replace=replace,

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from config.deployment import compose, kubernetes, systemd
-from config.deployment.layout import USER, Wanted
-from config.deployment.roles import ROLES, Role
+from config.deployment.layout import USER, DeploymentOrder
+from config.deployment.roles import ROLES, ProgramRole
 from config.environment import BASE_DIR
 
 FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=FORMATS, required=True)
         parser.add_argument(
-            "--roles", type=_roles, default=list(ROLES.values()), help=f"of {','.join(ROLES)}, separated by commas"
+            "--roles", type=_roles, default=list(ROLES.values()), help=f"some of {','.join(ROLES)}, separated by commas"
         )
         parser.add_argument("--output", type=Path, metavar="DIR", help="write files there instead of printing them")
         parser.add_argument(
@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, output: Path | None, **options: Any) -> None:
         if not options["user"].isidentifier():
             raise CommandError("--user: the name of an account has letters, digits and underscores.")
-        wanted = Wanted(
+        wanted = DeploymentOrder(
             roles=options["roles"], code=options["code"], user=options["user"], data_dirs=options["data_dir"]
         )
         files = FORMATS[options["format"]](wanted)
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             raise CommandError(f"{output} cannot be written: {error.strerror or error}.") from error
 
 
-def _roles(text: str) -> list[Role]:
+def _roles(text: str) -> list[ProgramRole]:
     names = dict.fromkeys(text.split(","))
     unknown = [name for name in names if name not in ROLES]
     if unknown:

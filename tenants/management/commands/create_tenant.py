@@ -18,11 +18,11 @@ from tenants.errors import DomainError
 
 
 class Command(BaseCommand):
-    help = "Create a tenant and, where there is no account with this address, its owner's account."
+    help = "Create a tenant, and its owner's account if there is none with this address."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("email")
-        parser.add_argument("name", help="what the tenant is called")
+        parser.add_argument("name", help="name of the tenant")
 
     def handle(self, *args: Any, email: str, name: str, **options: Any) -> None:
         try:

@@ -1,1 +1,1 @@
-"""Tests of the API as a whole: its schema, and what a machine finds by reading it."""
+"""Tests of the whole API: its routes, and requests generated from its schema."""

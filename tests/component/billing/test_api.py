@@ -1,4 +1,4 @@
-"""/plans, /prices:quote and /instances/{id}/usage keep the promises of the API and tell the rows."""
+"""/plans, /prices:quote and /instances/{id}/usage: guarantees of the API, and agreement with the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets and their alerts: over REST, in the console, and said once by mail to who may see what it costs."""
+"""Budgets and their alerts over REST and in the console, mailed once to members who may see costs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing import outbox
 from billing import services as plans
-from billing.alerts import mailing
 from billing.budgets import services
 from billing.invoices.periods import month_of
-from billing.models import Budget, BudgetAlert
+from billing.models import Budget
+from notifications import outbox
+from notifications.alerts import mailing
+from notifications.budgets import alerts as budget_alerts
+from notifications.models import BudgetAlert
 from tenants.actors import member_actor
 from tenants.choices import Role, Scope
 from tenants.models import Member, User
@@ -39,7 +41,7 @@ def prices() -> None:
 
 @pytest.fixture()
 def owner() -> Member:
-    """With an instance that costs 0.06 an hour all of March, and a verified address."""
+    """An owner with a verified address and an instance that costs 0.06 an hour all of March."""
     member = make_member()
     User.objects.filter(pk=member.user_id).update(email_verified_at=timezone.now())
     ran(make_instance(member.tenant, name="orders"), MONTH.start)
@@ -51,9 +53,9 @@ def budget(owner: Member, amount: str, **more: str) -> Budget:
 
 
 def evaluate(now: datetime) -> int:
-    """How many alerts there are more; what they have to tell is sent."""
+    """Evaluates budgets, sends the resulting mail, and returns the number of new alerts."""
     made = services.evaluate(now)
-    outbox.send_due(now, budgets=services.send_mail, alerts=mailing.send)
+    outbox.send_due(now, budgets=budget_alerts.send_mail, alerts=mailing.send)
     return made
 
 
@@ -138,7 +140,7 @@ def test_a_plan_without_a_price_stops_no_other_tenants_budget(owner: Member) -> 
     assert set(BudgetAlert.objects.values_list("tenant_id", flat=True)) == {owner.tenant_id}
 
 
-def test_what_cannot_be_a_budget_is_refused_in_words_and_changes_nothing(owner: Member) -> None:
+def test_an_invalid_budget_is_refused_and_changes_nothing(owner: Member) -> None:
     caller = Api.of(owner)
     foreign = make_instance(make_member().tenant).pk
     for body, status, code in (
@@ -154,7 +156,7 @@ def test_what_cannot_be_a_budget_is_refused_in_words_and_changes_nothing(owner: 
     assert Budget.objects.count() == 1
 
 
-def test_a_tenant_has_so_many_budgets_at_most(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_per_tenant_are_limited(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "BUDGETS_PER_TENANT_MAX", 2)
     caller = Api.of(owner)
     answers = [caller.post("/budgets", {"name": f"b{number}", "amount": "1"}) for number in range(3)]
@@ -195,6 +197,27 @@ def test_a_budget_is_added_watched_and_deleted_in_the_console(owner: Member, pag
 
     client.post(reverse("page-budget-delete", args=[Budget.objects.get().pk]), {"confirmed": "yes"})
     assert not Budget.objects.exists()
+
+
+def test_a_budget_is_changed_in_the_console(owner: Member, page_of: Callable[[Client], str]) -> None:
+    client, found = browse(owner), budget(owner, "40")
+    at = reverse("page-budget", args=[found.pk])
+    assert at in page_of(client)
+    assert 'value="40.00"' in client.get(at).content.decode()
+    assert client.post(at, {"name": "March", "amount": "0"}).status_code == 422
+    assert client.post(at, {"name": "Spring", "amount": "41.5"}).status_code == 302
+    found.refresh_from_db()
+    assert (found.name, found.amount) == ("Spring", Decimal("41.5"))
+    services.create_budget(acting=member_actor(owner), name="Summer", amount=Decimal(9))
+    assert client.post(at, {"name": "Summer", "amount": "41.5"}).status_code == 422, "the name is taken"
+
+
+def test_another_tenants_budget_is_not_changed_in_the_console_nor_by_who_may_not(owner: Member) -> None:
+    at = reverse("page-budget", args=[budget(owner, "5").pk])
+    for caller, status in ((make_member(), 404), (make_member(Role.DEVELOPER, owner.tenant), 403)):
+        assert browse(caller).get(at).status_code == status
+        assert browse(caller).post(at, {"name": "Mine", "amount": "1"}).status_code == status
+    assert Budget.objects.get().name == "March"
 
 
 def test_another_tenants_budget_is_not_deleted_in_the_console(owner: Member) -> None:

@@ -1,4 +1,4 @@
-"""Working off usage: one cluster in trouble is nobody else's."""
+"""Processing of usage: a failing cluster does not stop the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_cluster_in_trouble_keeps_no_other_from_being_billed(
     assert worked_off == ["cl-awake000"]
 
 
-def test_what_nobody_foresaw_in_one_cluster_is_raised_when_the_others_have_been_billed(
+def test_an_unexpected_error_in_one_cluster_is_raised_after_the_others_have_been_billed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worked_off: list[str] = []
@@ -57,7 +57,7 @@ def test_what_nobody_foresaw_in_one_cluster_is_raised_when_the_others_have_been_
 
 @pytest.mark.django_db
 def test_a_usage_partition_that_is_made_anew_is_read_from_its_beginning() -> None:
-    """Its broker was removed as lost; what was read of it lies beyond the end of the empty log."""
+    """Its broker was removed as lost; the stored offset is beyond the end of the empty log."""
     for cluster, partition in (("cl-00000000", 1), ("cl-00000000", 2), ("cl-11111111", 2)):
         UsageOffset.objects.create(cluster_id=cluster, topic=USAGE_TOPIC, partition=partition, next_offset=700)
 

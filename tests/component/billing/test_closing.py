@@ -1,8 +1,8 @@
-"""Closing a month, by the task and by `manage.py invoices`; the operator's pages of invoices."""
+"""Closing a month, by the task and by `manage.py invoices`, and the operator's pages of invoices."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 
@@ -14,17 +14,30 @@ from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
 from billing import action_items, services
-from billing.invoices.closing import close_month
+from billing.invoices.closing import close_month, months_used_late
 from billing.invoices.periods import month_before, month_of
-from billing.models import ActionItem, ActionKind, BillingProfile, Invoice, Price, PriceComponent, Seller
-from instances.models import Operation
+from billing.models import (
+    ActionItem,
+    ActionKind,
+    BillingProfile,
+    Invoice,
+    Plan,
+    Price,
+    PriceComponent,
+    Seller,
+    UsageRevision,
+)
+from billing.rating.terms import Period
+from billing.services import FIRST_PRICE_DATE
+from instances.models import Instance, Operation
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran
+from tests.testkit.billing import ran, used
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
 
+GB = 10**9
 NOW = datetime.now(UTC)
 LAST_MONTH = month_before(month_of(NOW))
 
@@ -35,7 +48,7 @@ def plans() -> None:
 
 
 def tenants(count: int) -> list[Tenant]:
-    """Each with an instance since the begin of last month."""
+    """Tenants with an instance each since the begin of last month."""
     result = []
     for _ in range(count):
         tenant = make_member().tenant
@@ -103,6 +116,63 @@ def test_an_agreed_minimum_is_charged_while_it_is_agreed_with_instances_or_witho
     assert close_month(NOW).issued == 0
 
 
+def price_by_volume() -> None:
+    """A plan of which only gigabytes cost something."""
+    Plan.objects.create(
+        code="drop", name="Drop", bandwidth_mb_s=5, storage_gb=20, bandwidth_mb_s_max=5, storage_gb_max=20,
+        partitions_max=10,
+    )  # fmt: skip
+    price = Price.objects.create(
+        plan_id="drop", effective_from=FIRST_PRICE_DATE, base_per_hour=0, per_mb_s_hour=0, per_gb_hour=0
+    )
+    PriceComponent.objects.create(price=price, meter="bytes_in", tiers=[[None, "0.02", "0"]])
+
+
+def months_ago(count: int) -> Period:
+    month = month_of(NOW)
+    for _ in range(count):
+        month = month_before(month)
+    return month
+
+
+@pytest.mark.parametrize("is_invoiced", [True, False])
+def test_late_usage_is_charged_to_a_tenant_whose_instances_are_long_gone(is_invoiced: bool) -> None:
+    """Late usage is a line that corrects the invoice, or gets an invoice if the month had nothing to charge."""
+    price_by_volume()
+    tenant, month = make_member().tenant, months_ago(5)
+    instance = make_instance(tenant, plan="drop")
+    ran(instance, month.start, month.start + timedelta(days=9))
+    Instance.objects.filter(pk=instance.pk).update(deleted_at=month.start + timedelta(days=9))
+    used_at = month.start + timedelta(days=3)
+    if is_invoiced:
+        used(instance.pk, used_at, produce=100 * GB)
+    assert close_month(NOW, period=month).issued == int(is_invoiced)
+    # As long ago as everything else that was written above.
+    UsageRevision.objects.update(noted_at=month.end)
+    assert close_month(NOW).issued == 0
+
+    used(instance.pk, used_at + timedelta(hours=5), produce=50 * GB)
+
+    assert (close_month(NOW).issued, close_month(NOW).issued) == (1, 0)
+    last = Invoice.objects.order_by("period_start").last()
+    assert last is not None and last.subtotal == Decimal("1.00")
+    (line,) = last.lines.all()
+    period, kind = (LAST_MONTH, "adjustment") if is_invoiced else (month, "usage")
+    assert (last.period_start, line.kind, line.meter) == (period.start, kind, "bytes_in")
+
+
+def test_a_month_without_charges_is_not_looked_at_again_as_long_as_nothing_comes_in() -> None:
+    price_by_volume()
+    tenant, month = make_member().tenant, months_ago(3)
+    instance = make_instance(tenant, plan="drop")
+    ran(instance, month.start)
+    used(instance.pk, month.start, consume=GB)
+    UsageRevision.objects.update(noted_at=month.end + timedelta(hours=1))
+    assert months_used_late(LAST_MONTH) == []
+    used(instance.pk, month.start + timedelta(hours=1), consume=GB)
+    assert months_used_late(LAST_MONTH) == [(tenant.pk, month.start)]
+
+
 def test_a_fault_of_one_tenant_is_an_action_item_until_its_invoice_is_issued(panel: Client) -> None:
     _first, second = tenants(2)
     Operation.objects.filter(tenant=second).update(plan="ghost")
@@ -139,7 +209,7 @@ def test_an_operator_says_that_an_action_item_is_looked_after(panel: Client) -> 
         ("number_prefix", "A/B", "valid"),
     ],
 )
-def test_what_would_not_fit_on_an_invoice_is_refused_where_it_is_entered(field: str, value: str, refusal: str) -> None:
+def test_seller_fields_too_long_for_an_invoice_are_refused_on_entry(field: str, value: str, refusal: str) -> None:
     good = Seller(name="Acme GmbH", address="\n".join("12345678"), number_prefix="PENSTOCK-INC")
     good.full_clean()
     setattr(good, field, value)

@@ -1,4 +1,6 @@
-"""Until when usage is complete: what every broker of the instance's own cluster has told, and no other's."""
+"""Instant up to which usage is complete: every broker of the instance's own cluster has reported, others do
+not count.
+"""
 
 from __future__ import annotations
 

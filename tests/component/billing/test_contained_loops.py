@@ -1,4 +1,4 @@
-"""One tenant whose values a task cannot handle keeps no other tenant from being billed, warned, or told."""
+"""Tasks with one tenant whose values fail: all other tenants are still billed, warned and notified."""
 
 from __future__ import annotations
 
@@ -14,29 +14,21 @@ from django.core.cache import cache
 from django.utils import timezone
 from structlog.testing import capture_logs
 
-from billing import outbox
 from billing import services as plans
-from billing.alerts import evaluating, firings, mailing
-from billing.alerts import services as rules
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
 from billing.invoices import closing, issuing, printing
 from billing.invoices.periods import month_before, month_of
-from billing.models import (
-    ActionItem,
-    AlertFiring,
-    AlertRule,
-    BudgetAlert,
-    Invoice,
-    InvoiceReminder,
-    MailNotice,
-    Seller,
-    UntakenMail,
-)
+from billing.models import ActionItem, Invoice, InvoiceReminder, Seller, UntakenMail
 from brokers.models import Placement
 from instances.metrics import storage_history
 from instances.models import Instance
+from notifications import outbox
+from notifications.alerts import evaluating, firings, mailing
+from notifications.alerts import services as rules
+from notifications.budgets import alerts as budget_alerts
+from notifications.models import AlertFiring, AlertRule, BudgetAlert, MailNotice
 from tenants.actors import member_actor
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import make_member
@@ -58,14 +50,14 @@ def _prices() -> None:
 
 @pytest.fixture()
 def members() -> list[Member]:
-    """Owners with verified addresses; the first one, by the order in which tasks take tenants, is the poisoned one."""
+    """Owners with verified addresses; the first one, in the order of the tasks, has values that fail."""
     made = sorted((make_member() for _ in range(3)), key=lambda member: member.tenant_id)
     User.objects.update(email_verified_at=timezone.now())
     return made
 
 
 def poison(function: Callable[..., Any], is_poisoned: Callable[..., bool]) -> Callable[..., Any]:
-    """The function, which raises where a predicate holds for its arguments."""
+    """Returns a function that raises where a predicate holds for its arguments."""
 
     def poisoned(*arguments: Any, **named: Any) -> Any:
         if is_poisoned(*arguments, **named):
@@ -176,14 +168,14 @@ def test_alert_rules_of_one_batch(watched: list[Instance], monkeypatch: pytest.M
 
 
 def test_mails_of_alerts(watched: list[Instance], members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notice whose mail cannot be made is tried again later, and given up at last."""
+    """A notice whose mail fails is retried, and given up in the end."""
     evaluating.evaluate(NOW)
     first: Tenant = watched[0].tenant
 
     def send(now: datetime) -> list[str]:
         sender = poison(mailing.send, lambda notices, _is_last: notices[0].tenant == first)
         with capture_logs() as written:
-            outbox.send_due(now, budgets=budgets.send_mail, alerts=sender)
+            outbox.send_due(now, budgets=budget_alerts.send_mail, alerts=sender)
         return events(written)
 
     assert send(NOW) == ["mail_failed"]

@@ -1,4 +1,4 @@
-"""Costs of any span are a sum of what the bills of its months charge: days sum to months, and months to invoices."""
+"""Costs of any span: days sum to months, and months to invoices."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def price(since: datetime, **terms: str) -> None:
 
 @pytest.fixture()
 def owner() -> Member:
-    """With two instances, one of half a month, a discount and a minimum."""
+    """An owner with two instances, one of half a month, a discount and a minimum."""
     owner = make_member()
     first = make_instance(owner.tenant, name="orders", bandwidth_mb_s=9, storage_gb=70)
     ran(first, JANUARY.start)
@@ -132,3 +132,31 @@ def test_lines_say_how_many_hours_of_the_month_their_terms_are_for(owner: Member
     # 1 January 01:00 until the end, and 20 January 07:00 until the end.
     assert hours == {743, 281}
     assert set(lines.filter(meter="instance").values_list("hours", flat=True)) == {None}
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "+12:45", "-03:30"])
+def test_days_of_a_zone_that_is_no_full_hour_off_sum_to_the_whole(owner: Member, zone: str) -> None:
+    start = datetime.fromisoformat(f"2026-01-17T00:00:00{zone}")
+    days = [costs.costs(owner.tenant, start + n * DAY, start + (n + 1) * DAY, "instance", NOW) for n in range(20)]
+    whole = costs.costs(owner.tenant, start, start + 20 * DAY, "instance", NOW)
+    assert sum(day.total for day in days) == whole.total > 0
+    assert {day.hours for day in days} == {24}
+    assert sum(row.hours or 0 for day in days for row in day.rows) == sum(row.hours or 0 for row in whole.rows)
+
+
+def test_a_span_inside_an_hour_is_the_hour_that_begins_in_it_or_nothing(owner: Member) -> None:
+    hour = costs.costs(owner.tenant, utc("2026-01-05T10:59"), utc("2026-01-05T11:01"), "instance", NOW)
+    nothing = costs.costs(owner.tenant, utc("2026-01-05T10:10"), utc("2026-01-05T10:50"), "day", NOW)
+    assert (hour.hours, hour.period.start) == (1, utc("2026-01-05T11:00")) and hour.total > 0
+    assert (nothing.hours, nothing.total) == (0, 0)
+
+
+def test_months_before_a_minimum_was_agreed_cost_what_was_used(owner: Member) -> None:
+    """Invoices of these months are without it, too."""
+    BillingProfile.objects.update(minimum=Decimal(900), minimum_from=utc("2026-03-01").date())
+    assert costs.costs(owner.tenant, utc("2025-10-01"), utc("2025-12-01"), "day", NOW).total == 0
+    january, february = (costs.costs(owner.tenant, month.start, month.end, "day", NOW) for month in (JANUARY, FEBRUARY))
+    assert (january.total, february.total) == tuple(issued(owner, month).subtotal for month in (JANUARY, FEBRUARY))
+    assert draft(owner.tenant, NOW).forecast.subtotal == 900
+    BillingProfile.objects.update(minimum_from=utc("2026-04-01").date())
+    assert draft(owner.tenant, NOW).forecast.subtotal < 900

@@ -1,4 +1,4 @@
-"""Coupons: redeemed once by each tenant and by no more tenants than may, over REST and in the console."""
+"""Coupons over REST and in the console: redeemed once by each tenant, by a limited number of tenants."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_another_code_of_the_same_coupon_is_not_redeemed_a_second_time(owner: Me
     assert redeem(make_member(), "WELCOME-2").coupon == made
 
 
-def test_what_is_wrong_with_a_code_is_not_said(owner: Member) -> None:
+def test_every_unusable_code_gets_the_same_refusal(owner: Member) -> None:
     coupon("OVER-2026", redeemable_until=timezone.now() - timedelta(seconds=1))
     coupon("TAKEN-2026")
     redeem(make_member(), "TAKEN-2026")
@@ -150,7 +150,7 @@ def test_codes_are_tried_a_few_times_a_minute(owner: Member, redis_url: str) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_tenants_at_once_as_many_redeem_it_as_may() -> None:
+def test_concurrent_tenants_never_exceed_the_redemption_limit() -> None:
     coupon(redemptions_max=3)
     members = [make_member() for _ in range(8)]
 
@@ -189,7 +189,7 @@ def test_a_code_is_redeemed_in_the_console(owner: Member) -> None:
     assert entry.tenant_id == owner.tenant_id and entry.after["code"] == "WELCOME-1"
 
 
-def test_who_may_not_change_billing_has_no_form_and_redeems_nothing(owner: Member) -> None:
+def test_a_member_without_billing_rights_has_no_form_and_redeems_nothing(owner: Member) -> None:
     coupon()
     reader = make_member(Role.ADMIN, owner.tenant)
     client = browse(reader)

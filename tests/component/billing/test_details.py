@@ -1,4 +1,4 @@
-"""Billing details by the tenant, how an invoice is paid, and what money pages say of instances without a price."""
+"""Billing details set by the tenant, payment of an invoice, and pages of instances without a price."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def console(owner: Member) -> Client:
 
 
 def invoice_of(owner: Member) -> Invoice:
-    """Last month's of one instance."""
+    """Returns last month's invoice of one instance."""
     ran(make_instance(owner.tenant), LAST_MONTH.start)
     invoice = issuing.issue(acting=SYSTEM, tenant=owner.tenant, period=LAST_MONTH, now=NOW)
     assert invoice is not None

@@ -1,4 +1,4 @@
-"""Overdue invoices: reminded of once, suspended for, and forgiven when they are paid; what operators did is theirs."""
+"""Overdue invoices: one reminder, a suspension, and its end after payment; an operator's suspension stays."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from django.utils import timezone
 
 from billing.dunning import services as dunning
 from billing.invoices import issuing
-from billing.models import InvoiceReminder, InvoiceState, Seller, UnpaidSuspension, WebhookDelivery
-from billing.webhooks import services as webhooks
+from billing.models import InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
 from instances.choices import OperationType
 from instances.models import Operation
+from notifications.models import WebhookDelivery
+from notifications.webhooks import services as webhooks
 from tenants import services as tenant_services
 from tenants.actors import member_actor, system_actor
 from tenants.choices import Role, SuspensionReason
@@ -40,7 +41,7 @@ def tenant() -> Tenant:
 
 
 def look(days_overdue: float, capture: Callable[..., Any]) -> list[str]:
-    """One run of the task; the subjects of the mails it sent."""
+    """Runs the task once; returns the subjects of its mails."""
     before = len(mail.outbox)
     with capture(execute=True):
         dunning.dun(DUE + timedelta(days=days_overdue))
@@ -75,7 +76,7 @@ def test_it_is_reminded_of_twice_then_the_tenant_is_suspended_and_resumed_when_i
     assert Operation.objects.filter(instance=instance, type=OperationType.RESUME).count() == 1
 
 
-def test_of_reminders_that_were_missed_the_later_one_is_sent(
+def test_only_the_later_of_two_missed_reminders_is_sent(
     tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     invoice_of(tenant)
@@ -105,7 +106,7 @@ def test_with_another_invoice_overdue_a_payment_resumes_nobody(
         assert is_suspended(tenant) is not is_over
 
 
-def test_what_credit_notes_leave_nothing_of_is_not_owed(
+def test_a_fully_credited_invoice_is_not_owed(
     tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     invoice = invoice_of(tenant)
@@ -171,7 +172,7 @@ def test_a_suspended_tenant_reads_why(tenant: Tenant, django_capture_on_commit_c
     assert Api.of(member).get("/invoices").json()["items"][0]["state"] == "overdue"
 
 
-def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
+def test_webhooks_report_every_change_of_an_invoice(
     tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     webhooks.create_endpoint(acting=member_actor(Member.objects.get(tenant=tenant)), url="https://example.com/")
@@ -190,7 +191,7 @@ def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
     assert (overdue["open_amount"], overdue["reminder"]) == ("10.00", 1)
 
 
-def test_what_is_overdue_stands_on_the_first_page_of_the_tenant_and_of_the_operator(tenant: Tenant) -> None:
+def test_overdue_invoices_stand_on_the_first_page_of_the_tenant_and_of_the_operator(tenant: Tenant) -> None:
     make_running(tenant)
     owner, client, panel = tenant.members.get(), Client(), Client()
     client.force_login(owner.user)

@@ -1,4 +1,4 @@
-"""Counters of processes that ended long ago are forgotten, and what comes of them later is not billed again."""
+"""Removal of counters of processes that ended long ago; later reports of them are not billed again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OLD, RECENT = NOW - timedelta(days=46), NOW - timedelta(days=44)
 
 @pytest.fixture()
 def cluster() -> Cluster:
-    """With broker 1; broker 2 was removed."""
+    """A cluster with broker 1; broker 2 was removed."""
     cluster = Cluster.objects.create(name="one")
     host = Host.objects.create(name="here", port_first=20_000, port_last=20_099)
     for number, removed_at in ((1, None), (2, timezone.now())):
@@ -35,7 +35,7 @@ def cluster() -> Cluster:
 
 
 def process(cluster: Cluster, broker: int, epoch: int, at: datetime | None, keys: int = 3) -> None:
-    """A process with as many counters, whose last report is of that time."""
+    """Creates a process with a number of counters, whose last report is of a given time."""
     if at is not None:
         UsageIncarnation.objects.create(
             cluster_id=cluster.pk, broker_id=broker, broker_epoch=epoch, sequence=9, at_ms=int(at.timestamp() * 1000)
@@ -76,7 +76,7 @@ def test_the_latest_process_of_a_broker_keeps_its_counters_however_long_it_is_si
     assert counters.forget(NOW) == 0 and left() == {(1, 5)}
 
 
-def test_a_report_of_a_forgotten_process_is_refused_and_told(cluster: Cluster) -> None:
+def test_a_report_of_a_forgotten_process_is_refused_with_its_problem(cluster: Cluster) -> None:
     process(cluster, 1, 5, OLD)
     process(cluster, 1, 6, NOW)
     counters.forget(NOW)

@@ -1,4 +1,4 @@
-"""A plan's instances that nobody uses: warned of by mail, stopped, and resumed by their tenant."""
+"""Suspension of idle instances of a plan: a warning by mail, the suspension, and the tenant's resume."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unused(owner: Member, tmp_path: Path) -> Instance:
 
 
 def look(days: float, capture: Callable[..., Any]) -> list[str]:
-    """One run of the task when usage is known for so long; the subjects of the mails it sent."""
+    """Runs the task once, with usage known for a span; returns the subjects of its mails."""
     UsageOffset.objects.update(updated_at=BEGAN + timedelta(days=days, minutes=1))
     before = len(mail.outbox)
     with capture(execute=True):
@@ -87,7 +87,7 @@ def test_it_is_warned_of_once_and_stopped_and_its_tenant_lets_it_run_again(
     assert_problem(Api.of(owner).post(f"/instances/{unused.pk}/resume"), 403)
 
 
-def test_whoever_moves_bytes_or_changes_it_begins_anew(
+def test_traffic_or_a_change_restarts_the_idle_period(
     unused: Instance, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     look(6, django_capture_on_commit_callbacks)

@@ -1,4 +1,4 @@
-"""/costs and /invoices keep the promises of the API; what they say sums to the bill, and is nobody else's."""
+"""/costs and /invoices: guarantees of the API, sums that agree with the bill, and isolation by tenant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.test import override_settings
+from django.test import Client, override_settings
+from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
 from billing import call_limits, services
@@ -33,7 +34,7 @@ GB = 10**9
 
 @pytest.fixture(autouse=True)
 def prices() -> None:
-    """The default plans; a gigabyte into the smallest costs two cents."""
+    """The default plans; a gigabyte into the smallest one costs two cents."""
     services.ensure_default_plans()
     price = Price.objects.create(
         plan_id="brook", effective_from=LAST_MONTH.start, base_per_hour=Decimal("0.06"),
@@ -145,10 +146,22 @@ def test_a_span_that_cannot_be_is_refused_in_words(owner: Member, query: str, co
     assert problem["errors"][0]["code"] == code
 
 
-@pytest.mark.parametrize("end", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_an_end_at_the_edge_of_the_calendar_is_an_answer_and_never_a_crash(owner: Member, end: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("end=0001-01-01T00:00:00Z", 400),
+        ("end=9999-12-31T23:59:59Z", 400),
+        ("start=9999-12-31T23:00:00Z&end=9999-12-31T23:59:59Z", 400),
+        ("start=9999-12-01T00:00:00Z&end=9999-12-31T00:00:00Z&group_by=day", 400),
+        ("start=0001-01-01T00:00:00Z&end=0001-01-31T00:00:00Z&group_by=day", 200),
+        ("start=0001-01-01T00:00:00%2B14:00&end=0001-01-31T00:00:00Z", 400),
+    ],
+)
+def test_a_span_at_the_edge_of_the_calendar_is_an_answer_and_never_a_crash(
+    owner: Member, query: str, status: int
+) -> None:
     with_traffic(owner)
-    assert Api.of(owner).get(f"/costs?end={end}").status_code in (200, 400)
+    assert Api.of(owner).get(f"/costs?{query}").status_code == status
 
 
 def test_the_draft_is_this_month_so_far_and_its_forecast_is_no_less(owner: Member) -> None:
@@ -219,12 +232,19 @@ def _work_out_until_refused(owner: Member) -> None:
     assert Api.of(other).get(f"/invoices/{invoice_of(other).pk}/recompute").status_code == 200
 
 
-def test_costs_are_worked_out_so_often_a_minute(owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computations_of_costs_are_limited_per_minute(
+    owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(call_limits, "COSTS_PER_MINUTE_MAX", 2)
     with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=True):
         answers = [Api.of(owner).get("/costs") for _ in range(3)]
         other = Api.of(make_member()).get("/costs")
+        console = Client()
+        console.force_login(owner.user)
+        page, file = (console.get(reverse(name)) for name in ("page-account-usage", "page-costs-csv"))
     assert [answer.status_code for answer in [*answers, other]] == [200, 200, 429, 200]
+    # A file without rows would say that nothing costs anything.
+    assert (page.status_code, file.status_code, file["Content-Type"]) == (200, 429, "text/plain; charset=utf-8")
 
 
 def test_another_tenants_invoice_is_not_found_whatever_is_asked_of_it(owner: Member) -> None:

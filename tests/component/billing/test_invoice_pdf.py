@@ -1,4 +1,4 @@
-"""Invoices as PDF: every amount, both languages, whatever a tenant is called; nobody else's, and not without end."""
+"""Invoices as PDF: every amount, both languages, any tenant's name, isolation by tenant, and bounded size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def owner() -> Member:
 
 
 def invoice_of(tenant: Tenant, lines: int = 3) -> Invoice:
-    """As it is stored once it was issued, with as many lines of 1.10 each."""
+    """Creates an issued invoice with lines of 1.10 each."""
     subtotal = Decimal("1.10") * lines
     made = Invoice.objects.create(
         tenant=tenant, kind=InvoiceKind.INVOICE, number=f"INV-{tenant.pk}", period_start=MONTH.start,
@@ -76,8 +76,19 @@ def test_it_says_each_amount_and_names_in_any_script_in_both_languages(owner: Me
         assert "2.5 GB·h" in text and "Reverse charge" in text
 
 
+def test_a_character_that_no_font_has_is_replaced_visibly_and_said(owner: Member) -> None:
+    found = invoice_of(owner.tenant)
+    (plain,) = pages(printing.as_pdf(found, "en"))
+    assert "without a font" not in plain
+    found.buyer = found.buyer | {"name": "Acme \u13e3\u13b3\u13a9 GmbH"}
+    (english,), (chinese,) = pages(printing.as_pdf(found, "en")), pages(printing.as_pdf(found, "zh-hans"))
+    assert "Acme \ufffd\ufffd\ufffd GmbH" in english
+    assert "\ufffd stands for a character without a font." in english
+    assert "没有可用字体的字符" in chinese.replace(" ", "")
+
+
 def test_a_name_that_cannot_be_shaped_is_printed_all_the_same(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shaping fails where a line begins with a mark that has no letter."""
+    """Text shaping fails for a line that begins with a combining mark."""
     found, plain = invoice_of(owner.tenant), pdf._rendered
 
     def fails_shaped(*of: Any) -> bytes:
@@ -115,7 +126,9 @@ def test_the_api_answers_it_in_the_language_asked_for_as_a_file_with_its_number(
     assert_problem(Api.of(make_member()).get(f"/invoices/{found.pk}/pdf"), 404, "not_found")
 
 
-def test_it_is_printed_so_often_a_minute(owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prints_of_an_invoice_are_limited_per_minute_and_tenant(
+    owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(call_limits, "PDFS_PER_MINUTE_MAX", 2)
     found, other = invoice_of(owner.tenant), make_member()
     others = invoice_of(other.tenant)

@@ -1,4 +1,4 @@
-"""Invoices: issued once, without gaps, never rewritten; late usage is a line of the next one; credit and closing."""
+"""Invoices: issued once, without gaps, immutable; late usage is a line of the next one; credits and closing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def plans() -> None:
 
 @pytest.fixture()
 def tenant() -> Tenant:
-    """With one instance of the smallest plan, all of March and April."""
+    """A tenant with one instance of the smallest plan, all of March and April."""
     owner = make_member()
     ran(make_instance(owner.tenant, name="orders"), datetime(2026, 2, 1, tzinfo=UTC))
     return owner.tenant
@@ -71,7 +71,7 @@ def tenant() -> Tenant:
 
 @pytest.fixture()
 def priced_bytes() -> None:
-    """From March on a gigabyte that comes in costs two cents."""
+    """A price of two cents for each incoming gigabyte since March."""
     brook = Plan.objects.get(code="brook")
     price = Price.objects.create(
         plan=brook, effective_from=MARCH.start, base_per_hour=Decimal("0.06"), per_mb_s_hour=Decimal("0.009"),
@@ -201,7 +201,7 @@ def test_a_price_of_later_does_not_change_what_was_issued(tenant: Tenant) -> Non
     assert recompute(march).is_equal
 
 
-def test_what_was_deleted_is_charged_until_then(tenant: Tenant) -> None:
+def test_a_deleted_instance_is_charged_until_its_deletion(tenant: Tenant) -> None:
     gone = make_instance(tenant, name="gone")
     ran(gone, MARCH.start, MARCH.start + timedelta(hours=2, minutes=1))
     by_instance = {line.instance_id: line.quantity for line in issued(tenant).lines.all()}
@@ -329,7 +329,7 @@ def test_late_levels_of_any_age_are_charged(tenant: Tenant, level: str, count: i
 
 
 def test_hours_that_swap_their_levels_are_looked_at_again(tenant: Tenant) -> None:
-    """Their sum is as it was, and what each hour includes is not charged."""
+    """Their sum is unchanged, and the included volume of each hour is not charged."""
     instance = tenant.instances.get()
     price = Price.objects.create(
         plan=Plan.objects.get(code="brook"), effective_from=MARCH.start, base_per_hour=Decimal("0.06"),
@@ -366,7 +366,7 @@ def test_hours_of_the_month_that_runs_are_not_counted_as_late(tenant: Tenant) ->
 def test_closing_a_month_asks_as_much_however_many_there_were(
     tenant: Tenant, months: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries, and invoices that are rated again, do not grow with the months before."""
+    """Queries, and invoices that are rated again, do not grow with the number of earlier months."""
     periods = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 3 + months)]
     for month in periods[:-1]:
         issued(tenant, month, month.end + timedelta(days=1))
@@ -391,7 +391,7 @@ def test_an_old_invoice_that_cannot_be_rated_again_is_an_action_item_and_stops_n
 def test_late_usage_that_makes_an_invoice_negative_is_credit_and_no_open_invoice(
     tenant: Tenant, priced_bytes: None
 ) -> None:
-    """The second month has nothing of its own, and the first one was charged too much."""
+    """The second month has no charges, and the first one was charged too much."""
     instance = tenant.instances.get()
     used(instance.pk, MARCH.start + timedelta(hours=5), produce=294_500 * 10**6)
     march = issued(tenant)

@@ -1,4 +1,4 @@
-"""The ledger: whatever happens to invoices, its entries sum to what is owed, and no balance is lost."""
+"""The ledger: its entries sum to the debt after any events of invoices, and no balance is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tenants.currencies import rounded
 from tenants.errors import Conflict, DomainError, Invalid, PermissionDenied
 from tenants.models import AuditEntry, Tenant
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import DUE
+from tests.testkit.billing import DUE, assert_ledger_is_right
 from tests.testkit.depth import examples
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +41,7 @@ SERIAL = count(1)
 
 
 def owed_invoice(tenant: Tenant, net: str = "10.00", tax_percent: int = 0) -> Invoice:
-    """An open invoice of a month of its own."""
+    """Creates an open invoice of a month of its own."""
     number = next(SERIAL)
     tax = rounded(Decimal(net) * tax_percent / 100, "EUR")
     invoice = Invoice.objects.create(
@@ -85,7 +85,7 @@ def state_of(invoice: Invoice) -> str:
 
 
 def statement(tenant: Tenant) -> list[tuple[str, str, str]]:
-    """Entries but for transfers: kind, amount, balance."""
+    """Returns entries except transfers: kind, amount, balance."""
     rows = LedgerEntry.objects.filter(tenant=tenant).exclude(kind=LedgerKind.TRANSFER).order_by("pk")
     return [(row.kind, str(row.amount), str(row.balance)) for row in rows]
 
@@ -155,7 +155,7 @@ def test_credit_notes_in_parts_sum_to_the_invoice_in_net_and_in_tax(tenant: Tena
         credit(invoice, "0.01")
 
 
-def test_what_is_paid_or_credited_after_a_write_off_takes_it_back_and_gains_no_credit(tenant: Tenant) -> None:
+def test_payments_and_credits_after_a_write_off_reverse_it_and_gain_no_credit(tenant: Tenant) -> None:
     first, second = owed_invoice(tenant), owed_invoice(tenant)
     for each in (first, second):
         close(each, InvoiceState.WRITTEN_OFF)
@@ -193,31 +193,6 @@ def test_the_database_refuses_to_rewrite_the_ledger(tenant: Tenant) -> None:
     ):
         with pytest.raises(DatabaseError), transaction.atomic():
             wrong()
-
-
-def assert_ledger_is_right(tenant: Tenant) -> None:
-    """Checks what must hold after every act, from the documents and payments alone where they say it."""
-    invoices = Invoice.objects.filter(tenant=tenant)
-    entries = LedgerEntry.objects.filter(tenant=tenant, currency="EUR")
-    balance = posting.balance(tenant, "EUR")
-    running = Decimal(0)
-    for entry in entries.order_by("pk"):
-        running += entry.amount
-        assert entry.balance == running
-    opened = {each.pk: posting.open_amount(each) for each in invoices}
-    assert all(amount >= 0 for amount in opened.values())
-    credit_balance = posting.credit(tenant, "EUR")
-    assert credit_balance >= 0 and balance == running == sum(opened.values()) - credit_balance
-    for each in invoices.filter(kind=InvoiceKind.INVOICE):
-        left = issuing.left_to_credit(each)
-        assert left.net >= min(Decimal(0), each.subtotal) and (left.tax >= 0 or each.subtotal < 0)
-        assert (each.state == InvoiceState.ISSUED) is (opened[each.pk] > 0)
-    issued = invoices.aggregate(sum=Sum("total"))["sum"] or Decimal(0)
-    paid = Payment.objects.filter(invoice__tenant=tenant).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
-    by_hand = entries.filter(kind=LedgerKind.PAYMENT, payment=None).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
-    refunds = entries.filter(kind=LedgerKind.REFUND).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
-    written_off = entries.filter(kind=LedgerKind.WRITE_OFF).aggregate(sum=Sum("amount"))["sum"] or Decimal(0)
-    assert balance == issued - paid + by_hand + refunds + written_off
 
 
 AMOUNTS = st.decimals(min_value="0.01", max_value="400", places=2)
@@ -259,7 +234,7 @@ def act(tenant: Tenant, invoices: list[Invoice], what: str, amount: Decimal, whi
 
 @settings(max_examples=examples(60), deadline=None)
 @given(acts=ACTS)
-def test_whatever_happens_notes_stay_within_invoices_and_the_ledger_sums_to_what_is_owed(acts: list[Any]) -> None:
+def test_credit_notes_stay_within_invoices_and_the_ledger_sums_to_the_amount_owed(acts: list[Any]) -> None:
     tenant = make_member().tenant
     invoices: list[Invoice] = []
     for what, amount, which in acts:
@@ -274,7 +249,7 @@ def test_whatever_happens_notes_stay_within_invoices_and_the_ledger_sums_to_what
 @settings(max_examples=examples(25), deadline=None)
 @given(acts=ACTS)
 def test_a_ledger_that_is_filled_from_the_documents_says_what_is_owed(acts: list[Any]) -> None:
-    """Refunds and transfers leave no document: they are not among the acts, or may be used for other invoices."""
+    """Refunds and transfers leave no document: they are not among the events, or may be used for other invoices."""
     tenant = make_member().tenant
     invoices: list[Invoice] = []
     for what, amount, which in acts:
@@ -300,7 +275,7 @@ def test_a_ledger_that_is_filled_from_the_documents_says_what_is_owed(acts: list
 
 
 def forget_ledger(tenant: Tenant) -> None:
-    """The database as it was before there was a ledger."""
+    """Brings the database into the state before there was a ledger."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE billing_ledgerentry DISABLE TRIGGER ledger_is_posted")
@@ -310,7 +285,7 @@ def forget_ledger(tenant: Tenant) -> None:
 
 
 def at_once(*acts: Any) -> list[Any]:
-    """Results of all acts, each in a thread with a connection of its own; an error of the domain is a result."""
+    """Returns the results of all calls, each in a thread with its own connection; a domain error is a result."""
 
     def run(one: Any) -> Any:
         try:

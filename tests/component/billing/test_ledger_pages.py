@@ -1,4 +1,4 @@
-"""The ledger as tenants and operators read it: over REST, in the console and in the panel; refunds by operators."""
+"""The ledger for tenants and operators: over REST, in the console and in the panel; refunds by operators."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def panel() -> Client:
 
 
 def overpaid(tenant: Tenant, number: str = "PS-1", amount: str = "12.50") -> Invoice:
-    """An invoice over 10.00 for which more was paid."""
+    """Creates an invoice over 10.00 for which more was paid."""
     invoice = invoice_of(tenant, number)
     reported = Reported(
         payment_id=f"pay {number}", invoice_number=number, amount=Decimal(amount), currency=invoice.currency
@@ -140,7 +140,11 @@ def test_the_statement_shows_balance_credit_and_entries_and_the_file_has_all_of_
     ]
     User.objects.filter(pk=owner.user_id).update(language="zh-hans")
     assert "还没有分录" in client.get(reverse("page-ledger") + "?currency=USD").content.decode()
-    assert client.get(reverse("page-ledger") + "?currency=%00%22").status_code == 200
+    for wrong in ("%00%22", "USD%0A", "%0D%0AX: 1", "usd"):
+        for page_of_it in ("page-ledger", "page-ledger-csv"):
+            answer = client.get(reverse(page_of_it) + f"?currency={wrong}")
+            assert answer.status_code == 200
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="ledger-EUR.csv"'
 
 
 def test_an_operator_sees_who_has_credit_and_records_a_refund_once(panel: Client, owner: Member) -> None:

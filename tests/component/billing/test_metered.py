@@ -1,4 +1,4 @@
-"""Usage of a span is the sum of its minutes, whether it is read from minutes, hours or days."""
+"""Usage of a span equals the sum of its minutes, read from minutes, hours or days."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINUTES = DAYS * 24 * 60
 
 
 def midnight() -> datetime:
-    """Of a day a week ago."""
+    """Returns the start of the day a week ago."""
     return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=7)
 
 
@@ -97,7 +97,9 @@ def test_whole_days_and_hours_are_read_without_minutes() -> None:
     [("minute", "", 0), ("hour", "topic", 0), ("day", "topic", 5), ("hour", "", 0.5)],
     ids=["minutes", "names by hour", "names of a part of a day", "a part of an hour"],
 )
-def test_what_only_dropped_minutes_tell_is_refused_with_what_is_kept(step: str, group_by: str, hours: float) -> None:
+def test_a_query_that_needs_dropped_minutes_is_refused_with_the_steps_that_are_kept(
+    step: str, group_by: str, hours: float
+) -> None:
     owner = make_member()
     instance = make_instance(owner.tenant)
     start = midnight() - timedelta(days=365) + timedelta(hours=hours)
@@ -111,7 +113,7 @@ def test_what_only_dropped_minutes_tell_is_refused_with_what_is_kept(step: str, 
     assert "whole hours or days" in error["detail"]
 
 
-def test_a_year_ago_is_told_by_hour_and_by_day_and_name() -> None:
+def test_usage_of_a_year_ago_is_returned_by_hour_and_by_day_and_name() -> None:
     owner = make_member()
     instance = make_instance(owner.tenant)
     day = midnight() - timedelta(days=365)
@@ -135,7 +137,7 @@ def test_a_year_ago_is_told_by_hour_and_by_day_and_name() -> None:
 
 
 def test_a_reading_of_very_many_names_is_refused_before_it_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many client ids as a tenant likes, in each minute."""
+    """A tenant may use any number of client ids in each minute."""
     monkeypatch.setattr(metered, "ROWS_PER_READING_MAX", 20)
     owner = make_member()
     instance, at = make_instance(owner.tenant), midnight()

@@ -1,4 +1,4 @@
-"""The operator's pages of money: what they show, who sees them, and what their acts leave behind."""
+"""The operator's pages of money: their figures, permissions, and the audit rows of their actions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def panel() -> Client:
 
 
 def staff(*codenames: str) -> Client:
-    """Signed in as an operator that has these permissions alone."""
+    """Returns a signed-in operator with these permissions only."""
     looker, client = make_user(is_staff=True), Client()
     looker.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client.force_login(looker)
@@ -78,7 +78,7 @@ def invoiced(
     tenant: Tenant, number: str, amount: str, *, month: datetime = LAST_MONTH.start, plan: str = "brook",
     corrects: Invoice | None = None, currency: str = "EUR",
 ) -> Invoice:  # fmt: skip
-    """An invoice of a month with one line, or a credit note."""
+    """Creates an invoice of a month with one line, or a credit note."""
     due = month_of(month).end + timedelta(days=14)
     kind = InvoiceKind.INVOICE if corrects is None else InvoiceKind.CREDIT_NOTE
     made = invoice_of(tenant, number, due, amount, period_start=month, kind=kind, corrects=corrects, currency=currency)
@@ -113,7 +113,7 @@ def test_tenants_reach_no_act_either() -> None:
     assert invoice.state == "issued"
 
 
-def test_who_may_see_invoices_sees_the_pages_and_may_do_nothing() -> None:
+def test_an_operator_who_may_view_invoices_sees_the_pages_and_may_do_nothing() -> None:
     invoice = invoice_of(make_member().tenant)
     looker = staff("view_invoice")
     for name in PAGES:
@@ -125,7 +125,7 @@ def test_who_may_see_invoices_sees_the_pages_and_may_do_nothing() -> None:
     assert looker.post(reverse("admin:billing_month_late")).status_code == 403
 
 
-def test_the_navigation_has_the_pages_for_whoever_may_see_them() -> None:
+def test_the_navigation_has_the_pages_only_for_operators_who_may_see_them() -> None:
     assert reverse("admin:billing_revenue") in staff("view_invoice").get(reverse("admin:index")).content.decode()
     assert reverse("admin:billing_revenue") not in staff("view_plan").get(reverse("admin:index")).content.decode()
 
@@ -143,7 +143,7 @@ def test_pages_without_anything_say_so_in_both_languages(panel: Client, name: st
     "asked",
     ["?month=9999-99", "?month=0000-01", "?month=0001-01", "?page=-3&by=x&q=" + "%25" * 300, "?age=x&currency=%27;"],
 )
-def test_whatever_is_asked_for_there_is_an_answer(panel: Client, name: str, asked: str) -> None:
+def test_any_query_gets_an_answer(panel: Client, name: str, asked: str) -> None:
     assert panel.get(reverse(f"admin:{name}") + asked).status_code == 200
 
 
@@ -236,11 +236,11 @@ def test_many_tenants_cost_no_more_queries_than_few(
 
 
 def owed(days: int, number: str, amount: str = "10.00") -> Invoice:
-    """By a tenant of its own, overdue for full days."""
+    """Creates an invoice of a new tenant that is overdue for full days."""
     return invoice_of(make_member().tenant, number, NOW - timedelta(days=days, minutes=1), amount)
 
 
-def test_what_is_open_is_told_by_age_and_what_was_due_first_comes_first(panel: Client) -> None:
+def test_open_amounts_are_split_by_age_and_the_oldest_debt_comes_first(panel: Client) -> None:
     for number, days in enumerate((1, 30, 31, 75, 91, 400)):
         owed(days, f"PS-{number}", f"{number + 1}.00")
     owed(-5, "PS-not-due")
@@ -248,7 +248,7 @@ def test_what_is_open_is_told_by_age_and_what_was_due_first_comes_first(panel: C
     paid.state, paid.closed_at, paid.reference = "paid", NOW, "bank"
     paid.save()
     assert [row["number"] for row in rows_of(panel, "billing_overdue_csv")] == [f"PS-{n}" for n in (5, 4, 3, 2, 1, 0)]
-    (debt,) = overdue.debts(overdue.sums(timezone.now()))
+    (debt,) = overdue.receivables(overdue.sums(timezone.now()))
     assert [(each.invoices, each.open_amount) for each in debt.ages] == [(2, 3), (1, 3), (1, 4), (2, 11)]
     for age in Age:
         rows = rows_of(panel, "billing_overdue_csv", f"?age={age}")
@@ -258,7 +258,7 @@ def test_what_is_open_is_told_by_age_and_what_was_due_first_comes_first(panel: C
     assert "PS-5" in page and "PS-0" not in page and "€ 21.00" in page
 
 
-def test_reminders_suspension_and_what_was_credited_are_told(panel: Client) -> None:
+def test_reminders_suspension_and_credited_amounts_are_shown(panel: Client) -> None:
     invoice = owed(20, "PS-1")
     InvoiceReminder.objects.create(invoice=invoice, number=2, sent_at=NOW)
     Tenant.objects.filter(pk=invoice.tenant_id).update(status="suspended", suspension_reason="unpaid")

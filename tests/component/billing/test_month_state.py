@@ -1,4 +1,4 @@
-"""What is read of a month before it is closed, and what becomes of runs that operators start."""
+"""State of a month before it is closed, and the runs that operators start."""
 
 from __future__ import annotations
 
@@ -17,20 +17,11 @@ from billing.invoices import closing, mailing, month_runs
 from billing.invoices.month_runs import RunKind, RunState
 from billing.invoices.periods import month_before, month_of
 from billing.lake import outcomes, upkeep
-from billing.models import (
-    BillingProfile,
-    DeliveryState,
-    Invoice,
-    LakeFile,
-    Seller,
-    UsageOffset,
-    WebhookDelivery,
-    WebhookEndpoint,
-    WebhookEvent,
-)
+from billing.models import BillingProfile, Invoice, LakeFile, Seller, UsageOffset
 from billing.reporting import month_state
-from billing.reporting.month_state import Named
+from billing.reporting.month_state import NameSample
 from instances.models import Operation
+from notifications.models import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 from tenants import mails
 from tenants.actors import operator_actor
 from tenants.errors import Conflict, PermissionDenied
@@ -55,7 +46,7 @@ def plans() -> None:
 
 @pytest.fixture()
 def tenant() -> Tenant:
-    """With an instance since the begin of last month."""
+    """A tenant with an instance since the begin of last month."""
     made = make_member().tenant
     ran(make_brook(made), LAST_MONTH.start)
     return made
@@ -70,7 +61,7 @@ def start(operator: User, now: datetime = NOW) -> month_runs.MonthRun:
     return month_runs.start(RunKind.ISSUE, acting=operator_actor(operator), month=LAST_MONTH.start, now=now)
 
 
-def test_who_waits_for_an_invoice_and_lacks_a_profile_or_a_price_is_named(tenant: Tenant) -> None:
+def test_tenants_waiting_for_an_invoice_without_a_profile_or_a_price_are_named(tenant: Tenant) -> None:
     other = make_member().tenant
     Tenant.objects.filter(pk=other.pk).update(name="Beta")
     ran(make_brook(other), LAST_MONTH.start)
@@ -78,18 +69,18 @@ def test_who_waits_for_an_invoice_and_lacks_a_profile_or_a_price_is_named(tenant
     BillingProfile.objects.create(tenant=tenant)
     state = month_state.month_state(LAST_MONTH, NOW)
     assert (state.to_invoice, state.issued, state.has_seller) == (2, 0, False)
-    assert state.without_profile == Named(1, ("Beta",))
-    assert (state.unpriced, state.unpriced_tenants) == (Named(1, ("ghost (EUR)",)), 1)
+    assert state.without_profile == NameSample(1, ("Beta",))
+    assert (state.unpriced, state.unpriced_tenants) == (NameSample(1, ("ghost (EUR)",)), 1)
     closing.close_month(NOW)
     Seller.objects.create()
     state = month_state.month_state(LAST_MONTH, NOW)
     assert (state.to_invoice, state.issued, state.open, state.has_seller) == (1, 1, 1, True)
 
 
-def test_what_the_check_of_prices_says_is_what_issuing_does(tenant: Tenant) -> None:
+def test_the_check_of_prices_agrees_with_issuing(tenant: Tenant) -> None:
     assert month_state.month_state(LAST_MONTH, NOW).unpriced.count == 0
     Tenant.objects.filter(pk=tenant.pk).update(currency="CHF")
-    assert month_state.month_state(LAST_MONTH, NOW).unpriced == Named(1, ("brook (CHF)",))
+    assert month_state.month_state(LAST_MONTH, NOW).unpriced == NameSample(1, ("brook (CHF)",))
     assert list(closing.close_month(NOW).waiting) == [tenant.slug]
 
 
@@ -114,7 +105,7 @@ def test_a_cluster_is_behind_until_each_of_its_partitions_was_read_past_the_end(
     cluster = make_fleet(tmp_path, brokers=1)
     make_fleet(tmp_path, brokers=1)  # without instances: nobody waits for it
     place(make_instance(tenant), cluster)
-    assert month_state.month_state(LAST_MONTH, NOW).clusters_behind == Named(1, (cluster.name,))
+    assert month_state.month_state(LAST_MONTH, NOW).clusters_behind == NameSample(1, (cluster.name,))
     for partition, read_at in enumerate((NOW, LAST_MONTH.end)):
         row = UsageOffset.objects.create(cluster_id=cluster.pk, topic="__usage", partition=partition, next_offset=1)
         UsageOffset.objects.filter(pk=row.pk).update(updated_at=read_at)
@@ -149,8 +140,10 @@ def test_mails_that_were_not_taken_and_tenants_that_none_reaches_are_named(
         closing.close_month(NOW)
     number = Invoice.objects.get(tenant=tenant).number
     state = month_state.month_state(LAST_MONTH, NOW)
-    assert state.mails_not_taken == Named(1, (number,)) == Named(1, tuple(mailing.not_taken(LAST_MONTH.start)))
-    assert state.nobody_reached == Named(1, ("Nobody",))
+    assert (
+        state.mails_not_taken == NameSample(1, (number,)) == NameSample(1, tuple(mailing.not_taken(LAST_MONTH.start)))
+    )
+    assert state.nobody_reached == NameSample(1, ("Nobody",))
 
 
 def test_a_reminder_that_was_not_taken_is_noted_as_well(

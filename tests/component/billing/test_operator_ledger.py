@@ -1,4 +1,4 @@
-"""Ledgers of tenants over the operators' REST, with what operators enter in them; the panel's page of credit notes."""
+"""Tenants' ledgers over the operators' REST, with entries by operators, and the panel's page of credit notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and prices in the operator panel: who changed what everybody pays is in the audit log."""
+"""Plans and prices in the operator panel: changes of public prices are in the audit log."""
 
 from __future__ import annotations
 

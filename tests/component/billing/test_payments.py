@@ -1,4 +1,4 @@
-"""Payments that a provider reports: signed, counted once, and what does not fit is kept for an operator."""
+"""Payments reported by a provider: signed, counted once; those that match nothing are kept for an operator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMER = "whsec_" + "b2xk" * 8
 
 @pytest.fixture(autouse=True)
 def provider(settings: Any) -> None:
-    """One is connected, whose secret is being rotated."""
+    """A connected provider whose secret is being rotated."""
     settings.PAYMENTS_SECRETS = (SECRET, FORMER)
 
 
@@ -85,7 +85,7 @@ def test_a_report_that_comes_again_changes_nothing(tenant: Tenant) -> None:
     assert [payment.amount for payment in Payment.objects.all()] == [Decimal("4.00")]
 
 
-def test_what_does_not_fit_is_kept_with_its_problem_and_is_credit_for_other_invoices(tenant: Tenant) -> None:
+def test_an_unmatched_payment_is_kept_with_its_problem_and_becomes_credit_for_other_invoices(tenant: Tenant) -> None:
     first, second, third = (invoice_of(tenant, f"PS-{n}", DUE + timedelta(days=31 * n)) for n in (1, 2, 3))
     report("pay_1", "PS-404", "10.00")
     report("pay_2", "PS-1", "10.00")
@@ -142,10 +142,16 @@ FORGERIES: dict[str, Callable[[], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_what_is_not_signed_is_refused_and_changes_nothing(tenant: Tenant, name: str) -> None:
+def test_an_unsigned_report_is_refused_and_changes_nothing(tenant: Tenant, name: str) -> None:
     invoice = invoice_of(tenant)
     assert post(BODY, FORGERIES[name]()).status_code == 401
     assert state_of(invoice)[0] == "issued" and not Payment.objects.exists()
+
+
+def test_a_currency_in_small_letters_is_the_currency(tenant: Tenant) -> None:
+    invoice = invoice_of(tenant)
+    report("pay_1", "PS-1", "10.00", "eur")
+    assert (state_of(invoice)[0], problems(), posting.balance(tenant, "EUR")) == ("paid", [""], 0)
 
 
 def test_both_secrets_count_while_one_is_rotated_and_none_is_no_provider(tenant: Tenant) -> None:
@@ -162,6 +168,7 @@ def test_both_secrets_count_while_one_is_rotated_and_none_is_no_provider(tenant:
         None, [], {}, {"amount": "-1.00"}, {"amount": "0"}, {"amount": "1.001"}, {"amount": "NaN"},
         {"amount": "1e9999"}, {"amount": 10.0}, {"amount": "9" * 40}, {"payment_id": ""}, {"payment_id": "x" * 101},
         {"payment_id": "\x00"}, {"invoice": None}, {"currency": "EURO"}, {"currency": 7},
+        {"currency": "€€€"}, {"currency": "E"}, {"currency": "12"}, {"currency": "\u0395UR"},
     ],
 )  # fmt: skip
 def test_a_report_that_makes_no_sense_says_so_and_is_not_kept(tenant: Tenant, data: Any) -> None:
@@ -186,7 +193,7 @@ def test_other_events_are_taken_and_of_no_concern_and_a_large_body_is_not_read()
     assert not Payment.objects.exists()
 
 
-def test_reports_from_one_address_are_so_many_a_minute(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_from_one_address_are_limited_per_minute(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payment_views, "REPORTS_PER_MINUTE_MAX", 2)
     with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=True):
         assert [post(BODY, {}).status_code for _ in range(3)] == [401, 401, 429]

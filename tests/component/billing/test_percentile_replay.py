@@ -34,7 +34,7 @@ NUMBERS = ("broker_id", "broker_epoch", "sequence", "at_ms", "bytes", "requests"
 
 
 def reports(instance_id: str, minutes: list[datetime], added: int) -> pa.Table:
-    """Reports of one counter that grew by `added` in each of these minutes."""
+    """Returns reports of one counter that grew by `added` in each of these minutes."""
     rows: list[dict[str, Any]] = [
         {
             "broker_id": 1, "broker_epoch": 5, "instance_id": instance_id, "topic": "t", "user": "u", "client_id": "c",
@@ -48,7 +48,7 @@ def reports(instance_id: str, minutes: list[datetime], added: int) -> pa.Table:
 
 
 def in_lake(url: str, instance_id: str, added: int) -> None:
-    """The reports of the month, and a file of the day before: the lake has all of the month."""
+    """Writes the reports of the month and a file of the day before, so that the lake covers the month."""
     place = open_lake(url)
     before = reports("ins-zzzzzzzz", [FEBRUARY.start - timedelta(hours=3)], 1)
     for number, table in enumerate((before, reports(instance_id, POINTS, added))):

@@ -1,4 +1,4 @@
-"""A plan that is taken off sale stays the plan of the instances that have it, and nobody else's."""
+"""Plans taken off sale: they stay with the instances that have them, and are not sold to others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plans() -> None:
     Plan.objects.filter(code="brook").update(on_sale=False)
 
 
-def test_who_has_it_may_have_more_of_it() -> None:
+def test_a_holder_of_the_plan_may_have_more_of_it() -> None:
     assert terms_for("brook", bandwidth_mb_s=None, storage_gb=None, held="brook").code == "brook"
 
 

@@ -1,4 +1,4 @@
-"""Which price is whose: the one in force, in the currency the tenant pays in; none rewrites what has passed."""
+"""The price of an instance: the one in force, in the tenant's currency; a change does not affect past hours."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from billing import selectors, services
-from billing.models import Plan, Price
+from billing.models import Plan, Price, PriceComponent
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
 from tests.testkit.billing import used
@@ -32,7 +33,7 @@ def brook() -> Plan:
 
 @pytest.fixture()
 def american(brook: Plan) -> Member:
-    """The owner of a tenant that pays in dollars; Brook has a price in them, younger than the one in euros."""
+    """The owner of a tenant that pays in dollars; Brook has a price in dollars, newer than the one in euros."""
     Price.objects.create(
         plan=brook, currency="USD", effective_from=timezone.now() - timedelta(minutes=1), base_per_hour=DOLLARS,
         per_mb_s_hour=Decimal("0.01"), per_gb_hour=Decimal("0.0003"),
@@ -48,7 +49,7 @@ def browse(member: Member) -> Client:
     return client
 
 
-def test_each_tenant_is_told_the_price_in_its_own_currency(american: Member) -> None:
+def test_each_tenant_sees_the_price_in_its_own_currency(american: Member) -> None:
     for owner, currency, base in ((american, "USD", "0.0700"), (make_member(), "EUR", "0.0600")):
         caller = Api.of(owner)
         quoted = caller.get("/prices:quote?plan=brook").json()
@@ -61,6 +62,16 @@ def test_a_plan_without_a_price_in_the_tenants_currency_is_not_offered(american:
     caller = Api.of(american)
     assert_problem(caller.get("/prices:quote?plan=stream"), 404, "no_price")
     assert [plan["price"] is None for plan in caller.get("/plans").json()["items"]] == [False]
+
+
+def test_the_smallest_plan_that_fits_is_quoted_of_those_with_a_price_in_the_tenants_currency(american: Member) -> None:
+    """Stream would be the smallest one, but has none in dollars; instances are created by the same choice."""
+    Price.objects.create(
+        plan_id="river", currency="USD", effective_from=timezone.now() - timedelta(minutes=1),
+        base_per_hour=Decimal("0.6"), per_mb_s_hour=Decimal("0.007"), per_gb_hour=Decimal("0.0002"),
+    )  # fmt: skip
+    quoted = Api.of(american).get("/prices:quote?bandwidth_mb_s=60").json()
+    assert (quoted["plan"], quoted["currency"], quoted["per_hour"]) == ("river", "USD", "0.6000")
 
 
 def test_listing_plans_asks_for_all_their_prices_at_once(django_assert_max_num_queries: DjangoAssertNumQueries) -> None:
@@ -101,8 +112,8 @@ def test_the_price_in_force_follows_the_clock_within_one_currency(american: Memb
 # --- the operator panel -----------------------------------------------------------------------------------------------
 
 
-def add(brook: Plan, at: datetime, currency: str = "EUR") -> str:
-    """What the panel says to a price that begins at `at`."""
+def add(brook: Plan, at: datetime, currency: str = "EUR", **more: str) -> str:
+    """Returns the panel's answer to a new price that begins at `at`."""
     panel = Client()
     panel.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
     held = {"prices-0-id": str(brook.prices.get().pk), "prices-0-plan": "brook"}
@@ -111,7 +122,16 @@ def add(brook: Plan, at: datetime, currency: str = "EUR") -> str:
         "prices-1-effective_from_1": f"{at:%H:%M:%S}", "prices-1-currency": currency,
         "prices-1-base_per_hour": "0.0900", "prices-1-per_mb_s_hour": "0.0100", "prices-1-per_gb_hour": "0.000300",
     }  # fmt: skip
-    body = {"name": brook.name, "position": "0", "idle_stop_days": "0", "on_sale": "on", **INLINE, **held, **wanted}
+    body = {
+        "name": brook.name,
+        "position": "0",
+        "idle_stop_days": "0",
+        "on_sale": "on",
+        **INLINE,
+        **held,
+        **wanted,
+        **more,
+    }
     return panel.post(reverse("admin:billing_plan_change", args=["brook"]), body).content.decode()
 
 
@@ -132,6 +152,23 @@ def test_the_first_price_in_a_currency_may_have_begun_and_is_kept_in_capitals(br
 
 def test_a_currency_that_is_none_is_refused(brook: Plan) -> None:
     assert "three letters" in add(brook, timezone.now() + timedelta(days=1), "€")
+
+
+@pytest.mark.parametrize("name", ["base_per_hour", "per_mb_s_hour", "per_gb_hour"])
+def test_a_price_below_zero_is_refused(brook: Plan, name: str) -> None:
+    answer = add(brook, timezone.now() + timedelta(days=1), **{f"prices-1-{name}": "-0.0100"})
+    assert "A price is not negative." in answer and brook.prices.count() == 1
+
+
+def test_an_overage_price_below_zero_is_refused(brook: Plan) -> None:
+    price = Price.objects.create(
+        plan=brook, effective_from=timezone.now() + timedelta(days=1), base_per_hour=1, per_mb_s_hour=1, per_gb_hour=1
+    )
+    component = PriceComponent(
+        price=price, meter="bytes_in", tiers=[[None, "1", "0"]], commit=5, overage_price=Decimal("-0.01")
+    )
+    with pytest.raises(ValidationError, match="not negative"):
+        component.full_clean()
 
 
 def test_the_panel_shows_the_price_in_force_of_each_currency(american: Member) -> None:

@@ -1,4 +1,4 @@
-"""Prices and currencies, set by operators over REST and in the panel; foreign callers change nothing."""
+"""Prices and currencies, set by operators over REST and in the panel; other callers are refused."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_longest_price_is_taken(operator: Api) -> None:
     assert added.status_code == 201, added.content
 
 
-def test_what_is_not_there_is_not_found(operator: Api) -> None:
+def test_a_missing_plan_or_tenant_is_not_found(operator: Api) -> None:
     assert_problem(operator.get("/operator/plans/ocean/prices"), 404, "not_found")
     assert_problem(operator.post("/operator/plans/ocean/prices", price()), 404, "not_found")
     assert_problem(operator.put("/operator/tenants/ten-00000000/currency", {"currency": "EUR"}), 404, "not_found")

@@ -1,4 +1,4 @@
-"""Minutes lie in partitions of weeks: made ahead, dropped when they are old; what bills are made of stays."""
+"""Weekly partitions of minutes: created ahead and dropped when old; the tables of bills stay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def instance() -> Instance:
 
 @pytest.fixture
 def monday() -> datetime:
-    """On which the table was made, in effect: the end of its first partition."""
+    """Start of the table: the end of its first partition."""
     (first,) = partitions.there()
     return first.end
 
@@ -184,7 +184,7 @@ def test_the_table_that_was_there_becomes_the_first_partition_and_can_be_put_tog
 
 
 def put_back() -> None:
-    """As a new database has it."""
+    """Restores the tables of a new database."""
     executor = MigrationExecutor(connections["default"])
     if len(partitions.there()) > 1:
         executor.migrate([("billing", "0014_alert_rules")])

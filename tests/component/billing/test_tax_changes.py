@@ -1,4 +1,4 @@
-"""Tax by time: a rate that changes in the middle of a month, from panel and REST to invoice, notes, ledger, PDF."""
+"""Changes of tax within a month, from panel and REST to invoice, notes, ledger and PDF."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GB = 10**9
 
 @pytest.fixture(autouse=True)
 def plans() -> None:
-    """An hour costs ten cents, a gigabyte that comes in one cent."""
+    """Plans with ten cents an hour, and one cent for each incoming gigabyte."""
     services.ensure_default_plans()
     price = Price.objects.create(
         plan=Plan.objects.get(code="brook"), effective_from=MARCH.start, base_per_hour=Decimal("0.10"),
@@ -47,7 +47,7 @@ def plans() -> None:
 
 @pytest.fixture()
 def tenant() -> Tenant:
-    """19 % until the eleventh of March, then 16 %; one instance all the time."""
+    """A tenant with 19 % until the eleventh of March, then 16 %, and one instance all the time."""
     owner = make_member()
     instance = make_instance(owner.tenant, name="orders")
     ran(instance, MARCH.start)
@@ -115,7 +115,7 @@ def test_late_usage_is_taxed_by_the_rate_it_was_used_at(tenant: Tenant) -> None:
 
 
 def test_late_usage_of_an_invoice_of_before_has_the_rate_of_that_invoice(tenant: Tenant) -> None:
-    """It was issued at one rate, and its lines and snapshot say none."""
+    """It was issued with one rate, and its lines and snapshot have none."""
     TaxChange.objects.all().delete()
     march = issued(tenant)
     inputs = march.inputs | {"version": 2}

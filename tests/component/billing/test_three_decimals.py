@@ -1,4 +1,4 @@
-"""Currencies whose smallest amount is a thousandth: from prices to invoices, credit notes, payments, refunds, files."""
+"""Currencies with three decimals, from prices to invoices, credit notes, payments, refunds and files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def operator() -> Api:
 
 @pytest.fixture()
 def tenant(operator: Api) -> Tenant:
-    """It pays in Kuwaiti dinars: 0.003 an hour, 0.0155 a gigabyte, and 5 % tax."""
+    """A tenant that pays in Kuwaiti dinars: 0.003 an hour, 0.0155 a gigabyte, and 5 % tax."""
     price = {
         "currency": "KWD", "effective_from": "2026-01-01T00:00:00Z", "base_per_hour": "0.003", "per_mb_s_hour": "0",
         "per_gb_hour": "0", "components": [{"meter": "bytes_in", "tiers": [[None, "0.0155", "0"]]}],
@@ -158,7 +158,7 @@ def test_amounts_in_other_currencies_are_written_as_before(tenant: Tenant) -> No
 
 
 class AnyCurrency(TestCase):
-    """Months of random use, credited and paid at random: sums hold to the smallest amount."""
+    """Months of random use, credited and paid at random: sums are exact to the smallest amount."""
 
     @settings(max_examples=depth.examples(40), deadline=None)
     @given(

@@ -1,4 +1,4 @@
-"""Usage records that are not to be believed, as operators hear of them and look after them."""
+"""Implausible usage records for operators: reports and their handling."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_each_kind_is_an_action_item_until_it_is_looked_after(panel: Client, clu
     assert "The clock of broker" not in first_page(panel)
 
 
-def test_an_operator_who_may_not_see_usage_is_not_told(cluster: Cluster) -> None:
+def test_an_operator_who_may_not_see_usage_sees_no_problem(cluster: Cluster) -> None:
     problem(cluster, ProblemKind.EPOCH_REUSED)
     user = make_user()
     user.is_staff = True
@@ -84,7 +84,7 @@ def test_an_operator_who_may_not_see_usage_is_not_told(cluster: Cluster) -> None
     assert "an epoch that was used before" not in first_page(client)
 
 
-def test_the_latest_are_told_and_no_more_than_there_is_room_for(panel: Client, cluster: Cluster) -> None:
+def test_the_latest_problems_are_shown_up_to_the_room_of_the_page(panel: Client, cluster: Cluster) -> None:
     now = timezone.now()
     for number in range(60):
         problem(cluster, ProblemKind.EPOCH_REUSED, broker_id=number, last_at=now - timedelta(minutes=number))

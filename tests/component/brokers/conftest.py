@@ -1,4 +1,4 @@
-"""A fleet of acknowledging brokers over the session's ZooKeeper, and a probe that always succeeds."""
+"""Fixtures of brokers: a fleet that acknowledges over the session's ZooKeeper, and a probe that always succeeds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def brokers(cluster: Cluster, zookeeper_address: str) -> Iterator[AcknowledgingB
 
 @pytest.fixture(autouse=True)
 def probed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Instances whose first message was asked for."""
+    """Ids of instances that were probed."""
     asked: list[str] = []
 
     def first_message(instance_id: str) -> float:
@@ -71,7 +71,7 @@ def outsider(db: None) -> Member:
 
 @pytest.fixture()
 def panel(db: None) -> Client:
-    """The operator panel, signed in."""
+    """A signed-in browser at the operator panel."""
     client = Client()
     client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
     return client

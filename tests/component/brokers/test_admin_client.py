@@ -1,6 +1,4 @@
-"""The admin client over real sockets: authentication, dead links, refusals and their meaning. The broker is a small
-server.
-"""
+"""The admin client over real sockets: authentication, dead connections, and errors. The broker is a small server."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ DELETE_TOPICS, CREATE_PARTITIONS = 20, 37
 
 
 class SmallBroker:
-    """Answers by API key with what the test put into `answers`; counts connections and keeps user names."""
+    """A server that answers by API key from `answers`; it counts connections and keeps user names."""
 
     def __init__(self) -> None:
         self.answers: dict[int, Callable[[], Any]] = {}
@@ -59,7 +57,7 @@ class SmallBroker:
             thread.join(5)
 
     def drop_all(self) -> None:
-        """Every connection dies while idle."""
+        """Closes every connection while it is idle."""
         for link in self._open:
             try:
                 link.shutdown(socket.SHUT_RDWR)
@@ -262,8 +260,8 @@ def deleted(error_code: int) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(throttle_time_ms=0, responses=[result])
 
 
-def test_what_is_written_and_waits_for_a_controller_is_done(instance: Instance, broker: SmallBroker) -> None:
-    """Said with the same error as what was not written, so the topic itself tells."""
+def test_a_write_that_waits_for_the_controller_counts_as_done(instance: Instance, broker: SmallBroker) -> None:
+    """The error is the same as for a write that failed, so the client looks at the topic."""
     topic_admin_client = TopicAdminClient()
     broker.answers[CREATE_TOPICS] = lambda: created(7, "goes on")
     broker.answers[CREATE_PARTITIONS] = timed_out_growth
@@ -299,10 +297,10 @@ def test_a_trial_whose_answer_is_lost_has_changed_nothing(instance: Instance, br
     assert not isinstance(message.value, OutcomeUnknown)
 
 
-def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(
+def test_an_effect_of_a_lost_try_is_not_reported_as_another_clients(
     instance: Instance, cluster: Cluster, broker: SmallBroker
 ) -> None:
-    """The first broker hangs up with the request in hand, the second has the answer to the same request again."""
+    """The first broker closes the connection after the request, the second answers its repetition."""
     first = SmallBroker()
     try:
         first.hangs_up = True
@@ -318,7 +316,7 @@ def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(
         first.stop()
 
 
-def test_a_topic_that_was_there_is_told_as_there_over_a_link_that_died_while_idle(
+def test_an_existing_topic_is_reported_over_a_link_that_died_while_idle(
     instance: Instance, broker: SmallBroker
 ) -> None:
     broker.answers[METADATA] = metadata

@@ -1,4 +1,4 @@
-"""The agent: what it decides (pure), and what it does to real processes of a dummy command."""
+"""The agent: its pure decisions, and its actions on real processes of a dummy command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers import services
-from brokers.agent.loop import Agent, process_settings
+from brokers.agent.database import DatabaseControlPlane, process_settings
+from brokers.agent.loop import Agent
 from brokers.agent.supervision import Act, Seen, backoff_s, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
@@ -243,7 +244,7 @@ def test_without_postgresql_processes_are_watched_on(
     agent.reconcile_once()
     before = pids(cluster)
     with monkeypatch.context() as patch:
-        patch.setattr(Agent, "_read_wanted", lambda _self: (_ for _ in ()).throw(OperationalError("gone")))
+        patch.setattr(DatabaseControlPlane, "_read", lambda _self: (_ for _ in ()).throw(OperationalError("gone")))
         agent.reconcile_once()
     assert pids(cluster) == before
     assert connection.is_usable()
@@ -252,7 +253,7 @@ def test_without_postgresql_processes_are_watched_on(
 def test_a_broker_that_died_before_it_was_to_stop_has_stopped(
     agents: list[Agent], cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Whoever removes it waits for that."""
+    """A removal waits for the stopped state."""
     agent = make_agent(agents, cluster, tmp_path, FAILING)
 
     def says(state: ProcessState) -> bool:
@@ -264,10 +265,10 @@ def test_a_broker_that_died_before_it_was_to_stop_has_stopped(
     eventually(lambda: says(ProcessState.STOPPED), what="the stop")
 
 
-def test_what_postgresql_did_not_hear_of_a_process_is_said_again(
+def test_a_process_report_that_postgresql_missed_is_sent_again(
     agents: list[Agent], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rolling restart waits for the broker that it restarted, and so does whoever wants to restart another one."""
+    """A rolling restart waits for the report of the restarted broker, and so does any later one."""
     agent = make_agent(agents, cluster, tmp_path)
     services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get(number=1))
 
@@ -289,7 +290,7 @@ def test_what_postgresql_did_not_hear_of_a_process_is_said_again(
 def test_a_broker_removed_while_its_host_was_away_is_stopped_when_the_host_is_back(
     agents: list[Agent], cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Its process outlived the agent: it must not serve old logs as good."""
+    """Its process outlived the agent, and must not serve old logs."""
     make_agent(agents, cluster, tmp_path).reconcile_once()
     left = cluster.brokers.get(number=2).process_pid
     assert left is not None

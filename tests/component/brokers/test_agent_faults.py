@@ -1,4 +1,4 @@
-"""The agent when the world fails: PostgreSQL away, a full disk, a clock that is set, a second agent."""
+"""The agent under faults: unreachable PostgreSQL, a full disk, a clock that is set, a second agent."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
 from brokers import services
+from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.loop import Agent, AnotherAgent
 from brokers.agent.process import BrokerProcess
 from brokers.agent.successor import Successor
@@ -35,7 +36,7 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 
 
 class Away:
-    """PostgreSQL as the agent meets it while it is away."""
+    """An unreachable PostgreSQL."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
@@ -44,8 +45,8 @@ class Away:
         raise OperationalError("gone")
 
     def begin(self) -> None:
-        self._patch.setattr(Agent, "_read_wanted", self)
-        self._patch.setattr("brokers.agent.loop.process_settings", self)
+        self._patch.setattr(DatabaseControlPlane, "_read", self)
+        self._patch.setattr("brokers.agent.database.process_settings", self)
         self._patch.setattr(services, "note_process", self)
         self._patch.setattr(services, "note_restart", self)
 
@@ -61,7 +62,7 @@ def pid_of(agent: Agent) -> int | None:
     return charge.process.pid if charge.process.is_running else None
 
 
-def test_a_broker_that_dies_while_postgresql_is_away_is_started_again_and_told_afterwards(
+def test_a_broker_that_dies_while_postgresql_is_away_is_restarted_and_reported_afterwards(
     agents: list[Agent], cluster: Cluster, tmp_path: Path, away: tuple[Away, pytest.MonkeyPatch]
 ) -> None:
     agent = make_agent(agents, cluster, tmp_path)
@@ -236,7 +237,7 @@ def test_a_second_agent_of_a_host_is_refused_and_ends_nothing(
         first.must_stop = True
 
     monkeypatch.setattr(first, "_sleep", sleep)
-    monkeypatch.setattr("brokers.agent.loop.close_old_connections", lambda: None)
+    monkeypatch.setattr("brokers.agent.database.close_old_connections", lambda: None)
     first.run()
     second.must_stop = True
     second.run()

@@ -1,4 +1,4 @@
-"""What clients assigned each other, out of bytes that anybody may have written."""
+"""Decoding of group assignments, which are bytes that any client may have written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def encoded(assigned: dict[str, list[int]], version: int = 1, user_data: bytes =
 
 
 @given(assigned=st.dictionaries(names, st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=5), max_size=5))
-def test_what_a_client_writes_is_read(assigned: dict[str, list[int]]) -> None:
+def test_an_assignment_of_any_version_is_decoded(assigned: dict[str, list[int]]) -> None:
     expected = tuple(sorted((topic, index) for topic, indexes in assigned.items() for index in indexes))
     for version in (0, 1, 2, 3):
         assert decode_assignment(encoded(assigned, version, b"anything")) == expected
@@ -34,7 +34,7 @@ def test_no_bytes_break_the_reader(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw", [b"\xff\xff\0\0\0\0", b"\0\1\x7f\xff\xff\xff", b"\0\1\0\0\0\1\0\2\xff\xfe\0\0\0\0", b"x"]
 )
-def test_what_is_no_assignment_is_not_known(raw: bytes) -> None:
+def test_an_invalid_assignment_decodes_to_none(raw: bytes) -> None:
     assert decode_assignment(raw) is None
 
 

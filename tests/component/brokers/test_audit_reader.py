@@ -1,4 +1,4 @@
-"""What a real admin client does to an instance, from the broker's topic into the tenant's audit log."""
+"""Acts of a real admin client on an instance, from the broker's topic into the tenant's audit log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
-    """The same broker as the control plane knows it."""
+    """Returns the row of the cluster that has the running broker."""
     cache.clear()
     fleet = make_fleet(tmp_path, brokers=1)
     Path(fleet.control_secret_file).write_text(engines.secret)
@@ -73,7 +73,7 @@ def owner(db: None) -> Member:
 
 @pytest.fixture
 def instance(engines: EngineCluster, cluster: Cluster, owner: Member) -> TestInstance:
-    """Of its own for each test, with a superuser: the brokers' log outlives the test, its rows do not."""
+    """Returns a new instance with a superuser for each test: the broker's log outlives a test, rows do not."""
     return opened(engines, cluster, owner)
 
 
@@ -107,7 +107,7 @@ def create(instance: TestInstance, *names: str, partitions: int = 1) -> None:
 
 
 def rows(owner: Member, query: str = "") -> list[dict[str, Any]]:
-    """As the tenant reads them, oldest first."""
+    """Returns the tenant's audit log, oldest first."""
     response = Api.of(owner).get(f"/audit?actor_kind=client&page_size=200{query}")
     assert response.status_code == 200, response.content
     return list(reversed(response.json()["items"]))
@@ -184,7 +184,7 @@ def test_nothing_of_a_password_is_in_the_brokers_files(
         assert word.encode() not in logs
 
 
-def test_what_was_done_while_nobody_read_is_read_once(
+def test_events_of_a_time_without_a_reader_are_read_once(
     instance: TestInstance, owner: Member, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(instance, "first")
@@ -206,7 +206,7 @@ def _dies(*_: object, **__: object) -> None:
     raise RuntimeError("the process ends here")
 
 
-def test_a_killed_broker_has_told_what_it_had_answered(
+def test_events_of_answered_requests_survive_a_kill_of_the_broker(
     engines: EngineCluster, instance: TestInstance, owner: Member, cluster: Cluster
 ) -> None:
     names = [f"topic-{number}" for number in range(5)]
@@ -251,7 +251,7 @@ def test_failed_sign_ins_are_one_row_with_their_number(instance: TestInstance, o
     assert "a-name-like-a-password" not in json.dumps(rows(owner))
 
 
-def test_what_the_console_does_has_one_row_and_not_two(instance: TestInstance, owner: Member, cluster: Cluster) -> None:
+def test_an_act_of_the_console_has_one_row_and_not_two(instance: TestInstance, owner: Member, cluster: Cluster) -> None:
     made = Api.of(owner).post(
         f"/instances/{instance.id}/topics", {"name": "orders", "partitions": 1, "replication_factor": 1}
     )

@@ -1,4 +1,4 @@
-"""What is left to sell, out of what is sold (CKA-47)."""
+"""Capacity that is left to sell (CKA-47)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tenant() -> Tenant:
 
 
 def sell(tenant: Tenant, cluster: Cluster) -> Placement:
-    """As the reconciler places an instance."""
+    """Places an instance in the way of the reconciler."""
     instance = make_instance(tenant, bandwidth_mb_s=MB_S, storage_gb=1)
     chosen = placement.choose(capacity.rooms([cluster]), bandwidth_mb_s=MB_S, storage_gb=1)
     assert chosen is not None
@@ -66,6 +66,23 @@ def test_an_instance_grows_by_what_is_left_and_no_more(tenant: Tenant, cluster: 
 
     first.refresh_from_db()
     assert first.bandwidth_mb_s == 2 * MB_S
+
+
+def test_an_instance_grows_no_further_than_its_cluster_may_sell(tenant: Tenant, cluster: Cluster) -> None:
+    """CKA-46: bounds of a cluster, whatever its brokers have left."""
+    first = sell(tenant, cluster)
+    sell(tenant, cluster)
+    Cluster.objects.filter(pk=cluster.pk).update(max_bandwidth_mb_s=2 * MB_S + 50, max_storage_gb=2)
+    with pytest.raises(Conflict, match="At most 300 MB/s"), transaction.atomic():
+        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S + 51, storage_gb=1)
+    with pytest.raises(Conflict, match="At most 1 GB"), transaction.atomic():
+        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S, storage_gb=2)
+    with transaction.atomic():
+        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S + 50, storage_gb=1)
+    cluster.refresh_from_db()
+    (room,) = capacity.rooms([cluster])
+    assert (room.unsold_mb_s, room.unsold_gb) == (0, 0)
+    assert placement.choose([room], bandwidth_mb_s=1, storage_gb=1) is None
 
 
 def test_brokers_that_an_instance_is_to_keep_hold_their_full_share_while_it_moves(
@@ -100,7 +117,7 @@ def test_an_instance_that_moves_grows_by_what_the_brokers_it_keeps_have_left(ten
 
 
 def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tenant: Tenant, cluster: Cluster) -> None:
-    """Refused as a larger size is. Three brokers sold to the brim, and one that has less to sell in place of one."""
+    """It is refused like a larger size. Three brokers have sold everything; one with less to sell replaces another."""
     for _ in range(12):
         sell(tenant, cluster)
     host = cluster.brokers.all()[0].host
@@ -124,7 +141,7 @@ def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tena
     capacity.require_room(cluster, placements)
 
 
-def test_what_is_sold_too_much_already_keeps_nothing_from_moving(tenant: Tenant, cluster: Cluster) -> None:
+def test_an_oversold_broker_keeps_nothing_from_moving(tenant: Tenant, cluster: Cluster) -> None:
     placed = sell(tenant, cluster)
     Broker.objects.filter(cluster=cluster).update(bandwidth_mb_s=1)
     capacity.require_room(cluster, [])
@@ -138,7 +155,7 @@ def test_what_is_sold_too_much_already_keeps_nothing_from_moving(tenant: Tenant,
 def test_room_that_a_rebalance_is_about_to_take_is_sold_to_nobody(
     tenant: Tenant, cluster: Cluster, state: str, promised: bool
 ) -> None:
-    """Between its start and the ports on the further brokers lies a pause of any length."""
+    """Its start and the ports on the further brokers may be far apart in time."""
     placed = sell(tenant, cluster)
     wide = cluster.brokers.get(number=3)
     PortLease.objects.filter(instance=placed.instance, broker=wide).delete()

@@ -1,4 +1,4 @@
-"""The control plane in front of brokers that know it by its certificate alone."""
+"""The control plane with brokers that identify it by its certificate alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, settings: object, db: None) -> Iterator[Cluster]:
-    """The same brokers as the control plane knows them, which has a certificate and no secret."""
+    """Returns the row of the cluster of the running brokers, with a control certificate instead of a secret."""
     cache.clear()
     settings.INTERNAL_TLS_DIR = engines.internal_tls  # type: ignore[attr-defined]
     settings.INTERNAL_CERTIFICATE_FILE = engines.internal_tls / control("web").file_name  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def test_an_idle_link_is_known_to_be_alive(cluster: Cluster) -> None:
     link.close()
 
 
-def test_another_broker_in_its_place_is_told_nothing(cluster: Cluster) -> None:
+def test_another_broker_at_the_same_address_gets_no_request(cluster: Cluster) -> None:
     first, second = cluster.brokers.select_related("host").order_by("number")
     with pytest.raises(LinkDown):
         Link(first.internal_address, "penstock", "", second.certified_as)

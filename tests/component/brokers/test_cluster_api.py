@@ -1,4 +1,4 @@
-"""The map, moves and restarts over REST: operators do and see everything, nobody else learns that there is anything."""
+"""Map, moves and restarts over REST: for operators only, and invisible to all others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def snapshot(asked: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
-    """What each broker says of the cluster; one that is not in here keeps silent."""
+    """Returns the snapshot that each broker answers; a broker without one is unresponsive."""
     result: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
@@ -76,6 +76,10 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
 CALLS = (
     ("GET", "/operator/clusters/{cluster}", None),
     ("GET", "/operator/clusters/{cluster}/partitions", None),
+    ("GET", "/operator/clusters/{cluster}/settings", None),
+    ("PATCH", "/operator/clusters/{cluster}/settings", {"settings": {"log.cleaner.threads": "2"}}),
+    ("GET", "/operator/brokers/{broker}/settings", None),
+    ("PATCH", "/operator/brokers/{broker}/settings", {"settings": {"log.cleaner.threads": "2"}}),
     ("POST", "/operator/brokers", {"cluster_id": "{cluster}", "host_id": "{host}"}),
     ("GET", "/operator/rebalances", None),
     ("POST", "/operator/rebalances", {"kind": "drain", "broker_id": "{broker}"}),
@@ -102,7 +106,7 @@ every_call = pytest.mark.parametrize(
 
 @pytest.fixture()
 def names(cluster: Cluster) -> dict[str, str]:
-    """What the calls are about."""
+    """Returns the ids of the objects in the calls."""
     rebalance = Rebalance.objects.create(cluster=cluster, kind="balance", planned_by="me")
     restart = RollingRestart.objects.create(cluster=cluster, numbers=[1], asked_by="me")
     broker = third(cluster)
@@ -112,11 +116,18 @@ def names(cluster: Cluster) -> dict[str, str]:
     }  # fmt: skip
 
 
+def filled_in(body: dict[str, Any] | None, names: dict[str, str]) -> dict[str, Any] | None:
+    """Returns the body with the ids of the objects."""
+    if body is None:
+        return None
+    return {key: value.format(**names) if isinstance(value, str) else value for key, value in body.items()}
+
+
 @every_call
 def test_nobody_but_an_operator_gets_in(
-    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, str] | None
+    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    filled = None if body is None else {key: value.format(**names) for key, value in body.items()}
+    filled = filled_in(body, names)
     before = AuditEntry.objects.count()
     assert_problem(Api().call(method, path.format(**names), filled), 401, "unauthenticated")
     tenant_calls = Api.of(outsider)
@@ -127,12 +138,12 @@ def test_nobody_but_an_operator_gets_in(
 
 @every_call
 def test_an_operator_who_may_only_look_changes_nothing_here_either(
-    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, str] | None
+    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     outsider.user.is_staff = True
     outsider.user.save()
     caller, blind = Api.of(outsider, ["operator"]), {"detail": "Of clusters you may see nothing."}
-    filled = None if body is None else {key: value.format(**names) for key, value in body.items()}
+    filled = filled_in(body, names)
     entries = AuditEntry.objects.count()
     if method == "GET":
         assert blind.items() <= caller.get(path.format(**names)).json().items()
@@ -196,7 +207,7 @@ def test_partitions_come_page_by_page_from_the_broker(
         "adding": [], "removing": [],
     }  # fmt: skip
 
-    def get(target: observe.Target, path: str) -> Mapping[str, Any]:
+    def get(target: observe.AdminTarget, path: str) -> Mapping[str, Any]:
         asked.append(path)
         if target.number == 1:
             raise OSError("is down")
@@ -220,6 +231,10 @@ def test_partitions_come_page_by_page_from_the_broker(
 
 def test_a_broker_is_added(cluster: Cluster, operator: Api) -> None:
     body = {"cluster_id": cluster.pk, "host_id": third(cluster).host_id, "rack": "b"}
+    assert_problem(operator.post("/operator/brokers", body), 409, "zone_missing")
+    cluster.brokers.update(rack="a")
+    without_rack = {key: value for key, value in body.items() if key != "rack"}
+    assert_problem(operator.post("/operator/brokers", without_rack), 409, "zone_missing")
     tried = operator.post("/operator/brokers?dry_run=true", body)
     assert tried.status_code == 201 and cluster.brokers.count() == 4
     made = operator.post("/operator/brokers", body)
@@ -261,7 +276,7 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     assert {"rebalance.planned", "rebalance.started", "rebalance.ended", "broker.removed"} <= actions
 
 
-def test_how_fast_it_copies_is_planned_and_changed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
+def test_the_copy_rate_is_planned_and_changed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
     body = {"kind": "drain", "broker_id": third(cluster).pk}
     assert operator.post("/operator/rebalances?dry_run=true", body).json()["copy_mb_s"] is None
     made = operator.post("/operator/rebalances", {**body, "copy_mb_s": 20})
@@ -294,7 +309,7 @@ def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, admin_
     assert admin_client.replicas == before
 
 
-def test_what_has_no_place_is_named(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
+def test_topics_without_a_place_are_named(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
     admin_client.brokers.discard(4)
     name = next(topic for topic, _ in admin_client.replicas if topic != USAGE_TOPIC)
     admin_client.add(name, (1, 2, 3))
@@ -373,7 +388,7 @@ def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
 
 
 def test_a_pace_is_set_on_the_version_that_was_read(cluster: Cluster, operator: Api, names: dict[str, str]) -> None:
-    """The row is locked before its version is looked at, or two writers could both be told that they were first."""
+    """The row is locked before its version is checked, or two writers could both succeed."""
     at = f"/operator/rebalances/{names['rebalance']}"
     etag = operator.get(at)["ETag"]
     with CaptureQueriesContext(connection) as asked:
@@ -398,8 +413,8 @@ def test_a_key_holds_the_answer_about_a_plan_however_much_is_lost(cluster: Clust
     assert answers[1].headers["Idempotency-Replayed"] and len(answers[1].json()["losses"]) == 3_500
 
 
-def test_what_operators_do_over_rest_is_in_no_tenants_audit_log(cluster: Cluster, admin_client: FakeCluster) -> None:
-    """Colleagues in the operator's tenant are no operators, and what is lost with a broker names topics of others."""
+def test_acts_of_operators_over_rest_are_in_no_tenants_audit_log(cluster: Cluster, admin_client: FakeCluster) -> None:
+    """Members of the operator's tenant are not operators, and a data loss names topics of other tenants."""
     member = make_member()
     member.user.is_staff = member.user.is_superuser = True
     member.user.save()
@@ -407,3 +422,13 @@ def test_what_operators_do_over_rest_is_in_no_tenants_audit_log(cluster: Cluster
     entry = AuditEntry.objects.get(action="rebalance.planned")
     assert (entry.target_id, entry.actor_kind, entry.tenant) == (plan.json()["id"], "token", None)
     assert "rebalance.planned" not in Api.of(make_member(Role.ADMIN, member.tenant)).get("/audit").content.decode()
+
+
+def test_the_map_has_the_version_of_each_broker(
+    operator: Api, cluster: Cluster, answers: dict[int, Mapping[str, Any]]
+) -> None:
+    brokers = [*shares(1, 2, version="1.1.0"), *shares(3), *shares(4, live=False, version=None)]
+    for number in answers:
+        answers[number] = snapshot(number, brokers=brokers)
+    found = operator.get(f"/operator/clusters/{cluster.pk}").json()
+    assert [broker["version"] for broker in found["brokers"]] == ["1.1.0", "1.1.0", "", ""]

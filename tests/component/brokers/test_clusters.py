@@ -1,4 +1,4 @@
-"""Operators form, change and retire clusters by REST and in the panel; nobody else does."""
+"""Clusters formed, changed and retired by operators, over REST and in the panel."""
 
 from __future__ import annotations
 
@@ -76,13 +76,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 class TestForming:
     def test_a_cluster_is_accepted_with_its_brokers_and_takes_nothing_yet(self, operator: Api, host: str) -> None:
-        operation = add(operator, host, host, zones=["east"], max_partitions=1_000)
+        operation = add(operator, host, host, zones=["east"], max_partitions=1_000, max_storage_gb=70)
         assert steps(operation) == {
             "accepted": "done", "brokers_added": "done", "brokers_answer": "pending", "controller_elected": "pending",
         }  # fmt: skip
         (shown,) = operator.get("/operator/clusters").json()["items"]
         assert (shown["id"], shown["state"], shown["broker_count"]) == (operation["cluster_id"], "forming", 2)
-        assert (shown["zones"], shown["max_partitions"]) == (["east"], 1_000)
+        assert (shown["zones"], shown["max_partitions"], shown["max_storage_gb"]) == (["east"], 1_000, 70)
+        assert shown["max_bandwidth_mb_s"] is None
         actions = set(AuditEntry.objects.values_list("action", flat=True))
         assert {"cluster.added", "broker.added"} <= actions
 
@@ -104,6 +105,8 @@ class TestForming:
             ({"zones": ["a"] * 33}, "/zones"),
             ({"brokers_per_instance_min": 0}, "/brokers_per_instance_min"),
             ({"max_partitions": 1_000_001}, "/max_partitions"),
+            ({"max_bandwidth_mb_s": 0}, "/max_bandwidth_mb_s"),
+            ({"max_storage_gb": 32_000_001}, "/max_storage_gb"),
             ({"host_ids": ["hst-00000000"]}, "/host_ids/0"),
             ({"host_ids": ["hst-00000000"] * 33}, "/host_ids"),
             ({"backend": {"type": "kafka"}}, "/backend"),
@@ -160,7 +163,7 @@ class TestChanging:
     def test_it_is_renamed_closed_and_bounded(self, operator: Api, tmp_path: Path) -> None:
         cluster = make_fleet(tmp_path)
         at = f"/operator/clusters/{cluster.pk}"
-        changes = {"name": "renamed", "accepts_instances": False, "max_partitions": 400}
+        changes = {"name": "renamed", "accepts_instances": False, "max_partitions": 400, "max_bandwidth_mb_s": 50}
         changed = operator.patch(at, changes)
         assert changed.status_code == 200
         assert {key: changed.json()[key] for key in changes} == changes
@@ -184,7 +187,7 @@ class TestRetiring:
         assert_problem(operator.delete(f"/operator/clusters/{cluster.pk}"), 409, "has_instances")
         assert Cluster.objects.get(pk=cluster.pk).state == ClusterState.READY
 
-    def test_what_was_counted_is_read_before_brokers_stop(
+    def test_counted_records_are_read_before_brokers_stop(
         self,
         operator: Api,
         cluster: Cluster,
@@ -258,7 +261,7 @@ class TestRetiring:
         ({"__usage": {"0": 3}, "__audit": {"0": 1}}, {}, {"__usage": 3, "__audit": 1}),
     ],
 )
-def test_what_is_not_read_is_counted_by_topic(
+def test_unread_records_are_counted_by_topic(
     ends: dict[str, dict[str, int]], read: dict[str, dict[int, int]], missing: dict[str, int]
 ) -> None:
     assert retiring.behind(ends, read) == missing

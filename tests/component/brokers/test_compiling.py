@@ -1,4 +1,4 @@
-"""The agent has the hot modules compiled behind the start, once, and writes down what became of it."""
+"""Compilation of the hot modules by the agent after the start, once, with its result in a note."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers.agent.compiling import Compiling, Step, decide, prospect
+from brokers.agent.compiling import CompileStep, Compiling, decide, prospect
 from brokers.limits import AGENT_COMPILE_AFTER_S
 from brokers.native import build as native
 from brokers.native import finder, modules, notes
@@ -26,17 +26,19 @@ GOES_ON = "import signal; signal.pause()"
 @pytest.mark.parametrize(
     ("build", "are_started", "waited_s", "step"),
     [
-        (Build.PENDING, True, AGENT_COMPILE_AFTER_S, Step.BEGIN),
-        (Build.PENDING, False, AGENT_COMPILE_AFTER_S, Step.WAIT),
-        (Build.PENDING, True, AGENT_COMPILE_AFTER_S - 1, Step.WAIT),
-        (Build.RUNNING, True, AGENT_COMPILE_AFTER_S, Step.LOOK),
-        (Build.COMPLETE, True, AGENT_COMPILE_AFTER_S, Step.NOTHING),
-        (Build.FAILED, True, AGENT_COMPILE_AFTER_S, Step.NOTHING),
-        (Build.IMPOSSIBLE, True, AGENT_COMPILE_AFTER_S, Step.NOTHING),
-        (Build.SWITCHED_OFF, True, AGENT_COMPILE_AFTER_S, Step.NOTHING),
+        (Build.PENDING, True, AGENT_COMPILE_AFTER_S, CompileStep.BEGIN),
+        (Build.PENDING, False, AGENT_COMPILE_AFTER_S, CompileStep.WAIT),
+        (Build.PENDING, True, AGENT_COMPILE_AFTER_S - 1, CompileStep.WAIT),
+        (Build.RUNNING, True, AGENT_COMPILE_AFTER_S, CompileStep.LOOK),
+        (Build.COMPLETE, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
+        (Build.FAILED, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
+        (Build.IMPOSSIBLE, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
+        (Build.SWITCHED_OFF, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
     ],
 )
-def test_a_build_begins_when_the_start_is_over(build: Build, are_started: bool, waited_s: float, step: Step) -> None:
+def test_a_build_begins_when_the_start_is_over(
+    build: Build, are_started: bool, waited_s: float, step: CompileStep
+) -> None:
     assert decide(build, are_started=are_started, waited_s=waited_s) is step
 
 
@@ -65,7 +67,7 @@ def made() -> Iterator[list[Compiling]]:
 
 
 def opened(made: list[Compiling], tmp_path: Path, code: str) -> Compiling:
-    """Of an agent whose brokers run for long enough."""
+    """Returns an open `Compiling` of an agent whose brokers have run for long enough."""
     clock = Clock()
     command = (sys.executable, "-c", code, str(modules.build_directory()))
     compiling = Compiling(tmp_path / "note.json", command=command, clock=clock)
@@ -79,7 +81,7 @@ def opened(made: list[Compiling], tmp_path: Path, code: str) -> Compiling:
     ("code", "build", "reason"),
     [(SUCCEEDS, Build.COMPLETE, ""), (REFUSES, Build.FAILED, ".log"), (IS_ENDED, Build.IMPOSSIBLE, "code 1")],
 )
-def test_what_became_of_it_is_written_down_for_the_brokers(
+def test_the_result_of_a_build_is_written_down_for_the_brokers(
     made: list[Compiling], tmp_path: Path, code: str, build: Build, reason: str
 ) -> None:
     compiling = opened(made, tmp_path, code)

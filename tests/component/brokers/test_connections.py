@@ -1,4 +1,4 @@
-"""Connections that real brokers tell of, and close."""
+"""Connections that real brokers report and close."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from brokers.monitoring.connections import Connections
+from brokers.monitoring.connections import BrokerConnections
 from instances.clients.interfaces import Connection
 from tenants.errors import NotFound
 from tests.testkit.engine import EngineCluster, eventually
@@ -43,14 +43,14 @@ def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
 
 
 def now(instance_id: str = INSTANCE_ID) -> list[Connection]:
-    return list(Connections().connections(instance_id, AT_MOST).connections)
+    return list(BrokerConnections().connections(instance_id, AT_MOST).connections)
 
 
 def of(client_id: str) -> list[Connection]:
     return [connection for connection in now() if connection.client_id == client_id]
 
 
-def test_a_client_is_told_with_its_software_and_requests(engines: EngineCluster) -> None:
+def test_a_connection_is_listed_with_its_software_and_requests(engines: EngineCluster) -> None:
     producer = Producer({"bootstrap.servers": engines.instances[INSTANCE_ID].bootstrap, "client.id": "till-7"})
     before_ms = time.time_ns() // 1_000_000
     producer.list_topics(timeout=20)
@@ -70,20 +70,20 @@ def test_a_closed_connection_ends_at_once_and_its_id_is_of_no_other(engines: Eng
         peers = [open_.enter_context(_connected(engines, "to-close")) for _ in range(2)]
         first, second = eventually(lambda: len(of("to-close")) == 2 and of("to-close"), "both are there")
         with pytest.raises(NotFound):
-            Connections().close(OTHER_ID, first.id)
+            BrokerConnections().close(OTHER_ID, first.id)
         assert len(of("to-close")) == 2, "another instance's client is closed by nobody else"
-        Connections().close(INSTANCE_ID, first.id)
+        BrokerConnections().close(INSTANCE_ID, first.id)
         assert [connection.id for connection in of("to-close")] == [second.id]
         ended = [peer for peer in peers if _is_ended(peer)]
         assert len(ended) == 1
         with pytest.raises(NotFound):
-            Connections().close(INSTANCE_ID, first.id)
+            BrokerConnections().close(INSTANCE_ID, first.id)
 
 
 @pytest.mark.parametrize("id_", ["con-1-0-1", "con-9-0-1", "con-1-zz", "", "con-1-0-1/../../x", "con-1-0-zzzzzzzzzzzz"])
 def test_an_id_of_no_connection_is_not_found(id_: str) -> None:
     with pytest.raises(NotFound):
-        Connections().close(INSTANCE_ID, id_)
+        BrokerConnections().close(INSTANCE_ID, id_)
 
 
 def test_very_many_connections_with_very_long_names_come_in_pages_that_hold_nobody_up(engines: EngineCluster) -> None:
@@ -98,12 +98,12 @@ def test_very_many_connections_with_very_long_names_come_in_pages_that_hold_nobo
         assert len(rest["connections"]) >= MANY - 500
         numbers = [line[0] for line in (*page["connections"], *rest["connections"])]
         assert len(set(numbers)) == len(numbers)
-    listed = Connections().connections(INSTANCE_ID, 10)
+    listed = BrokerConnections().connections(INSTANCE_ID, 10)
     assert len(listed.connections) <= 10
 
 
 def _connected(engines: EngineCluster, client_id: str) -> socket.socket:
-    """A connection to the first broker that has asked for metadata once."""
+    """Opens a connection to the first broker that has requested metadata once."""
     host, _, port = engines.instances[INSTANCE_ID].document.endpoints[1].partition(":")
     peer = socket.create_connection((host, int(port)), timeout=20)
     raw = client_id.encode()

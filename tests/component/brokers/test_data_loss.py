@@ -1,4 +1,4 @@
-"""Removing a broker that is gone for good: what others have is copied, what only it had is named and given up."""
+"""Removal of a lost broker: partitions with other replicas are copied, the others are named and given up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def read_anew() -> Iterator[list[tuple[str, int]]]:
-    """The usage partitions that billing was told to read from their beginning."""
+    """Returns the usage partitions that billing was asked to read from their beginning."""
     noted: list[tuple[str, int]] = []
     with plugged(interfaces.usage_begins_anew, lambda cluster_id, index: noted.append((cluster_id, index))):
         yield noted
@@ -43,13 +43,13 @@ def cluster(tmp_path: Path, read_anew: list[tuple[str, int]]) -> Iterator[Cluste
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    """On brokers 1 to 3 of 4."""
+    """An instance on brokers 1 to 3 of 4."""
     return complete_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Two partitions that others have too, one that only broker 3 has, one that only it has all of."""
+    """Four partitions: two with other complete replicas, one only on broker 3, one complete only there."""
     result = FakeCluster(brokers={1, 2, 3, 4})
     result.add(f"{instance.pk}.orders", (3, 1), (2, 3))
     result.add(f"{instance.pk}.solo", (3,), (1,))
@@ -148,7 +148,7 @@ def test_a_plan_is_made_again_when_more_is_lost_by_then(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     broker = lose(admin_client, cluster)
-    admin_client.leaders[f"{instance.pk}.solo", 0] = 1  # as if somebody led it
+    admin_client.leaders[f"{instance.pk}.solo", 0] = 1  # as if a broker led it
     row = rebalancing_services.plan_loss(acting=acting, broker=broker)
     admin_client.leaders[f"{instance.pk}.solo", 0] = -1
     with pytest.raises(Conflict) as refused:
@@ -195,7 +195,7 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
 def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_looked_at(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written before the brokers are asked: who dies in between asks again and does not tell it twice."""
+    """The audit row is written before the brokers are asked: a repetition after a crash writes no second one."""
     elect, noted = admin_client.elect_unclean, []
 
     def dies_once(_self: FakeCluster, keys: object) -> dict[tuple[str, int], str]:
@@ -224,10 +224,10 @@ def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, admin_client:
     assert refused.value.code == "too_late"
 
 
-def test_who_dies_in_the_middle_of_it_is_no_matter(
+def test_a_crash_in_the_middle_of_a_data_loss_does_no_harm(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed behind every election, and before anything of it is noted."""
+    """Killed after every election, before anything is stored."""
     row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     elect, deaths = admin_client.elect_unclean, []
@@ -248,7 +248,7 @@ def test_who_dies_in_the_middle_of_it_is_no_matter(
 def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped by its agent; what it serves until then is not thrown away."""
+    """Its agent stops it; records that it serves until then are kept."""
     row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     admin_client.revive(3)
@@ -264,10 +264,10 @@ def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
     assert carry_out(admin_client, row).state == RebalanceState.DONE
 
 
-def test_what_a_broker_that_is_merely_away_has_all_of_is_waited_for(
+def test_partitions_held_by_a_broker_that_will_return_are_waited_for(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    """Brokers 2 and 3 died together, and 2 will be back."""
+    """Brokers 2 and 3 failed together, and 2 will return."""
     both = f"{instance.pk}.both", 0
     admin_client.add(both[0], (3, 2))
     broker = lose(admin_client, cluster)
@@ -286,7 +286,7 @@ def test_what_a_broker_that_is_merely_away_has_all_of_is_waited_for(
     assert 3 not in admin_client.replicas[both]
 
 
-def test_what_is_left_and_was_not_confirmed_is_not_given_up(
+def test_unconfirmed_partitions_are_not_given_up(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))

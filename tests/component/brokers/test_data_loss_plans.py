@@ -1,4 +1,4 @@
-"""What becomes of the partitions of brokers that are gone for good."""
+"""Plans for partitions of brokers that are lost for good."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from brokers.choices import DataLoss
 from brokers.rebalancing.data_loss import data_loss_plan, loss_of
-from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas, Plan
+from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas, RebalancePlan
 
 OWNER = "ins-00000000"
 
@@ -14,7 +14,7 @@ OWNER = "ins-00000000"
 def fleet(
     *partitions: PartitionReplicas, live: tuple[int, ...] = (1, 2, 4, 6), placements: tuple[int, ...] = (1, 2, 3, 5)
 ) -> Fleet:
-    """Brokers 1 to 6, of which 3 and 5 are gone."""
+    """Brokers 1 to 6, of which 3 and 5 are lost."""
     brokers = {number: BrokerCapacity(id=number, accepts_replicas=number in live) for number in range(1, 7)}
     return Fleet(brokers=brokers, partitions=partitions, placements={OWNER: frozenset(placements)}, placements_min=3)
 
@@ -23,7 +23,7 @@ def held(index: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, is_led:
     return PartitionReplicas(topic=f"{OWNER}.t", index=index, replicas=replicas, isr=isr, owner=OWNER, is_led=is_led)
 
 
-def targets(plan: Plan) -> dict[int, tuple[tuple[int, ...], str]]:
+def targets(plan: RebalancePlan) -> dict[int, tuple[tuple[int, ...], str]]:
     return {reassignment.index: (reassignment.target, reassignment.loses) for reassignment in plan.moves}
 
 
@@ -54,7 +54,7 @@ def test_a_partition_shared_by_two_that_are_gone_leaves_both() -> None:
     assert {3, 5} <= {*placement_change.leaving} and {*target} <= {1, 2, *placement_change.arriving}
 
 
-def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matter() -> None:
+def test_partitions_of_another_lost_broker_are_not_in_the_plan() -> None:
     plan = data_loss_plan(
         fleet(held(0, (3, 1), (1,), is_led=True), held(1, (5, 1), (1,), is_led=True)), 3, frozenset({3, 5})
     )
@@ -62,6 +62,6 @@ def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matt
     assert [change.leaving for change in plan.placement_changes] == [(3,)]
 
 
-def test_what_has_no_other_place_is_an_obstacle() -> None:
+def test_a_partition_without_another_place_is_an_obstacle() -> None:
     plan = data_loss_plan(fleet(held(0, (3, 1, 2), (1, 2), is_led=True), live=(1, 2)), 3, frozenset({3}))
     assert not plan.moves and [obstacle.topic for obstacle in plan.obstacles] == [f"{OWNER}.t"]

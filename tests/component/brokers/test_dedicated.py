@@ -1,4 +1,4 @@
-"""A dedicated instance gets a cluster of its own from free hosts; a dry run says what would happen."""
+"""Dedicated instances: a cluster of their own from free hosts, and a forecast in a dry run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def verified(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Tenants that have proved no mailbox; all others have."""
+    """Tenants without a verified owner; all others have one."""
     unproved: set[str] = set()
     monkeypatch.setattr(tenant_selectors, "is_verified", lambda tenant: tenant.pk not in unproved)
     return unproved

@@ -1,4 +1,4 @@
-"""What a deleted instance gives back, and when; restoring it asks for room again."""
+"""Capacity that a deleted instance releases at each stage, and its reservation on restore."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def owner() -> Member:
 
 
 def sell(owner: Member, cluster: Cluster, bandwidth_mb_s: int) -> Instance:
-    """A running instance with its room, as the reconciler places it."""
+    """Creates a running instance with reserved capacity, in the way of the reconciler."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": STORAGE_GB}
     instance = make_running(owner.tenant, **size)
     chosen = placement.choose(capacity.rooms([cluster]), **size)

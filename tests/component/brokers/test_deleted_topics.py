@@ -1,4 +1,4 @@
-"""A topic that its owner has deleted and may restore, on real brokers: hidden, kept, and back as it was."""
+"""Deleted and restored topics on real brokers: hidden, kept, and unchanged after the restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents written before instances named their tenant get it from the sweep."""
+"""Documents from before instances named their tenant: the sweep adds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.testkit.fleet import catalogue, make_fleet, make_instance, plugged
 
 
 class Documents:
-    """A client of ZooKeeper that knows documents of instances."""
+    """A ZooKeeper client for documents of instances."""
 
     def __init__(self, by_instance: dict[str, InstanceDocument]) -> None:
         self.by_instance = by_instance

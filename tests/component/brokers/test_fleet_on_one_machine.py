@@ -1,4 +1,4 @@
-"""Rows of a fleet on one machine, as `up --hosts --clusters` makes them."""
+"""Rows of a fleet on one machine, created by `up --hosts --clusters`."""
 
 from __future__ import annotations
 

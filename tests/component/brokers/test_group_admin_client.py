@@ -1,4 +1,4 @@
-"""Writes to a group whose coordinator is late, moves, or answers twice; the coordinator is a list of answers."""
+"""Writes to a group whose coordinator is late, moves, or answers twice; its answers are a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def deleted(error_code: int) -> DeleteGroupsResponse:
 
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the coordinator says one after the other; None is nothing in time."""
+    """Returns the coordinator's answers in order; None is no answer in time."""
     answers: list[Any] = []
 
     def scatter(asked: Any, **_: Any) -> Scattered:
@@ -40,7 +40,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_group_that_is_gone_at_the_second_try_was_deleted_by_the_first(answers: list[Any]) -> None:
-    """A follower that stands still makes the coordinator's answer late, not the deletion undone."""
+    """A paused follower delays the coordinator's answer, but the deletion is done."""
     answers += [None, deleted(GROUP_NOT_FOUND)]
     Groups().delete_group(INSTANCE_ID, "etl")
     assert answers == []

@@ -1,4 +1,4 @@
-"""Transactions that hang: which are told apart from those that do not, and how operators end them."""
+"""Hanging transactions: their detection, and their end by operators."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def instance(cluster: Cluster) -> Instance:
 
 @pytest.fixture()
 def admin_client(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClusterTransactions:
-    """`orders` has five partitions, all in the first part that is looked through."""
+    """Fake transactions of `orders`, which has five partitions, all in the first page of the search."""
     result = FakeClusterTransactions()
     monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: result)
     lines = [{"topic": f"{instance.pk}.orders", "partition": index} for index in range(5)]
@@ -96,7 +96,7 @@ def test_only_what_is_past_its_time_out_is_overdue(
 def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named(
     cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
-    """Or nothing overdue and nothing known would look alike."""
+    """Otherwise an unknown state would look like none overdue."""
     admin_client.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
     admin_client.mute.add(f"{instance.pk}.quiet")
     result = hanging.overdue(cluster)
@@ -114,7 +114,7 @@ def test_long_open_transactions_within_their_time_outs_hide_none_that_is_overdue
     assert [row.shown_id for row in hanging.overdue(cluster).rows] == ["late"]
 
 
-def test_what_a_silent_broker_may_know_is_not_said_to_have_ended(
+def test_a_transaction_on_a_silent_broker_is_not_reported_as_ended(
     cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
@@ -208,7 +208,7 @@ def test_an_overdue_one_is_aborted_by_fencing_its_producer(
         hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
 
 
-def test_what_is_decided_is_never_aborted(
+def test_a_decided_transaction_is_never_aborted(
     cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     """TXN-11: the outcome is fixed once it is prepared."""
@@ -241,7 +241,7 @@ def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
 def test_an_abort_that_nobody_answered_stays_in_the_ledger(
     cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions, panel: Client
 ) -> None:
-    """The tenant reads there who ended its transaction, and nobody else will ever tell."""
+    """The audit row is the tenant's only way to learn who ended its transaction."""
     topic, admin_client.is_lost = f"{instance.pk}.orders", True
     admin_client.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
     admin_client.write((topic, 0), producer_id=9, at_ms=ago(OLD))

@@ -1,4 +1,4 @@
-"""An agent checks its machine, and operators see what it found and what to do about it."""
+"""Checks of a host by its agent, with findings and advice for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators add, change and remove hosts by REST and in the panel; nobody else does."""
+"""Hosts added, changed and removed by operators, over REST and in the panel."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_host_is_read_with_its_brokers_and_disks(operator: Api, fleet: Cluster
     assert (shown["agent_is_alive"], shown["used_mb_s"]) == (True, 3_000)
 
 
-def test_what_nobody_relies_on_is_changed(operator: Api) -> None:
+def test_an_unused_host_is_changed(operator: Api) -> None:
     made = add(operator)
     at = f"/operator/hosts/{made['id']}"
     tag = operator.get(at)["ETag"]
@@ -121,7 +121,7 @@ def test_what_nobody_relies_on_is_changed(operator: Api) -> None:
     assert AuditEntry.objects.filter(action="host.changed").count() == 1
 
 
-def test_what_brokers_or_instances_rely_on_is_not_changed(operator: Api, fleet: Cluster) -> None:
+def test_a_host_with_brokers_or_instances_is_not_changed(operator: Api, fleet: Cluster) -> None:
     broker = fleet.brokers.order_by("number")[0]
     at = f"/operator/hosts/{broker.host_id}"
     assert_problem(operator.patch(at, {"bind_host": "0.0.0.0"}), 409, "has_brokers")
@@ -153,6 +153,8 @@ def test_tenants_and_strangers_are_refused_on_every_route(
     assert_problem(Api.of(outsider).call(method, at, body), 403, "permission_denied")
     assert_problem(Api().call(method, at, body), 401)
     assert_problem(Api.of(outsider).post("/operator/hosts", BODY | {"name": "mine"}), 403, "permission_denied")
+    assert_problem(Api.of(outsider).post(f"{at}/join_token"), 403, "permission_denied")
+    assert_problem(Api().post(f"{at}/join_token"), 401)
     assert not AuditEntry.objects.filter(action__in=("host.changed", "host.removed")).exists()
 
 
@@ -165,6 +167,7 @@ def test_an_operator_who_may_only_look_changes_nothing(operator: Api) -> None:
     assert viewer.get(f"/operator/brokers/host/{made['id']}/change/").status_code == 200
     assert viewer.post(f"/operator/brokers/host/{made['id']}/remove/").status_code == 403
     assert viewer.post("/operator/brokers/host/add/", BODY | {"name": "x"}).status_code == 403
+    assert viewer.post(f"/operator/brokers/host/{made['id']}/join-token/").status_code == 403
 
 
 def test_pages_of_hosts_follow_each_other(operator: Api) -> None:
@@ -178,6 +181,7 @@ def test_pages_of_hosts_follow_each_other(operator: Api) -> None:
 def test_the_brokers_of_a_host_sell_no_more_than_it_may(acting: Actor, fleet: Cluster, operator: Api) -> None:
     made = add(operator, capacity_mb_s=1_500, data_dirs=["/data/a", "/data/b"])
     host = Host.objects.get(pk=made["id"])
+    Host.objects.exclude(pk=host.pk).update(zone="z1")
     broker = membership.add_broker(acting=acting, cluster=fleet, host=host)
     assert broker.data_dirs == [f"/data/{letter}/{fleet.pk}/4/data" for letter in "ab"]
     assert (broker.internal_port, broker.admin_port, broker.effective_rack) == (25_001, 25_101, "z2")
@@ -204,7 +208,7 @@ class TestPanel:
     def test_a_host_is_added_changed_and_removed_by_forms(self, panel: Client) -> None:
         form = {key: str(value) for key, value in BODY.items()}
         page = panel.post("/operator/brokers/host/add/", form, follow=True).content.decode()
-        assert "manage.py agent --host kafka-2" in page
+        assert "manage.py agent --host kafka-2" in page  # where the machine reaches the database
         host = Host.objects.get(name="kafka-2")
         edit = f"/operator/brokers/host/{host.pk}/edit/"
         assert 'value="26000"' in panel.get(edit).content.decode()
@@ -216,7 +220,7 @@ class TestPanel:
         assert "is removed" in panel.post(remove, follow=True).content.decode()
         actions = AuditEntry.objects.order_by("time").values_list("action", flat=True)
         assert [action for action in actions if action.startswith("host.")] == [
-            "host.added", "host.changed", "host.removed",
+            "host.added", "host.join_token_made", "host.changed", "host.removed",
         ]  # fmt: skip
 
     def test_a_refusal_stands_at_its_field(self, panel: Client) -> None:

@@ -1,4 +1,4 @@
-"""The operator's pages name whom an incident hits, to whoever may see instances."""
+"""Instances affected by an incident, on the operator's pages, for operators who may see instances."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def served(cluster: Cluster, number: int, count: int, name: str = "orders") -> list[Instance]:
-    """Instances of tenants of their own, which the broker of this number serves."""
+    """Creates instances of different tenants that the broker of this number serves."""
     broker, result = cluster.brokers.get(number=number), []
     for index in range(count):
         instance = make_running(make_tenant(f"Tenant {index:03d}"), name=f"{name}-{index}")
@@ -57,7 +57,7 @@ def lease(instance: Instance, broker: Any, offset: int, **more: Any) -> None:
 
 
 def tell(cluster: Cluster, **counts: int) -> None:
-    """What the beat task was told last of the partitions."""
+    """Caches the cluster overview with counts of partitions in the way of the beat task."""
     share = {"live": True, "stopping": False, "leaders": 1, "preferred": 1, "replicas": 1, "out_of_sync": 0}
     body: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {
         "broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1,
@@ -140,7 +140,7 @@ def test_no_more_partitions_are_asked_for_than_there_is_a_bound(
     )  # fmt: skip
 
 
-def test_partitions_of_the_cluster_alone_are_told_as_such(
+def test_an_incident_of_the_clusters_own_topics_says_so(
     panel: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(cluster, offline=1)
@@ -160,7 +160,7 @@ def test_where_no_broker_tells_the_partitions_nobody_is_said_to_be_hit(
     assert incidents._kept([cluster.pk]) == {}
 
 
-def test_who_may_not_see_instances_is_told_of_no_tenant(cluster: Cluster) -> None:
+def test_an_operator_who_may_not_see_instances_sees_no_tenant(cluster: Cluster) -> None:
     served(cluster, 3, 1)
     cluster.brokers.filter(number=3).update(process_state=ProcessState.BACKING_OFF)
     looker, client = make_user(is_staff=True), Client()

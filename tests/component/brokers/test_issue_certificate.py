@@ -1,4 +1,4 @@
-"""`manage.py issue_certificate`: what it makes, and what it says when it cannot."""
+"""The command `issue_certificate`: the files that it writes, and its errors."""
 
 from __future__ import annotations
 

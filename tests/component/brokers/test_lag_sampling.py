@@ -1,4 +1,4 @@
-"""Rounds of the lag sampler: bounded in groups and partitions, going round, and under the tenant's names."""
+"""Rounds of the lag sampler: bounded in groups and partitions, in turn, and under the tenants' names."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
     assert lag_history.has_grown(lag_history.note_lags(ONE, {"etl": 68}, NOW_MS + 80_000)["etl"])
 
 
-def test_a_lag_with_a_partition_nobody_answers_for_is_not_told_too_small() -> None:
+def test_a_lag_with_an_unknown_partition_is_left_out() -> None:
     lags = FakeLags({(ONE, "etl", "orders", 0): 40, (ONE, "etl", "orders", 1): 40, (ONE, "well", "orders", 0): 90})
     lags.deaf = {(f"{ONE}.orders", 1)}
     lag_sampling.sample("cl-1", lags, NOW_MS)
     assert latest(ONE) == {"well": {"orders": 10}}
 
 
-def test_a_topic_that_the_cluster_knows_by_a_hash_is_told_under_its_owners_name_or_not_at_all() -> None:
+def test_a_topic_that_the_cluster_knows_by_a_hash_appears_under_its_owners_name_or_not_at_all() -> None:
     lags = FakeLags({(ONE, "etl", LONG, 0): 40, (ONE, "well", "orders", 0): 90})
     lags.silent = True
     lag_sampling.sample("cl-1", lags, NOW_MS)
@@ -98,7 +98,7 @@ def test_a_topic_that_the_cluster_knows_by_a_hash_is_told_under_its_owners_name_
     assert lags.owners == [(ONE, ["etl"])] * 2
 
 
-def test_a_round_asks_as_so_many_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_asked_in_a_round_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_OWNERS_PER_ROUND_MAX", 1)
     lags = FakeLags({(ONE, "a", LONG, 0): 40, (ONE, "b", LONG, 0): 50, (OTHER, "c", LONG, 0): 60})
     assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
@@ -145,7 +145,7 @@ def test_a_large_group_that_shrank_is_one_of_many_again(monkeypatch: pytest.Monk
     assert latest(ONE) == {"big": {"orders": 60}}
 
 
-def test_what_is_too_large_for_any_sample_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_too_large_for_any_sample_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
     monkeypatch.setattr(lag_sampling, "LAG_LARGE_GROUP_PARTITIONS_MAX", 4)
     lags = FakeLags({(ONE, "huge", "orders", at): 40 for at in range(5)} | {(ONE, "small", "sales", 0): 99})
@@ -153,7 +153,7 @@ def test_what_is_too_large_for_any_sample_has_none(monkeypatch: pytest.MonkeyPat
     assert latest(ONE) == {"small": {"sales": 1}}
 
 
-def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_for_any(
+def test_partitions_of_a_round_are_limited_and_groups_too_large_for_any_round_are_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 5)

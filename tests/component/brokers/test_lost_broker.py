@@ -1,4 +1,4 @@
-"""A real broker process that never comes back, removed as lost; and what it finds when it does come back."""
+"""A real broker process that is removed as lost, and its state when it returns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engines(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Iterator[Cluster]:
-    """The same brokers as the control plane knows them; nobody has heard of their host for long."""
+    """Returns the row of the cluster of the running brokers, whose host has not reported for a long time."""
     fleet = make_fleet(tmp_path, brokers=3)
     Path(fleet.control_secret_file).write_text(engines.secret)
     for broker in engines.brokers:
@@ -66,7 +66,7 @@ def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Iterator[Cluste
 
 @pytest.fixture()
 def topics(engines: EngineCluster, cluster: Cluster) -> dict[str, str]:
-    """`solo` has one copy of each partition, `pair` two; all full. Internal names by name."""
+    """Creates full topics, `solo` with one replica and `pair` with two; returns internal names by name."""
     made = make_running(make_tenant(), id=INSTANCE_ID)
     place(made, cluster)
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Pages of messages, read from a real broker and compared with what confluent-kafka reads."""
+"""Pages of messages from a real broker, compared with confluent-kafka's reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from django.core.cache import cache
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
@@ -40,6 +42,7 @@ from instances.messages.interfaces import (
 )
 from instances.models import Instance
 from tenants.errors import Invalid, NotFound, Unavailable
+from tests.testkit import depth
 from tests.testkit.api_cases import make_tenant
 from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.fleet import make_fleet, make_running, place
@@ -68,7 +71,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
-    """Rows of the control plane about that broker."""
+    """Rows of the control plane for that broker."""
     cache.clear()
     fleet = make_fleet(tmp_path, brokers=1)
     Path(fleet.control_secret_file).write_text(engines.secret)
@@ -113,7 +116,7 @@ def read(topic: str, limit: int = 50, start: Start = FROM_NEWEST, **changes: Any
 
 
 def read_all(topic: str, limit: int, start: Start = FROM_NEWEST, **changes: Any) -> list[Record]:
-    """Records of all pages in reading order."""
+    """Returns the records of all pages in the order of reading."""
     found: list[Record] = []
     positions: Positions | None = None
     for _ in range(10_000):
@@ -127,7 +130,7 @@ def read_all(topic: str, limit: int, start: Start = FROM_NEWEST, **changes: Any)
 
 
 def consumed(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> list[Known]:
-    """Everything in a topic as confluent-kafka reads it, by partition and offset."""
+    """Returns all records of a topic from confluent-kafka, by partition and offset."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.partition.eof": True,
         "isolation.level": isolation, "enable.auto.commit": False,
@@ -234,7 +237,7 @@ def states(records: list[Record]) -> dict[bytes, str | None]:
 
 
 def test_the_state_of_every_transactional_message_is_exact(bootstrap: str) -> None:
-    """Also behind an open transaction, where no list of aborted ones tells."""
+    """Also after an open transaction, where no list of aborted ones exists."""
     topic = make_topic()
     plain_producer = Producer({"bootstrap.servers": bootstrap})
     first, second, third = (transactional(bootstrap, name) for name in ("one", "two", "three"))
@@ -299,14 +302,14 @@ def test_gaps_of_compaction_are_passed_over(bootstrap: str) -> None:
     assert {entry[1] for entry in plain(read_all(topic, 100))} <= {entry[1] for entry in truth}
 
 
-def _raw(topic: str, batch: bytes) -> None:
-    """Sends a batch as it is, as a producer with its own codec would."""
+def _raw(topic: str, batch: bytes, version: int = message_sender.PRODUCE_VERSION) -> None:
+    """Sends a batch verbatim, like a producer with its own codec."""
     kind = ProduceRequest.TopicProduceData
     data = kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=batch)])
     request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data],
-                             version=message_sender.PRODUCE_VERSION)  # fmt: skip
+                             version=version)  # fmt: skip
     answer = admin_client.ask_as_instance(INSTANCE_ID, request)
-    assert not answer.responses[0].partition_responses[0].error_code
+    assert not answer.responses[0].partition_responses[0].error_code, answer
 
 
 def _bomb(size_bytes: int, codec: int) -> bytes:
@@ -314,6 +317,36 @@ def _bomb(size_bytes: int, codec: int) -> bytes:
     builder.append(timestamp=int(time.time() * 1000), key=b"bomb", value=bytes(size_bytes))
     builder.close()
     return bytes(builder.buffer())
+
+
+BYTES = st.none() | st.binary(max_size=12) | st.sampled_from([b"", b"\xff\xfe", "ü".encode(), b"x" * 100])
+HEADERS = st.lists(st.tuples(st.sampled_from(["h", "trace", "", "ü"]), BYTES), max_size=4)
+RECORDS = st.lists(st.tuples(BYTES, BYTES, HEADERS, st.integers(0, 2**41)), min_size=1, max_size=8)
+# Of a batch: its format, its codec (an old format knows no zstd), its records, and how often it is repeated.
+BATCH = st.tuples(st.sampled_from([0, 1, 2, 2]), st.sampled_from([0, 1, 2, 3, 4]), RECORDS, st.integers(1, 40))
+
+
+@settings(
+    max_examples=depth.number_from("PENSTOCK_MESSAGE_TOPICS", 4, 40), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+@given(batches=st.lists(BATCH, min_size=1, max_size=12), limit=st.sampled_from([3, 50, 500]))
+def test_batches_of_every_format_and_codec_are_read_as_confluent_kafka_reads_them(
+    bootstrap: str, batches: list[Any], limit: int
+) -> None:
+    topic = make_topic(retention_ms="-1")  # records may be of 1970
+    for magic, codec, records, times in batches:
+        builder = MemoryRecordsBuilder(magic, 0 if magic < 2 and codec == 4 else codec, 1 << 20)
+        for key, value, headers, timestamp in records:
+            more = {"headers": headers} if magic == 2 else {}
+            builder.append(timestamp=timestamp, key=key, value=value, **more)
+        builder.close()
+        for _ in range(times):
+            _raw(topic, bytes(builder.buffer()), version=message_sender.PRODUCE_VERSION if magic == 2 else 2)
+    truth = consumed(bootstrap, topic)
+    assert len(truth) == sum(len(records) * times for _, _, records, times in batches)
+    for start in (FROM_NEWEST, FROM_OLDEST):
+        assert plain(read_all(topic, limit, start)) == truth, start
 
 
 @pytest.mark.parametrize("codec", [1, 2, 4])
@@ -405,7 +438,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_found() -> None:
         reader.read()
 
 
-def test_what_is_sent_keeps_its_order_and_goes_where_its_key_belongs(bootstrap: str) -> None:
+def test_sent_messages_keep_their_order_and_go_to_the_partition_of_their_key(bootstrap: str) -> None:
     topic = make_topic(3)
     sent = [
         NewMessage(key=f"k{number % 5}".encode(), value=str(number).encode(), headers=[("n", b"1"), ("n", None)])
@@ -443,7 +476,7 @@ def test_a_message_that_the_topic_does_not_take_is_refused_and_the_others_are_st
 def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_no_bill(
     engines: EngineCluster, cluster: Cluster
 ) -> None:
-    """1 MB/s each: what is bought is used up, whoever uses it."""
+    """At 1 MB/s each, the console uses the bandwidth that was bought, as clients do."""
     engines.create_instance(NARROW_ID, produce_bps=1_000_000, consume_bps=1_000_000)
     place(make_running(make_tenant(), id=NARROW_ID), cluster)
     TopicAdminClient().create_topic(

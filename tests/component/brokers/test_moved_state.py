@@ -1,4 +1,4 @@
-"""A state directory that is moved, copied or restored elsewhere: its brokers keep their logs."""
+"""State directories that are moved, copied or restored elsewhere: brokers keep their logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 def start(state: Path) -> dict[int, list[str]]:
-    """The rows as a start on this state directory leaves them."""
+    """Returns the rows after a start on this state directory."""
     seed_fleet(brokers=2, data_root=state / "brokers", control_secret_file=state / "secret")
     return dict(Broker.objects.values_list("number", "data_dirs"))
 

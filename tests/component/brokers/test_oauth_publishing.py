@@ -1,4 +1,4 @@
-"""Whose tokens brokers take, from the service to the client: published, fetched, refreshed, removed."""
+"""OAuth configurations from the service to clients of real brokers: published, fetched, refreshed, removed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 def fleet(
     engines: EngineCluster, tmp_path: Path, db: None, zookeeper_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
-    """The brokers' cluster as the control plane knows it."""
+    """Rows of the brokers' cluster."""
     made = make_fleet(tmp_path, brokers=1)
     made.zookeeper = zookeeper_address
     made.save()
@@ -89,7 +89,7 @@ def configure(instance: Instance, **wanted: Any) -> OAuthConfiguration:
 
 
 def lets_in(engines: EngineCluster, token: str) -> bool:
-    """One try."""
+    """Tries to sign in once."""
     client = AdminClient({
         "bootstrap.servers": engines.instances[INSTANCE_ID].bootstrap, "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _config: (token, time.time() + 600),
@@ -137,7 +137,7 @@ def test_a_pinned_key_set_lets_tokens_in_within_a_second_and_keeps_them_out_when
 
 
 def forget_wishes(engines: EngineCluster) -> None:
-    """Those of brokers that saw the tokens of other tests."""
+    """Removes key requests of other tests."""
     if engines.zookeeper.exists(paths.key_request(INSTANCE_ID)):
         engines.zookeeper.delete(paths.key_request(INSTANCE_ID))
 
@@ -172,7 +172,7 @@ def test_keys_at_an_address_are_fetched_published_and_fetched_again_when_a_token
     oauth.publish(INSTANCE_ID)
 
 
-def test_what_cannot_be_fetched_leaves_the_keys_in_force_and_says_why(
+def test_a_failed_fetch_leaves_the_keys_in_force_and_says_why(
     engines: EngineCluster, instance: Instance, server: HttpsServer
 ) -> None:
     issuer = Issuer()

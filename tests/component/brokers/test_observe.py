@@ -1,4 +1,4 @@
-"""What is put together from brokers' answers, over real sockets and as pure sums."""
+"""Observation of brokers: queries over real sockets, and pure sums of their answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
 from brokers.monitoring.observe import (
+    AdminTarget,
     Answers,
     LatestTraffic,
-    Target,
     ask_all,
     merge_bandwidth,
     merge_throttles,
@@ -31,7 +31,7 @@ SECRET = "s3cret"
 
 
 class AdminPort(BaseHTTPRequestHandler):
-    """An admin port that answers what the server was given, to who knows the secret."""
+    """An admin port with given answers, for requests with the secret."""
 
     def do_GET(self) -> None:
         is_known = self.headers["Authorization"] == f"Bearer {SECRET}"
@@ -42,7 +42,7 @@ class AdminPort(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, *_args: Any) -> None:
-        """Quiet."""
+        """Logs nothing."""
 
 
 @pytest.fixture()
@@ -57,8 +57,8 @@ def admin_port() -> Iterator[ThreadingHTTPServer]:
     server.server_close()
 
 
-def target(number: int, port: int, secret: str = SECRET) -> Target:
-    return Target(number=number, host="127.0.0.1", port=port, secret=secret)
+def target(number: int, port: int, secret: str = SECRET) -> AdminTarget:
+    return AdminTarget(number=number, host="127.0.0.1", port=port, secret=secret)
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_heard(admin_port: ThreadingHTTPServer) -> None:
@@ -111,7 +111,7 @@ def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     assert result.known_by_broker == {1: ((4_700, 9_400),), 2: ((4_650, 9_400),)}
 
 
-def test_what_was_kept_of_a_broker_before_its_restart_is_summed_as_ever() -> None:
+def test_samples_kept_of_a_broker_before_its_restart_are_summed_as_ever() -> None:
     body = traffic(100_400, (98_000, 5, 0, 0), (99_000, 6, 0, 0)) | {"alive_since_ms": 97_500}
     kept = {1: [(90_000, 1, 2, 3), (98_000, 4, 0, 0)], 2: [(91_000, 7, 0, 0)]}
     silent = (BrokerUnresponsive(broker_id=2, reason="does not answer"),)
@@ -126,7 +126,7 @@ def test_what_was_kept_of_a_broker_before_its_restart_is_summed_as_ever() -> Non
     assert (result.by_broker, result.alive_since_ms) == ({1: (6, 0)}, 97_500)
 
 
-def test_a_moment_below_zero_is_so_long_before_the_brokers_now() -> None:
+def test_a_negative_moment_counts_back_from_the_brokers_clock() -> None:
     bodies = {1: traffic(9_400, (2_000, 1, 0, 0), (8_000, 10, 0, 0))}
     assert merge_traffic(latest(Answers(bodies=bodies, silent=())), since_ms=-2_000).points == ((8_000, 10, 0, 0),)
 
@@ -147,7 +147,7 @@ def entry(user: str, mean: float, *, active: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_who_waits_longest_at_the_moment_comes_first() -> None:
+def test_the_longest_current_delay_comes_first() -> None:
     body = {"now_ms": 1, "entries": [entry("old", 900, active=False), entry("a", 5, active=True)]}
     other = {"now_ms": 2, "entries": [entry("b", 50, active=True)]}
     result = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
@@ -190,7 +190,7 @@ def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
     assert merged.stored_bytes == 300, "followers' replicas take room too"
 
 
-def test_refused_topics_of_all_brokers_are_told_once_each() -> None:
+def test_refused_topics_of_all_brokers_are_listed_once_each() -> None:
     def line(name: str, reason: str, last_ms: int) -> dict[str, object]:
         return {"name": name, "reason": reason, "count": 1, "last_ms": last_ms}
 

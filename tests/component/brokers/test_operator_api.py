@@ -1,4 +1,4 @@
-"""Operators see the fleet and restart brokers; nobody else learns that there is one. Secrets are shown to nobody."""
+"""The fleet over REST: visible to operators only, without secrets, and restarts of brokers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_pipeline_gets_the_internal_listeners_and_a_password_that_is_not_pri
 
 
 class TestPanel:
-    """The operator's pages open, and their actions do what services do."""
+    """The operator's pages, and their actions."""
 
     @pytest.mark.parametrize(
         "page",

@@ -1,4 +1,4 @@
-"""The operator's first page: how each cluster is, and what needs a person, each with the way to the act."""
+"""The operator's first page: state of each cluster, and action items with links."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import resolve, reverse
 from django.utils import timezone
 
+from brokers.admin_views import overview
 from brokers.choices import ProcessState, RebalanceKind, RebalanceState
 from brokers.limits import HOST_LATE_S, NEEDS_MAX, OPERATION_LATE_S
 from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
@@ -32,7 +33,7 @@ NOTHING = "Nothing needs you."
 
 @pytest.fixture()
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """All is well. Whoever asks a broker for this page fails the test."""
+    """A healthy cluster. A query of its brokers for this page fails the test."""
     now = timezone.now()
     with four_brokers(tmp_path) as result:
         result.brokers.update(observed_at=now, observed={"log_bytes": 0})
@@ -43,7 +44,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...] = (), **counts: int) -> None:
-    """What the beat task was told last."""
+    """Caches the cluster overview in the way of the beat task."""
     share = {"stopping": False, "leaders": 1, "preferred": 1, "replicas": 1, "out_of_sync": 0}
     body: dict[str, Any] = dict.fromkeys(cluster_overview.COUNTS, 0) | {
         "broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1,
@@ -68,7 +69,7 @@ def test_a_cluster_where_all_is_well_needs_nobody(panel: Client, cluster: Cluste
     assert "0 / 4,000 MB/s" in page
 
 
-def test_it_is_told_in_chinese_as_well(panel: Client, cluster: Cluster) -> None:
+def test_the_overview_is_in_chinese_as_well(panel: Client, cluster: Cluster) -> None:
     cluster.brokers.filter(number=3).update(process_state=ProcessState.BACKING_OFF)
     page = panel.get(reverse("admin:index"), headers={"accept-language": "zh-hans"}).content.decode()
     assert f"集群 {cluster.name} 的 Broker 3 已停机。" in page
@@ -128,7 +129,7 @@ def _rebalance(**more: Any) -> Callable[[Cluster], None]:
         (_observed(log_directories=_full(90)), "A disk of broker 3 of {name} is 90 % full.", "/broker/"),
         (_observed(log_bytes=870 * 10**9), "Logs of broker 3 of {name} take 87 % of the storage", "/map/"),
         (_observed(unopened_listeners=2), "cannot open ports of instances: 2.", "/broker/"),
-        (_observed(transactions_overdue=1), "Transactions of {name} that hang: 1.", "/transactions/"),
+        (_observed(transactions_overdue=1), "Hanging transactions of {name}: 1.", "/transactions/"),
         (lambda one: tell(one, offline=4), "Partitions of {name} without a leader: 4.", "/partitions/?state=offline"),
         (
             lambda one: tell(one, under_min_isr=2),
@@ -153,7 +154,7 @@ def _rebalance(**more: Any) -> Callable[[Cluster], None]:
         ),
     ],
 )
-def test_what_needs_a_person_is_one_sentence_with_the_way_to_the_act(
+def test_each_need_for_a_person_is_one_sentence_with_a_link_to_the_act(
     happens: Callable[[Cluster], None], sentence: str, where: str, panel: Client, cluster: Cluster
 ) -> None:
     assert NOTHING in first_page(panel)
@@ -209,6 +210,32 @@ def test_many_things_are_bounded_and_cost_no_more_queries(
         page = first_page(panel)
     assert 10 < page.count("<li>") <= NEEDS_MAX + 200
     assert page.count("Creating failed-") == 10
+
+
+def test_a_cluster_in_need_is_shown_before_others_where_not_all_are(
+    panel: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster.objects.create(name="a-quiet-one")
+    monkeypatch.setattr(overview, "OVERVIEW_CLUSTERS_MAX", 1)
+    assert "a-quiet-one" in first_page(panel)
+    cluster.brokers.filter(number=3).update(process_state=ProcessState.BACKING_OFF)
+    page = first_page(panel)
+    assert "a-quiet-one" not in page
+    assert f"Broker 3 of {cluster.name} is down." in page
+    assert "And 1 more." in page
+
+
+def test_a_silent_agent_is_seen_among_many_that_run(panel: Client, cluster: Cluster) -> None:
+    host = Host.objects.get(brokers__cluster=cluster, brokers__number=1)
+    for number in range(NEEDS_MAX):
+        other = Host.objects.create(name=f"a-{number}", port_first=1, port_last=2, agent_seen_at=timezone.now())
+        Broker.objects.create(
+            cluster=cluster, host=other, number=100 + number, internal_port=1, admin_port=2, data_dirs=[],
+            observed_at=timezone.now(), observed={"log_bytes": 0},
+        )  # fmt: skip
+    host.name, host.agent_seen_at = "z-last", _ago(HOST_LATE_S + 9)
+    host.save()
+    assert "The agent of host z-last was last seen at" in first_page(panel)
 
 
 def test_staff_that_may_not_see_clusters_learn_nothing_of_them(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""The operator's pages of a cluster: they show what is missing, and their buttons do what services do."""
+"""The operator's pages of a cluster: missing brokers and replicas, and buttons that call services."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeClust
 
 @pytest.fixture(autouse=True)
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What brokers 1 to 3 say of the cluster; broker 4 keeps silent."""
+    """Returns the answer of brokers 1 to 3 about the cluster; broker 4 is unresponsive."""
     shares = [
         {"id": number, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
         for number in (1, 2, 3)
@@ -93,11 +93,23 @@ def test_the_map_says_whether_anything_is_missing(panel: Client, cluster: Cluste
     assert "Not known" in shown(panel, "brokers_cluster_map", cluster.pk)
 
 
+def test_the_map_says_when_brokers_run_different_versions(
+    panel: Client, cluster: Cluster, answers: dict[str, Any]
+) -> None:
+    for share, version in zip(answers["brokers"], ("1.1.0", "1.1.0", ""), strict=True):
+        share["version"] = version
+    page = shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "Brokers run different versions: an upgrade is under way." in page
+    assert "version 1.1.0" in page
+    answers["brokers"][2]["version"] = "1.1.0"
+    assert "different versions" not in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
 NO_RISK = "no acknowledged record is at risk"
 
 
 def _tell(answers: dict[str, Any], **changes: Any) -> None:
-    """The picture of broker 4, which keeps silent, and of the partitions."""
+    """Caches the overview with broker 4 unresponsive, and with counts of partitions."""
     known = {"id": 4, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
     others = [answer for answer in answers["brokers"] if answer["id"] != 4]
     live = changes.pop("live")
@@ -130,7 +142,7 @@ def test_the_map_says_checking_until_the_controller_has_acted_on_a_loss(
 def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
     panel: Client, cluster: Cluster, answers: dict[str, Any]
 ) -> None:
-    """What the agent saw is newer than an answer that is kept for a second."""
+    """The agent's report is newer than an answer that is cached for a second."""
     now = timezone.now()
     answers["asked_at"] = now
     third_row = cluster.brokers.filter(number=3)
@@ -142,10 +154,8 @@ def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
     assert "Checking" in shown(panel, "brokers_cluster_map", cluster.pk)
 
 
-def test_what_a_plan_starts_from_is_what_the_map_counts(
-    panel: Client, cluster: Cluster, admin_client: FakeCluster
-) -> None:
-    """Leaders as they are, not as they are preferred; bytes as each replica has them."""
+def test_a_plan_starts_from_the_figures_of_the_map(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
+    """Current leaders instead of preferred ones, and the bytes of each replica."""
     first = next(key for key in admin_client.replicas if key[0] != USAGE_TOPIC)
     admin_client.leaders[first] = 3
     admin_client.size_bytes[3, first] = 7_000
@@ -192,6 +202,7 @@ def test_partitions_are_shown_a_page_at_a_time(
 
 def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
     host = third(cluster).host
+    cluster.brokers.update(rack="a")
     assert "Data directories" in shown(panel, "brokers_broker_add_to", cluster.pk)
     body = {"host": host.pk, "rack": "b", "data_dirs": "", "bandwidth_mb_s": "900", "storage_gb": "100"}
     page = post(panel, "brokers_broker_add_to", cluster.pk, **body)
@@ -278,7 +289,9 @@ def test_the_lists_open(panel: Client, cluster: Cluster, admin_client: FakeClust
     assert cluster.name in shown(panel, f"brokers_{name}_changelist")
 
 
-def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster, admin_client: FakeCluster) -> None:
+def test_an_operator_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(
+    cluster: Cluster, admin_client: FakeCluster
+) -> None:
     looker = make_user(is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_cluster"))
     client = Client()
@@ -380,7 +393,7 @@ def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
 
 @pytest.fixture()
 def logged(cluster: Cluster, tmp_path: Path, settings: Any) -> tuple[Broker, Path]:
-    """A broker of this machine, and the file of its log."""
+    """A broker of this machine, and its log file."""
     settings.STATE_DIR = tmp_path
     broker = Broker.objects.filter(cluster=cluster).order_by("number").first()
     assert broker is not None

@@ -1,4 +1,4 @@
-"""Placement (CKA-47) as tables, and properties that hold for any fleet."""
+"""Placement (CKA-47): tables of examples, and properties for any fleet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_fullest_cluster_where_it_fits_is_chosen() -> None:
     assert choose(clusters, bandwidth_mb_s=120, storage_gb=1) is None
 
 
-def test_equal_clusters_are_told_apart_by_id() -> None:
+def test_the_lower_id_decides_between_equal_clusters() -> None:
     chosen = choose([cluster("b", 100.0), cluster("a", 100.0)], bandwidth_mb_s=60, storage_gb=1)
     assert chosen is not None
     assert chosen.cluster_id == "a"
@@ -124,7 +124,7 @@ def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoo
 
 
 @given(fleets)
-def test_what_a_refusal_names_as_fitting_fits_and_one_more_does_not(clusters: list[ClusterRoom]) -> None:
+def test_the_size_a_refusal_names_fits_and_one_more_does_not(clusters: list[ClusterRoom]) -> None:
     largest = largest_bandwidth_mb_s(clusters, storage_gb=1)
     if largest:
         assert choose(clusters, bandwidth_mb_s=largest, storage_gb=1) is not None
@@ -132,7 +132,7 @@ def test_what_a_refusal_names_as_fitting_fits_and_one_more_does_not(clusters: li
 
 
 @given(fleets, st.integers(1, 4_000))
-def test_the_order_in_which_clusters_are_told_changes_nothing(clusters: list[ClusterRoom], mb_s: int) -> None:
+def test_the_order_of_clusters_changes_nothing(clusters: list[ClusterRoom], mb_s: int) -> None:
     forwards = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=1)
     assert forwards == choose(clusters[::-1], bandwidth_mb_s=mb_s, storage_gb=1)
 
@@ -143,6 +143,8 @@ rooms = st.lists(
         id=st.text("abc", min_size=1, max_size=3),
         brokers_min=st.integers(1, 4),
         free_partitions=st.none() | st.integers(-50, 500),
+        unsold_mb_s=st.none() | st.integers(-50, 1_000),
+        unsold_gb=st.none() | st.integers(-50, 1_000),
         own_instances=st.integers(0, 3),
         brokers=st.lists(
             st.builds(
@@ -152,6 +154,7 @@ rooms = st.lists(
                 free_bandwidth_mb_s=st.integers(-100, 1_000).map(Fraction),
                 free_storage_gb=st.integers(-100, 1_000).map(Fraction),
                 is_healthy=st.booleans(),
+                zone=st.sampled_from(("", "a", "b")),
             ),
             max_size=5,
         ).map(tuple),
@@ -178,6 +181,8 @@ def test_nothing_is_sold_twice_and_a_refusal_is_never_wrong(
     brokers = [broker for broker in cluster.brokers if broker.id in chosen.broker_ids]
     count = len(chosen.broker_ids)
     assert cluster.free_partitions is None or cluster.free_partitions >= partitions
+    assert cluster.unsold_mb_s is None or cluster.unsold_mb_s >= mb_s
+    assert cluster.unsold_gb is None or cluster.unsold_gb >= gb
     assert any(broker.is_healthy for broker in cluster.brokers)
     assert count >= min(cluster.brokers_min, len(cluster.brokers))
     for broker in brokers:
@@ -214,11 +219,67 @@ def test_a_silent_broker_is_taken_only_where_the_others_are_too_few() -> None:
     assert [broker.number for broker in brokers_for(three, bandwidth_mb_s=6, storage_gb=1)] == [2, 3, 4]
 
 
+def in_zones(found: ClusterRoom, *zones: str) -> ClusterRoom:
+    rooms = zip(found.brokers, zones, strict=True)
+    return replace(found, brokers=tuple(replace(broker, zone=zone) for broker, zone in rooms))
+
+
+def test_an_instance_lives_in_as_many_zones_as_have_room_for_it() -> None:
+    six = in_zones(cluster("a", 60.0, 50.0, 40.0, 30.0, 20.0, 10.0), *"aaabbc")
+    size = {"bandwidth_mb_s": 6, "storage_gb": 1}
+    assert [broker.number for broker in brokers_for(six, **size)] == [1, 4, 6]
+    full = replace(six, brokers=(*six.brokers[:5], replace(six.brokers[5], free_bandwidth_mb_s=Fraction(1))))
+    assert [broker.number for broker in brokers_for(full, **size)] == [1, 2, 4], "the only broker of its zone is full"
+
+
+def test_brokers_without_a_zone_are_chosen_by_room_alone() -> None:
+    five = cluster("a", 10.0, 40.0, 30.0, 20.0, 5.0)
+    named = in_zones(five, *["only"] * 5)
+    size = {"bandwidth_mb_s": 6, "storage_gb": 1}
+    assert [broker.number for broker in brokers_for(named, **size)] == [2, 3, 4]
+    assert [broker.number for broker in brokers_for(five, **size)] == [2, 3, 4]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd")), min_size=1, max_size=9),
+    st.integers(1, 60),
+    st.integers(1, 5),
+)
+def test_no_zone_gets_a_second_broker_of_an_instance_while_another_has_room(
+    rooms: list[tuple[int, str]], bandwidth_mb_s: int, brokers_min: int
+) -> None:
+    mb_s, zones = zip(*rooms, strict=True)
+    found = in_zones(cluster("a", *mb_s, brokers_min=brokers_min), *zones)
+    chosen = brokers_for(found, bandwidth_mb_s=bandwidth_mb_s, storage_gb=1)
+    share = Fraction(bandwidth_mb_s, len(chosen) or 1)
+    with_room = {broker.zone for broker in found.brokers if broker.free_bandwidth_mb_s >= share}
+    if chosen:
+        assert len({broker.zone for broker in chosen}) == min(len(chosen), len(with_room))
+
+
 def test_partitions_are_a_bound_of_their_own() -> None:
     full = replace(cluster("a", 100.0), free_partitions=49)
     assert choose([full], bandwidth_mb_s=6, storage_gb=1, partitions=50) is None
     assert missing([full], bandwidth_mb_s=6, storage_gb=1, partitions=50) == ("partitions",)
     assert choose([full], bandwidth_mb_s=6, storage_gb=1, partitions=49) is not None
+
+
+@pytest.mark.parametrize(("bound", "lack"), [("unsold_mb_s", "bandwidth"), ("unsold_gb", "storage")])
+def test_a_cluster_sells_no_more_than_it_may_whatever_its_brokers_have(bound: str, lack: str) -> None:
+    """CKA-46."""
+    bounded = replace(cluster("a", 100.0, 100.0, 100.0), **{bound: 9})
+    assert choose([bounded], bandwidth_mb_s=9, storage_gb=9) is not None
+    size = {"bandwidth_mb_s": 9, "storage_gb": 9}
+    size["bandwidth_mb_s" if lack == "bandwidth" else "storage_gb"] = 10
+    assert choose([bounded], **size) is None
+    assert missing([bounded], **size) == (lack,)
+    (fit,) = cluster_fits([bounded], **size)
+    assert fit.fit == lack
+    largest = largest_bandwidth_mb_s if lack == "bandwidth" else largest_storage_gb
+    other = {"storage_gb": 9} if lack == "bandwidth" else {"bandwidth_mb_s": 9}
+    assert largest([bounded], **other) == 9
+    oversold = replace(bounded, **{bound: -3})
+    assert choose([oversold], bandwidth_mb_s=9, storage_gb=9) is None
 
 
 hosts = st.lists(

@@ -1,4 +1,4 @@
-"""Ports: the pure choice, and that many at once never get the same one (CKA-2)."""
+"""Port leases: the pure choice, and uniqueness under concurrency (CKA-2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_port_given_back_rests_before_it_is_given_out_again(tmp_path: Path) ->
 
 
 def leave_and(instance: Instance, cluster: Cluster, meanwhile: Callable[[], object]) -> tuple[int, int]:
-    """The port before the first broker was left, and after it was come back to."""
+    """Returns the port before an instance left the first broker, and the one after its return."""
     port_leases.lease(instance, cluster.brokers.all())
     before = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
     instance_placement.apply(cluster, {instance.pk: ([2, 3], [1])})
@@ -91,7 +91,7 @@ def test_an_instance_that_comes_back_to_a_broker_finds_the_port_that_its_clients
 
 @pytest.mark.django_db
 def test_a_port_that_others_needed_meanwhile_is_theirs(tmp_path: Path) -> None:
-    """A host of four ports: three for the instance, and whoever comes next takes what rests last."""
+    """The host has four ports: three for the instance, and the next instance takes the one that rests last."""
     cluster = make_fleet(tmp_path, ports=4)
     tenant = make_tenant()
     item, other = make_instance(tenant), make_instance(tenant)
@@ -109,7 +109,7 @@ def test_a_port_that_others_needed_meanwhile_is_theirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_what_is_deleted_for_good_holds_no_port_back(tmp_path: Path) -> None:
+def test_a_deleted_instance_holds_no_port_back(tmp_path: Path) -> None:
     cluster = make_fleet(tmp_path)
     instance = make_running(make_tenant())
     leave_and(instance, cluster, lambda: None)

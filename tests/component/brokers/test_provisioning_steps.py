@@ -1,4 +1,4 @@
-"""Steps of the reconciler on rows that others change while it is at work."""
+"""Steps of the reconciler on rows that change meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def instance(cluster: Cluster) -> Instance:
 
 
 def work_on(instance: Instance) -> Work:
-    """As a pass begins: with a row of its own."""
+    """Returns the context of a new reconciliation with its own copy of the row."""
     return Work(system_actor("reconciler", instance.tenant), Instance.objects.get(pk=instance.pk), [])
 
 
@@ -54,7 +54,7 @@ def refused(*numbers: int) -> Acks:
     return Acks(refused=dict.fromkeys(numbers, "address already in use"))
 
 
-def test_what_changed_while_a_place_was_looked_for_stays_and_its_version_never_comes_back(instance: Instance) -> None:
+def test_a_change_during_placement_stays_and_its_version_never_comes_back(instance: Instance) -> None:
     work = work_on(instance)
     acting = member_actor(owner_of(instance.tenant))
     services.rename_instance(acting=acting, instance=instance, name="orders")

@@ -1,4 +1,4 @@
-"""The admin clients to groups and transactions, against a broker that serves the instance and one that only
+"""The admin clients for groups and transactions, with a broker that serves the instance and one that only
 coordinates.
 """
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
-    """Two brokers that do not ask coordinators about transactional batches, so that one can be left behind."""
+    """Two brokers without transaction verification, so that a transaction can be left behind."""
     overrides = {"transaction.partition.verification.enable": "false"}
     folder = tmp_path_factory.mktemp("doors")
     with EngineCluster(zookeeper_address, folder, size=2, overrides=overrides) as running:
@@ -53,7 +53,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
-    """The same brokers as the control plane knows them."""
+    """Returns the row of the cluster of the running brokers."""
     cache.clear()
     fleet = make_fleet(tmp_path, brokers=2)
     Path(fleet.control_secret_file).write_text(engines.secret)
@@ -75,7 +75,7 @@ def instance(cluster: Cluster) -> Instance:
 
 @pytest.fixture()
 def bootstrap(engines: EngineCluster, instance: Instance) -> str:
-    """Where clients connect; the topic has three partitions with ten messages each."""
+    """Bootstrap servers; the topic has three partitions with ten messages each."""
     servers = engines.instances[INSTANCE_ID].bootstrap
     if not any(topic.name == TOPIC for topic in TopicAdminClient().topics(INSTANCE_ID)):
         TopicAdminClient().create_topic(
@@ -89,7 +89,7 @@ def bootstrap(engines: EngineCluster, instance: Instance) -> str:
 
 
 def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap: str, cluster: Cluster) -> None:
-    """GRP-21, GRP-27, GRP-29: also where the coordinator is a broker that does not serve the instance."""
+    """GRP-21, GRP-27, GRP-29: also if the coordinator is a broker that does not serve the instance."""
     groups = Groups()
     names = [f"batch-{number:02}" for number in range(12)]
     for name in names:
@@ -134,7 +134,7 @@ def test_bounds_are_those_of_the_logs(bootstrap: str) -> None:
     assert groups.bounds(INSTANCE_ID, [(TOPIC, 2)], 1) == {(TOPIC, 2): 0}
 
 
-def test_a_running_member_is_told_and_keeps_offsets_where_they_are(bootstrap: str) -> None:
+def test_a_running_member_is_described_and_keeps_offsets_where_they_are(bootstrap: str) -> None:
     groups = Groups()
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "busy", "client.id": "worker", "auto.offset.reset": "earliest",
@@ -196,7 +196,7 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
         producer.commit_transaction(20)
 
 
-def test_what_no_coordinator_knows_of_is_found_and_aborted(
+def test_a_transaction_unknown_to_every_coordinator_is_found_and_aborted(
     bootstrap: str, cluster: Cluster, instance: Instance
 ) -> None:
     leave_behind()
@@ -218,7 +218,7 @@ def test_what_no_coordinator_knows_of_is_found_and_aborted(
 
 
 def leave_behind() -> None:
-    """A transactional message of an hour ago, whose producer never told a coordinator."""
+    """Writes a transactional message of an hour ago whose producer is unknown to all coordinators."""
     batch = MemoryRecordsBuilder(
         2, 0, 1 << 12, transactional=True, producer_id=FORGOTTEN_PRODUCER, producer_epoch=0, base_sequence=0
     )
@@ -234,7 +234,7 @@ def leave_behind() -> None:
 
 
 def test_settings_of_all_brokers_and_of_topics_are_set_read_and_taken_away(bootstrap: str, cluster: Cluster) -> None:
-    """QUO-60: what a rebalance needs for its pace."""
+    """QUO-60: the settings of a replication throttle."""
     settings, inside, gone = SettingsAdminClient(cluster), f"{INSTANCE_ID}.{TOPIC}", f"{INSTANCE_ID}.gone"
     assert settings.of_all_brokers(RATES) == {}
     assert settings.of_topics([inside, gone], REPLICAS) == {inside: {}}

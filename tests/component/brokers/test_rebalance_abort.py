@@ -1,4 +1,4 @@
-"""A rebalance that waits for a broker that does not come back is given up where it is."""
+"""Abort of a rebalance that waits for a broker that does not return."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    """On brokers 1 to 3 of 4."""
+    """An instance on brokers 1 to 3 of 4."""
     return complete_on(cluster, 1, 2, 3)
 
 
@@ -53,7 +53,7 @@ def placements_of(instance: Instance) -> set[int]:
 
 @pytest.fixture()
 def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
-    """The drain of broker 3 with some moves done, some under way and some waiting."""
+    """A drain of broker 3 with completed, running and waiting moves."""
     row = rebalancing_services.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
     rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(4):
@@ -94,7 +94,7 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
     assert rebalancing_services.start(acting=acting, rebalance=planned).state == RebalanceState.RUNNING
 
 
-def test_what_was_moved_stays_and_what_runs_is_called_off(
+def test_finished_reassignments_stay_and_running_ones_are_called_off(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, half: Rebalance, acting: Actor
 ) -> None:
     done = {
@@ -113,7 +113,7 @@ def test_what_was_moved_stays_and_what_runs_is_called_off(
     assert placements_of(instance) >= {held for key in admin_client.replicas for held in admin_client.replicas[key]}
 
 
-def test_what_cannot_be_called_off_is_left_with_the_reason(
+def test_a_reassignment_that_cannot_be_called_off_is_left_with_the_reason(
     admin_client: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = next(iter(admin_client.moving))

@@ -1,4 +1,4 @@
-"""Rebalances while others act: tenants make topics again, operators make further plans and restart brokers."""
+"""Rebalances during other changes: recreated topics, further plans, and restarts of brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    """On brokers 1 to 3 of 4."""
+    """An instance on brokers 1 to 3 of 4."""
     return complete_on(cluster, 1, 2, 3)
 
 
@@ -53,14 +53,14 @@ def admin_client(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 @pytest.fixture()
 def drain(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
-    """The plan that empties broker 3, one partition at a time; not started."""
+    """A plan that drains broker 3, one partition at a time; not started."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     return services.plan_drain(acting=acting, broker=broker, moves_at_once=1)
 
 
 @pytest.fixture()
 def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalance:
-    """That drain with one partition under way and one waiting."""
+    """That drain with one running and one waiting partition."""
     services.start(acting=acting, rebalance=drain)
     while not admin_client.moving:
         job_runner.reconcile_once()
@@ -101,7 +101,7 @@ def test_a_topic_made_again_with_more_replicas_keeps_them_all(
 def test_a_drain_is_undone_with_what_was_made_where_it_went(
     half: Rebalance, admin_client: FakeCluster, instance: Instance, acting: Actor
 ) -> None:
-    """A replica on each home of the instance: back in its former placements, all of them are needed again."""
+    """A topic has a replica on each placement of the instance, so all former placements are needed again."""
     admin_client.add(f"{instance.pk}.wide", (1, 2, 4))
     services.undo(acting=acting, rebalance=half)
 
@@ -125,7 +125,7 @@ def test_a_move_back_has_copied_nothing_when_it_begins(
 def test_a_move_that_was_refused_while_it_was_undone_is_undone(
     half: Rebalance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever carries it out notes the refusal after the operator has decided."""
+    """The executor notes the refusal after the operator has decided."""
     asked = admin_client.reassign
 
     def undone_meanwhile(targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
@@ -180,7 +180,7 @@ def test_a_paused_rebalance_waits_for_the_rolling_restart_that_began_meanwhile(
 
 
 def test_a_rolling_restart_is_not_begun_while_a_plan_is_being_started(drain: Rebalance, acting: Actor) -> None:
-    """Each looks for the other, and asking brokers takes seconds: both hold the row of the cluster meanwhile."""
+    """Each checks for the other, and brokers take seconds to answer: both lock the cluster's row meanwhile."""
     with CaptureQueriesContext(connection) as to_move:
         services.start(acting=acting, rebalance=drain)
     services.pause(acting=acting, rebalance=drain)
@@ -199,7 +199,7 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
     monkeypatch: pytest.MonkeyPatch,
     act: Callable[..., Rebalance],
 ) -> None:
-    """It decides while the last look at what is left on the broker is on its way."""
+    """The operator decides while the last check of the broker's partitions is running."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     row = services.plan_drain(acting=acting, broker=broker, removes=True)
     services.start(acting=acting, rebalance=row)

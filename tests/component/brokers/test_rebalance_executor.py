@@ -1,4 +1,4 @@
-"""Draining, levelling and undoing against a cluster kept in dicts: whatever dies in the middle, it goes on."""
+"""Drain, balance and undo on a cluster in memory, with crashes at any point."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    """On brokers 1 to 3 of 4."""
+    """An instance on brokers 1 to 3 of 4."""
     return complete_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Thirty partitions of two replicas each, and a partition of usage per broker."""
+    """Thirty partitions of two replicas each, and a usage partition for each broker."""
     result = FakeCluster(brokers={1, 2, 3, 4})
     result.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(30)))
     result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
@@ -101,7 +101,7 @@ def test_a_drained_broker_is_removed_with_a_copy_of_its_usage_left_behind(
 def test_ports_open_before_anything_moves_and_close_when_all_has(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    """Clients reach every replica at every moment (CKA-2)."""
+    """Clients can reach every replica at every moment (CKA-2)."""
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalancing_services.start(acting=acting, rebalance=row)
     job_runner.reconcile_once()
@@ -117,10 +117,10 @@ def test_ports_open_before_anything_moves_and_close_when_all_has(
     assert placements_of(instance) == {1, 2, 3, 4}
 
 
-def test_what_is_begun_and_not_noted_is_found_again(
+def test_a_reassignment_begun_and_not_noted_is_found_again(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between asking the brokers and writing it down, at every look."""
+    """Killed between the request to the brokers and its note, in every round."""
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalancing_services.start(acting=acting, rebalance=row)
     whole = executor.PartitionReassignment.objects.bulk_update
@@ -138,7 +138,7 @@ def test_what_is_begun_and_not_noted_is_found_again(
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
 
 
-def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
+def test_replicas_created_on_the_broker_meanwhile_move_as_well(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3))
@@ -277,7 +277,7 @@ def test_one_rebalance_of_a_cluster_at_a_time(cluster: Cluster, admin_client: Fa
         rebalancing_services.start(acting=acting, rebalance=second)
 
 
-def test_what_has_no_place_is_told_by_name(
+def test_topics_without_a_place_are_named(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     Broker.objects.filter(cluster=cluster, number=4).update(accepts_instances=False)
@@ -321,7 +321,7 @@ def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, 
 
 
 def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
-    """The removal of broker 3, behind its last look for what the broker holds."""
+    """Runs the removal of broker 3 until after its last check of the broker's partitions."""
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
     rebalancing_services.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
@@ -331,10 +331,10 @@ def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: 
     return row
 
 
-def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it_as_well(
+def test_replicas_created_before_the_registration_ended_are_moved_as_well(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    """After the last look for such things, a topic of the cluster's own was given replicas on it: it was killed."""
+    """After the last check, an internal topic got replicas on the killed broker."""
     row = removed_until_it_stops(cluster, admin_client, acting)
     admin_client.add("__consumer_offsets", (3, 1), (1, 2), (2, 3), (1, 3))
 
@@ -346,7 +346,7 @@ def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it
     assert all(len(admin_client.replicas["__consumer_offsets", index]) == 2 for index in range(4))
 
 
-def test_what_has_no_other_place_is_named_by_a_removal_that_waits_for_it(
+def test_a_waiting_removal_names_the_topic_without_another_place(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = removed_until_it_stops(cluster, admin_client, acting)

@@ -1,4 +1,4 @@
-"""Plans of moves as examples, and properties that hold for any fleet; how many moves run at a time."""
+"""Plans of moves: examples, properties for any fleet, and the number of concurrent moves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from brokers.rebalancing.model import (
     BrokerCapacity,
     Fleet,
     PartitionReplicas,
-    Plan,
     Reassignment,
+    RebalancePlan,
     Share,
     next_reassignments,
     shares,
@@ -34,7 +34,9 @@ def fleet(
     sold: Mapping[str, tuple[int, int]] | None = None,
     limits: Mapping[int, tuple[int, int]] | None = None,
 ) -> Fleet:
-    """Brokers 1 to `count`; those in `closed` take nothing. `limits` are what a broker can sell, MB/s and GB."""
+    """Returns brokers 1 to `count`; those in `closed` take nothing. `limits` are what a broker can sell,
+    MB/s and GB.
+    """
     named = [racks[id - 1] if racks else "" for id in range(1, count + 1)]
     return Fleet(
         brokers={
@@ -57,7 +59,7 @@ def held(
     )
 
 
-def after(found: Fleet, plan: Plan) -> dict[int, Share]:
+def after(found: Fleet, plan: RebalancePlan) -> dict[int, Share]:
     return shares(found.brokers, found.partitions, plan.moves)
 
 
@@ -76,7 +78,7 @@ def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
 
 
 def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
-    """CKA-47: it lives on three brokers before and after, and its replicas only where its clients can go."""
+    """CKA-47: it has three brokers before and after, and replicas only where its clients can connect."""
     result = fleet(5, held(0, 3), placements={"i": [1, 2, 3], "empty": [2, 3, 4]})
     plan = drain_plan(result, 3)
     placement_changed = {change.owner: (change.arriving, change.leaving) for change in plan.placement_changes}
@@ -100,7 +102,7 @@ def test_the_last_broker_cannot_be_drained() -> None:
 
 
 def test_a_pinned_partition_is_copied_first_and_let_go_when_its_broker_has_stopped() -> None:
-    """Usage of the last seconds is on the broker's own partition: it leaves with a copy behind, or not at all."""
+    """The broker's own partition has the last seconds of usage: it moves only after a copy is complete."""
     result = fleet(3, held(0, 1, owner=None, pinned=True), held(1, 3, owner=None, pinned=True))
     (reassignment,) = drain_plan(result, 3).moves
     assert reassignment.target[0] == 3 and len(reassignment.target) == 2
@@ -118,7 +120,7 @@ def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
 
 
 def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_what_is_sold() -> None:
-    """Broker 4 holds least and has sold all it can; the plan would be refused, though broker 5 takes it."""
+    """Broker 4 stores least and has sold everything; broker 5 has capacity left."""
     result = fleet(
         5, held(0, 3), held(1, 5, owner="other"), placements={"i": [1, 2, 3], "full": [4], "other": [5]},
         placements_min=1, sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)},
@@ -143,7 +145,7 @@ def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
 
 
 def test_a_large_instance_does_not_just_change_places() -> None:
-    """Three brokers hold all of it, two hold nothing: it spreads over five, instead of leaving one for another."""
+    """Three brokers have all of it, two have none: it spreads over five instead of moving."""
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
     result = fleet(5, *parts, placements={"i": [1, 2, 3]})
     plan = balance_plan(result, moves_max=MOVES_MAX)
@@ -180,7 +182,7 @@ def test_leadership_is_passed_on_without_copying() -> None:
 
 
 def test_levelling_sells_no_broker_what_it_has_not() -> None:
-    """Broker 4 is empty and can sell a third of what each other has sold: four of twelve instances go there."""
+    """Broker 4 is empty and can sell a third of what each other one has sold: it gets four of twelve instances."""
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
     wanted = {"placements": {name: [1, 2, 3] for name in names}, "sold": dict.fromkeys(names, (300, 3))}
@@ -207,13 +209,13 @@ def test_where_the_emptiest_broker_is_sold_out_another_one_is_levelled_with() ->
 def test_an_even_fleet_has_nothing_to_move() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(9)]
     result = fleet(3, *parts, placements={"i": [1, 2, 3]})
-    assert balance_plan(result, moves_max=MOVES_MAX) == Plan()
+    assert balance_plan(result, moves_max=MOVES_MAX) == RebalancePlan()
 
 
 def test_a_partition_that_would_only_change_places_stays() -> None:
-    """It weighs as much as all that one broker holds more than the other; rounded, it would go to and fro for ever."""
+    """Its size equals the difference of two brokers; it would move back and forth for ever."""
     result = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), placements={"i": [1, 2]})
-    assert balance_plan(result, moves_max=MOVES_MAX) == Plan()
+    assert balance_plan(result, moves_max=MOVES_MAX) == RebalancePlan()
 
 
 # --- any fleet --------------------------------------------------------------------------------------------------------
@@ -242,8 +244,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
     )
 
 
-def oversold(found: Fleet, plan: Plan) -> list[int]:
-    """Brokers that are sold more than they can and than they were."""
+def oversold(found: Fleet, plan: RebalancePlan) -> list[int]:
+    """Returns the brokers that sell more than they can and more than before."""
     placements = dict(found.placements)
     for change in plan.placement_changes:
         placements[change.owner] = (placements[change.owner] | frozenset(change.arriving)) - frozenset(change.leaving)
@@ -269,8 +271,8 @@ def rack_count(found: Fleet, replicas: Sequence[int]) -> int:
     return len({found.brokers[id].rack or f"alone-{id}" for id in replicas})
 
 
-def check(found: Fleet, plan: Plan) -> None:
-    """What every plan keeps."""
+def check(found: Fleet, plan: RebalancePlan) -> None:
+    """Asserts the properties of every plan."""
     before = {partition.key: partition for partition in found.partitions}
     placements = {owner: set(brokers) for owner, brokers in found.placements.items()}
     for change in plan.placement_changes:
@@ -323,7 +325,7 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
     mean = sum(partition.size_bytes for partition in found.partitions) / max(1, len(found.partitions))
 
     def unevenness(moves: Sequence[Reassignment]) -> float:
-        """The sum of squares of loads, as the planner weighs them."""
+        """Returns the planner's sum of squared loads."""
         targets = {reassignment.key: reassignment.target for reassignment in moves}
         load = dict.fromkeys(found.brokers, 0.0)
         for partition in found.partitions:
@@ -331,7 +333,60 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
                 load[id] += 1 + (partition.size_bytes / mean if mean else 0.0)
         return sum(value * value for value in load.values())
 
-    assert unevenness(plan.moves) <= unevenness(()) + 1e-6
+    spreads = any(
+        rack_count(found, reassignment.target) > rack_count(found, reassignment.before) for reassignment in plan.moves
+    )
+    assert spreads or unevenness(plan.moves) <= unevenness(()) + 1e-6
+
+
+@settings(max_examples=60)
+@given(fleets(), st.data())
+def test_no_rack_keeps_two_replicas_while_a_broker_of_another_one_takes_one(found: Fleet, data: st.DataObject) -> None:
+    """After levelling all partitions, and after emptying a broker those that were on it."""
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    targets = {reassignment.key: reassignment.target for reassignment in plan.moves}
+    taking = [id for id, broker in found.brokers.items() if broker.accepts_replicas]
+    for partition in found.partitions:
+        replicas = targets.get(partition.key, partition.replicas)
+        if not partition.pinned:
+            assert is_spread(found, replicas, taking)
+    broker = data.draw(st.sampled_from(sorted(found.brokers)))
+    plan = drain_plan(found, broker)
+    placements = {owner: set(brokers) for owner, brokers in found.placements.items()}
+    for change in plan.placement_changes:
+        placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
+    for reassignment in plan.moves:
+        owner = next(partition.owner for partition in found.partitions if partition.key == reassignment.key)
+        holders = set(taking) - {broker} if owner is None else placements[owner] & set(taking) - {broker}
+        (arriving,) = reassignment.adding or (None,)
+        kept = [replica for replica in reassignment.target if replica != arriving]
+        best = max((rack_count(found, [*kept, id]) for id in holders - set(kept)), default=0)
+        assert arriving is None or rack_count(found, reassignment.target) == best
+
+
+def is_spread(found: Fleet, replicas: Sequence[int], taking: Sequence[int]) -> bool:
+    racks = rack_count(found, replicas)
+    is_shared = any(rack_count(found, [other for other in replicas if other != id]) == racks for id in replicas)
+    return not is_shared or all(rack_count(found, [*replicas, id]) == racks for id in taking)
+
+
+def test_levelling_spreads_a_topic_over_zones_that_came_later_and_keeps_its_leader() -> None:
+    """All partitions were in zone a. Broker 4 in b is new to the instance, so it gets a placement there."""
+    parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(6)]
+    found = fleet(4, *parts, placements={"i": [1, 2, 3]}, racks=["a", "a", "a", "b"])
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert [change.arriving for change in plan.placement_changes] == [(4,)]
+    targets = {reassignment.key: reassignment.target for reassignment in plan.moves}
+    assert all(4 in targets[partition.key] for partition in parts)
+    full = replace(found, sold={"i": (9, 9)}, brokers={**found.brokers, 4: replace(found.brokers[4], can_sell=(1, 1))})
+    assert not balance_plan(full, moves_max=MOVES_MAX).placement_changes, "broker 4 has no room"
+
+
+def test_an_instance_that_loses_a_placement_gets_one_in_a_zone_where_it_has_none() -> None:
+    found = fleet(5, placements={"i": [1, 2, 3]}, racks=["a", "b", "c", "a", "c"])
+    crowded = replace(found, partitions=[held(index, 5, owner=None) for index in range(9)])
+    plan = drain_plan(crowded, 3)
+    assert [change.arriving for change in plan.placement_changes] == [(5,)], "fuller than 4, and alone in its zone"
 
 
 @settings(max_examples=60)
@@ -347,7 +402,7 @@ def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.Data
 
 
 def test_a_further_placement_is_sold_as_if_the_others_were_of_no_use() -> None:
-    """Broker 4 is made a placement of `i1` as well, and what went there goes to another one in the end."""
+    """Broker 4 becomes an additional placement of `i1`, and moves to it go to another broker in the end."""
     sizes = {"i0": (0, 0, 0, 0), "i1": (4, 329, 85), "i2": (93, 299, 252, 0)}
     placements = {"i0": [2], "i1": [2], "i2": [3]}
     parts = [

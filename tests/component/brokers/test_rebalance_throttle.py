@@ -1,4 +1,4 @@
-"""A rebalance copies at its pace, whatever dies in the middle, and what was set before is set again afterwards."""
+"""The replication throttle of a rebalance, and the previous settings after it, with crashes at any point."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OLD_RATE, OLD_LIST = {RATES[0]: "777"}, {REPLICAS[1]: "0:2"}
 
 @dataclass
 class FakeSettings:
-    """`brokers.dataplane.settings.SettingsAdminClient` in memory. Whoever calls it is gone every so many times
-    (`dies_every`, 0: never), with what was asked for done if `is_done_first`.
+    """In-memory `brokers.dataplane.settings.SettingsAdminClient`. Every `dies_every`-th call fails (0: none), after its
+    effect if `is_done_first`.
     """
 
     shared: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def _apply(values: dict[str, str], changes: Changes) -> None:
 
 
 class Watching(FakeCluster):
-    """Notes which copies begin without being paced; `settings` None: they need not be."""
+    """Records copies that begin without a throttle; `settings` None: none is needed."""
 
     settings: FakeSettings | None = None
     rates: set[str]
@@ -182,7 +182,7 @@ def test_the_pace_is_changed_and_taken_off_while_copies_run(
     assert all_is_as_it_was(settings_admin_client, admin_client)
 
 
-def test_what_is_undone_goes_back_at_the_pace(
+def test_an_undo_copies_at_the_planned_rate(
     cluster: Cluster, admin_client: Watching, settings_admin_client: FakeSettings, acting: Actor
 ) -> None:
     row = begun(cluster, acting, 20)

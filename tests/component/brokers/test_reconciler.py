@@ -1,4 +1,4 @@
-"""The reconciler against a real ZooKeeper: what it makes, and that losing, repeating or killing it changes nothing."""
+"""The reconciler with a real ZooKeeper: its documents, and their independence of lost, repeated and killed tasks."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_resize_is_published_and_confirmed_without_another_probe(
     assert probed == [instance.pk]
 
 
-def test_what_begins_to_run_for_a_suspended_tenant_is_frozen_at_once(
+def test_an_instance_that_starts_for_a_suspended_tenant_is_frozen_at_once(
     brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
 ) -> None:
     assert acting.tenant is not None

@@ -1,4 +1,4 @@
-"""The reconciler when tasks are lost, repeated, reordered or killed: the next call ends in the same world."""
+"""The reconciler with lost, repeated, reordered and killed tasks: the next call reaches the same state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def locked(instance: Instance) -> Instance:
 
 
 class Killed(Exception):
-    """The worker dies here."""
+    """Death of the worker."""
 
 
 KILL_POINTS = (
@@ -94,7 +94,7 @@ def test_killed_at_any_step_the_next_call_finishes_the_work(
     assert instance.pk not in sweep.needing_work(timezone.now())
 
 
-def test_whatever_is_asked_while_it_works_is_done_in_the_end(
+def test_a_request_during_a_reconciliation_is_done_in_the_end(
     brokers: AcknowledgingBrokers, instance: Instance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = steps.publish

@@ -1,4 +1,4 @@
-"""Deleting records over the control plane's connections, at real leaders with followers."""
+"""Deletion of records by the control plane at real leaders with followers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rolling restart takes one broker down at a time, and only while nothing else is missing."""
+"""Rolling restarts: one broker at a time, and only while nothing else is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.testkit.fleet import make_fleet
 
 
 def snapshot(*live: int, **more: Any) -> dict[str, Any]:
-    """What a broker says of a calm cluster; keyword arguments say what is wrong."""
+    """Returns a broker's answer about a healthy cluster; keyword arguments add faults."""
     known = {"ready": True, "controller_id": min(live, default=-1), "offline": 0, "under_replicated": 0}
     brokers = [{"id": id, "live": True, "stopping": False} for id in live]
     return known | {"brokers": brokers} | more
@@ -76,7 +76,7 @@ def restarting(cluster: Cluster) -> list[int]:
 
 
 def come_back(cluster: Cluster) -> None:
-    """As the agent would note."""
+    """Notes the restarts in the way of the agent."""
     for row in Broker.objects.filter(cluster=cluster):
         Broker.objects.filter(pk=row.pk).update(process_restart_generation=row.restart_generation)
 
@@ -131,7 +131,7 @@ def test_a_worker_that_dies_after_asking_restarts_no_broker_twice(
 def test_nothing_is_taken_down_beside_a_broker_that_an_operator_restarts(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
-    """It was asked for, and the broker answers still."""
+    """Its restart is requested, and it still answers."""
     row = rolling_restart.start(acting=acting, cluster=cluster)
     services.restart_broker(acting=acting, broker=cluster.brokers.get(number=3))
     job_runner.reconcile_once()

@@ -1,4 +1,4 @@
-"""Routes from rows to documents: each with ports of its own, opened and closed while the instance runs."""
+"""Routes from rows to documents: each with its own ports, opened and closed while the instance runs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_route_has_a_port_on_every_broker(brokers: AcknowledgingBrokers, i
 def test_a_protected_instance_waits_for_brokers_of_an_earlier_version_and_then_says_what_to_do(
     brokers: AcknowledgingBrokers, acting: Actor, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those find no port in the document that they may open, and confirm nothing."""
+    """These brokers find no port in the document that they may open, and confirm nothing."""
     monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 1.0)
     routes = [{"name": "inside", "security": "sasl_plaintext"}]
     made = services.create_instance(acting=acting, name="protected", routes=routes)[0]
@@ -212,7 +212,7 @@ def test_a_route_opened_while_the_instance_leaves_a_broker_does_not_bring_it_bac
 def test_certificates_name_what_routes_advertise(instance: Instance, cluster: Cluster, acting: Actor) -> None:
     instance.routes.filter(name="open").update(advertised_host="kafka.example")
     broker = cluster.brokers.select_related("host").get(number=1)
-    assert broker_certificates._hosts(broker) == ["127.0.0.1", "kafka.example"]
+    assert broker_certificates.route_hosts(broker) == ["127.0.0.1", "kafka.example"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_certificates_name_what_routes_advertise(instance: Instance, cluster: Cl
 def test_brokers_are_exposed_where_any_host_listens_or_is_advertised_beyond_loopback(
     cluster: Cluster, acting: Actor, bind_host: str, advertised_host: str, is_beyond: bool
 ) -> None:
-    """A new instance then has an encrypted route, unless its owner asks for another."""
+    """Then a new instance has an encrypted route by default."""
     host = cluster.brokers.select_related("host").first().host  # type: ignore[union-attr]
     host.bind_host, host.advertised_host = bind_host, advertised_host
     host.save()

@@ -1,4 +1,4 @@
-"""Several brokers asked at once: one that is down, one that never answers and one that does."""
+"""Queries of several brokers at once: one is down, one never answers, one answers."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def answering() -> Iterator[SmallBroker]:
 
 @pytest.fixture()
 def mute() -> Iterator[socket.socket]:
-    """A broker that stands still: the kernel accepts for it, and nobody reads."""
+    """A paused broker: the kernel accepts connections, and nobody reads."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 
 
 @pytest.fixture()
 def cluster(tmp_path: Path, answering: SmallBroker, mute: socket.socket) -> Cluster:
-    """Broker 1 is down, 2 stands still, 3 answers."""
+    """Broker 1 is down, 2 is paused, 3 answers."""
     fleet = make_fleet(tmp_path, brokers=3)
     fleet.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
     fleet.brokers.filter(number=3).update(internal_port=answering.port)
@@ -56,7 +56,7 @@ def asked(cluster: Cluster) -> list[tuple[scatter.Target, Any]]:
     return [(target, metadata(["orders"])) for target in scatter.targets(cluster, "ins-00000000").values()]
 
 
-def test_who_does_not_answer_in_time_is_named_and_the_rest_is_used(cluster: Cluster) -> None:
+def test_a_broker_that_does_not_answer_in_time_is_named_and_the_rest_is_used(cluster: Cluster) -> None:
     began_s = time.monotonic()
     result = scatter.scatter(asked(cluster), deadline_s=DEADLINE_S)
     assert time.monotonic() - began_s < DEADLINE_S + 1
@@ -91,7 +91,7 @@ def test_a_broker_that_was_stopped_on_purpose_is_not_asked(cluster: Cluster) -> 
     assert "secret" not in repr(scatter.targets(cluster, "ins-00000000")[2])
 
 
-def test_who_was_silent_a_moment_ago_is_asked_last_and_waited_for_briefly(
+def test_a_broker_that_was_silent_is_asked_last_and_waited_for_briefly(
     cluster: Cluster, answering: SmallBroker
 ) -> None:
     assert {item.broker_id for item in scatter.scatter(asked(cluster), deadline_s=DEADLINE_S).silent} == {1, 2}
@@ -108,7 +108,7 @@ def test_who_was_silent_a_moment_ago_is_asked_last_and_waited_for_briefly(
 def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every page of everybody asks the one that stands still, too, and each such call waits until its time is over."""
+    """Every page also queries the paused broker, and each such call waits for its timeout."""
     monkeypatch.setattr(link, "ADMIN_CLIENT_HELLO_TIMEOUT_S", 10.0)
     pairs = {target.number: (target, request) for target, request in asked(cluster)}
     crowd = scatter.scatter([pairs[2]] * (2 * scatter.SCATTER_THREADS_PER_BROKER + 1), deadline_s=0.05)

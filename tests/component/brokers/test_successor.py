@@ -1,4 +1,4 @@
-"""A restart by the agent: the next process is ready before the one before is told to stop (REP-34, decision 68)."""
+"""Restart by the agent: the next process is ready before the running one is asked to stop (REP-34, decision 68)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def agents(cluster: Cluster) -> Iterator[list[Agent]]:
 
 
 def running(agents: list[Agent], cluster: Cluster, tmp_path: Path, standing: str) -> Agent:
-    """An agent whose one process is up."""
+    """An agent with one running process."""
 
     def command(code: str) -> Sequence[str]:
         return sys.executable, "-c", code
@@ -131,13 +131,15 @@ def test_a_successor_that_does_not_get_ready_delays_the_restart_and_does_not_pre
 
 
 def agent_has_another(agent: Agent, cluster: Cluster, before: int | None) -> bool:
-    """It stays up: whoever ended on being called is started again."""
+    """Waits for a running successor: a process that ends on its own is started again."""
     agent.reconcile_once()
     row = cluster.brokers.get()
     return row.process_pid not in (None, before) and row.process_state == ProcessState.RUNNING
 
 
-def test_who_is_to_be_stopped_for_good_has_no_successor(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
+def test_a_broker_to_be_stopped_for_good_has_no_successor(
+    agents: list[Agent], cluster: Cluster, tmp_path: Path
+) -> None:
     agent = running(agents, cluster, tmp_path, STANDING)
     restart(cluster)
     agent.reconcile_once()
@@ -163,7 +165,7 @@ def test_an_agent_that_stops_leaves_no_successor_behind(agents: list[Agent], clu
 
 
 def test_a_successor_ends_with_the_agent_that_died(tmp_path: Path) -> None:
-    """Nobody else would ever call it, and the next agent starts its own."""
+    """Nobody else would activate it, and the next agent starts its own."""
     log = tmp_path / "log"
     with log.open("ab") as stream:
         made = Successor([sys.executable, "-c", STANDING], stream)
@@ -174,7 +176,7 @@ def test_a_successor_ends_with_the_agent_that_died(tmp_path: Path) -> None:
 
 
 def test_a_broker_stands_by_without_touching_anything(tmp_path: Path) -> None:
-    """It reads its settings when it is called: they may have been written anew meanwhile."""
+    """It reads its settings when it is activated, because they may change meanwhile."""
     command = standing_engine_command(tmp_path / "not-written-yet.json")
     log = tmp_path / "log"
     with log.open("ab") as stream:

@@ -1,4 +1,4 @@
-"""Tasks may be lost or repeated: what the queue, the sweep and the tidying do about it."""
+"""Lost and repeated tasks: handling by the queue, the sweep and the cleanup."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def instance(cluster: Cluster) -> Instance:
 
 @pytest.fixture(autouse=True)
 def queue(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Instances put into the queue by tasks."""
+    """Ids of instances that tasks enqueued."""
     asked: list[str] = []
     monkeypatch.setattr(tasks, "ask_to_reconcile", lambda instance_id, **_options: asked.append(instance_id))
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
@@ -106,9 +106,7 @@ def test_a_queue_that_accepts_and_keeps_silent_does_not_keep_a_request_waiting(m
             assert time.monotonic() - began_s < 2.0
 
 
-def test_what_the_sweep_asks_for_is_forgotten_when_the_next_one_asks(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_a_sweep_expire_when_the_next_one_begins(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     monkeypatch.setattr(sweep, "needing_work", lambda _now: [instance.pk])
@@ -148,7 +146,7 @@ def test_without_zookeeper_the_sweep_says_what_postgresql_knows(
     assert sweep.tidy() == 0
 
 
-def test_what_a_crash_left_behind_is_tidied(
+def test_remains_of_a_crash_are_tidied(
     brokers: AcknowledgingBrokers, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned: list[str] = []

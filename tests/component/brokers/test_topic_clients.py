@@ -1,4 +1,4 @@
-"""Producers and consumers of a topic as real brokers count them."""
+"""Producers and consumers of a topic by the counters of real brokers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def counters(topic: str, instance_id: str = INSTANCE_ID) -> list[ClientCounter]:
     return [counter for broker in traffic.brokers.values() for counter in broker.counters]
 
 
-def test_who_produces_and_who_consumes_is_told_by_client_id_for_its_own_instance(engines: EngineCluster) -> None:
+def test_producers_and_consumers_are_listed_by_client_id_for_their_own_instance(engines: EngineCluster) -> None:
     name = f"orders-{uuid.uuid4().hex[:6]}"
     bootstrap = engines.instances[INSTANCE_ID].bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})

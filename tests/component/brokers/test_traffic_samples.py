@@ -1,4 +1,4 @@
-"""The writer of samples: twice is once, a restart tears nothing, a lost cache is filled again, tables stay bounded."""
+"""The writer of samples: idempotent, complete over restarts, refilled after a lost cache, and bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.core.cache import cache
 from brokers.limits import SAMPLE_SPAN_MS
 from brokers.models import Broker, Cluster, PortLease
 from brokers.monitoring import observe, second_samples, traffic_samples
-from brokers.monitoring.observe import Answers, Observed, Target
+from brokers.monitoring.observe import AdminTarget, Answers, Observed
 from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance, ThrottledMinute
 from tests.testkit.api_cases import make_member
@@ -32,7 +32,7 @@ CAUSE = {
 
 @dataclass
 class FakeBroker:
-    """What one process remembers, by instance; `page` instances in an answer."""
+    """Samples of one broker process by instance, with `page` instances in an answer."""
 
     alive_since_ms: int
     points: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Fleet:
     now_ms: int = BEGAN_MS + 100_000
     asked: list[str] = field(default_factory=list)
 
-    def ask_each(self, questions: Sequence[tuple[Target, str]]) -> Answers:
+    def ask_each(self, questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
         bodies, silent = {}, []
         for target, path in questions:
             self.asked.append(path)
@@ -170,7 +170,7 @@ def test_a_silent_broker_is_known_as_far_as_it_was_heard(fleet: Fleet) -> None:
     assert seen.known_by_broker[first][-1][1] == fleet.now_ms
 
 
-def test_who_is_far_behind_goes_on_in_the_next_round(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_far_behind_goes_on_in_the_next_round(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_samples, "SAMPLE_PAGES_MAX", 10)
     number = min(fleet.brokers)
     fleet.brokers[number].points[fleet.instance.pk] = [
@@ -211,7 +211,7 @@ def test_an_answer_in_pages_is_kept_whole(fleet: Fleet) -> None:
         assert second_samples.rows(instance_id, [number], 0, fleet.now_ms)[number]
 
 
-def test_what_brokers_tell_of_instances_that_are_gone_is_left_out(fleet: Fleet) -> None:
+def test_reports_about_instances_that_are_gone_are_left_out(fleet: Fleet) -> None:
     number = min(fleet.brokers)
     fleet.brokers[number].minutes["ins-00000000"] = [{"minute_ms": BEGAN_MS, "causes": [CAUSE]}]
     fleet.collect()

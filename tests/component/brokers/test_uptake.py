@@ -1,4 +1,4 @@
-"""Brokers that run plain modules beside compiled ones are restarted in turn, once for each build."""
+"""Restarts of brokers that run plain modules although a build exists: in turn, once for each build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUILT_MS = 1_700_000_000_000
 
 
 def status(**changed: Any) -> dict[str, Any]:
-    """Of a broker that started before there was a build."""
+    """Returns the status of a broker that started before there was a build."""
     build = {"build": changed.pop("build", "complete"), "reason": changed.pop("reason", ""), "since_ms": BUILT_MS}
     return {"compiled": False, "started_at_ms": BUILT_MS - 1, "build": build} | changed
 
@@ -79,7 +79,7 @@ def test_it_waits_for_an_operators_own_restart(cluster: Cluster) -> None:
     assert compiled_uptake.take_up(timezone.now()) == 1
 
 
-def test_who_is_stopped_or_silent_is_left_alone(cluster: Cluster) -> None:
+def test_a_stopped_or_silent_broker_is_left_alone(cluster: Cluster) -> None:
     cluster.brokers.filter(number=1).update(wanted=WantedState.STOPPED)
     cluster.brokers.exclude(number=1).update(observed_at=timezone.now() - timedelta(seconds=BROKER_LATE_S + 1))
     assert compiled_uptake.take_up(timezone.now()) == 0

@@ -1,4 +1,4 @@
-"""The admin clients to users and access rules, against brokers that keep them."""
+"""The admin clients for users and access rules, with real brokers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from django.core.cache import cache
 
 from brokers.dataplane import admin_client
-from brokers.dataplane.acls import AclAdminClient
-from brokers.dataplane.users import UserAdminClient
+from brokers.dataplane.acls import KafkaAclAdminClient
+from brokers.dataplane.users import KafkaUserAdminClient
 from brokers.models import Cluster
 from instances import services
 from instances.acls import selectors as acl_selectors
@@ -47,7 +47,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
-    """The same brokers as the control plane knows them."""
+    """Returns the row of the cluster of the running brokers."""
     cache.clear()
     fleet = make_fleet(tmp_path, brokers=2)
     Path(fleet.control_secret_file).write_text(engines.secret)
@@ -76,7 +76,7 @@ def secret(name: str) -> NewSecret:
 
 
 def test_a_user_is_made_changed_rotated_and_deleted(instance: Instance) -> None:
-    users, name = UserAdminClient(), "al/ice"
+    users, name = KafkaUserAdminClient(), "al/ice"
     making = UserChange(
         name=name, presence=Presence.FORBIDDEN, superuser=True, expires_at_ms=FUTURE_MS, added_secrets=(secret("one"),)
     )
@@ -109,7 +109,7 @@ def test_a_user_is_made_changed_rotated_and_deleted(instance: Instance) -> None:
 
 
 def test_rules_are_made_found_by_what_they_have_a_say_about_and_deleted(instance: Instance) -> None:
-    acls = AclAdminClient()
+    acls = KafkaAclAdminClient()
     made = sorted([
         rule(), rule("User:bob", "write", permission="deny", host="10.0.0.1"),
         rule(resource_name="ord", pattern_type="prefixed"), rule(resource_type="group", resource_name="etl"),
@@ -126,7 +126,7 @@ def test_rules_are_made_found_by_what_they_have_a_say_about_and_deleted(instance
     eventually(lambda: acls.rules(INSTANCE_ID, AclFilter()) == [])
 
 
-def test_what_services_write_is_what_brokers_tell_and_what_a_test_of_access_decides_by(instance: Instance) -> None:
+def test_brokers_report_the_written_rules_and_the_access_test_decides_by_them(instance: Instance) -> None:
     acting = system_actor("tests", instance.tenant)
     services.create_user(acting=acting, instance=instance, name="etl")
     services.create_acls(acting=acting, instance=instance, rules=[rule("User:etl", resource_name="clicks")])
@@ -142,7 +142,7 @@ def test_what_services_write_is_what_brokers_tell_and_what_a_test_of_access_deci
 
 
 def signs_in(servers: str, name: str, password: str) -> bool:
-    """One try: many failed ones are not looked at any more."""
+    """Tries to sign in once: after many failures brokers refuse without a check."""
     client = AdminClient({
         "bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": name, "sasl.password": password, "reconnect.backoff.ms": 60_000,
@@ -171,3 +171,11 @@ def test_a_password_of_the_control_plane_signs_in_until_it_is_removed(engines: E
     assert signs_in(servers, "etl", second.password)
     services.update_user(acting=acting, instance=instance, name="etl", disabled=True)
     eventually(lambda: not signs_in(servers, "etl", second.password))
+    services.update_user(acting=acting, instance=instance, name="etl", disabled=False)
+    eventually(lambda: signs_in(servers, "etl", second.password))
+    services.delete_user(acting=acting, instance=instance, name="etl")
+    eventually(lambda: not signs_in(servers, "etl", second.password))
+    assert user_selectors.user_page(instance).rows == ()
+    services.restore_user(acting=acting, instance=instance, name="etl")
+    eventually(lambda: signs_in(servers, "etl", second.password))
+    assert user_selectors.user(instance, "etl").superuser

@@ -1,4 +1,6 @@
-"""What tenants are told of brokers that do not answer and partitions without a leader: theirs alone, once each way."""
+"""Events for tenants about unresponsive brokers and partitions without a leader: their own only, once for
+each change.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.django_db
 
 
 class World:
-    """What the brokers of one cluster answer, as a test wants it."""
+    """Configurable answers of the brokers of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -80,7 +82,7 @@ def instance(world: World) -> Instance:
 
 
 def conditions(instance: Instance) -> dict[str, dict[str, Any]]:
-    """As the owner's API tells them."""
+    """Returns the conditions from the owner's API by type."""
     api = Api(make_token(instance.tenant.members.get()))
     condition = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
     return {item["type"]: item for item in condition}
@@ -91,7 +93,7 @@ def events(instance: Instance) -> list[tuple[str, str]]:
     return [(row.action, row.after["condition"]) for row in rows]
 
 
-def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
+def test_a_silent_broker_is_reported_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
     world.silent = (2,)
     assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
     condition = conditions(instance)["BrokersAnswer"]
@@ -102,7 +104,9 @@ def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, i
     assert events(instance) == [("instance.degraded", "BrokersAnswer"), ("instance.recovered", "BrokersAnswer")]
 
 
-def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(world: World, instance: Instance) -> None:
+def test_partitions_without_a_leader_are_reported_when_a_second_look_finds_them(
+    world: World, instance: Instance
+) -> None:
     world.lose(instance, "orders", 0, 4)
     assert (world.reconcile_once(), world.reconcile_once(), world.reconcile_once()) == (0, 1, 0)
     condition = conditions(instance)["PartitionsLed"]
@@ -113,7 +117,7 @@ def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(worl
     assert [action for action, _condition in events(instance)] == ["instance.degraded", "instance.recovered"]
 
 
-def test_storage_that_ends_is_told_at_each_level_once(world: World, instance: Instance) -> None:
+def test_storage_near_its_end_is_reported_at_each_level_once(world: World, instance: Instance) -> None:
     for used_percent, is_full in ((81, False), (85, False), (99, True), (99, True), (70, False)):
         world.storage = [[instance.pk, instance.storage_bytes * used_percent // 100, is_full]]
         world.reconcile_once()
@@ -136,7 +140,7 @@ def test_controller_that_knows_nothing_yet_takes_no_warning_back(world: World, i
     assert conditions(instance)["StorageAvailable"]["status"] is False
 
 
-def test_shortened_retention_is_told_with_the_oldest_record_kept(world: World, instance: Instance) -> None:
+def test_shortened_retention_is_reported_with_the_oldest_record_kept(world: World, instance: Instance) -> None:
     oldest_ms = 1_790_000_012_345
     world.shortened = {instance.pk: {"at_ms": 0, "topics": [["orders", oldest_ms]]}}
     assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
@@ -178,7 +182,7 @@ def test_a_broker_the_instance_has_no_address_on_does_not_concern_it(world: Worl
     assert conditions(instance) == {}
 
 
-def test_a_broker_that_is_merely_slow_is_told_to_nobody(world: World, instance: Instance) -> None:
+def test_a_broker_that_is_merely_slow_is_not_reported(world: World, instance: Instance) -> None:
     world.silent = (2,)
     assert world.reconcile_once(silent_for_s=SILENCE_REPORTED_AFTER_S + OBSERVE_EVERY_S - 0.1) == 0
 
@@ -186,7 +190,7 @@ def test_a_broker_that_is_merely_slow_is_told_to_nobody(world: World, instance: 
 @pytest.mark.parametrize(
     "changes", [{"process_state": "stopping"}, {"restart_generation": 7}, {"process_since": timedelta(seconds=-2)}]
 )
-def test_a_broker_under_restart_is_told_when_that_lasts_too_long(
+def test_a_broker_under_restart_is_reported_when_that_lasts_too_long(
     world: World, instance: Instance, changes: dict[str, Any]
 ) -> None:
     since = changes.get("process_since")
@@ -197,8 +201,8 @@ def test_a_broker_under_restart_is_told_when_that_lasts_too_long(
     assert world.reconcile_once(silent_for_s=RESTART_LASTS_S + OBSERVE_EVERY_S) == 1
 
 
-def test_a_killed_broker_is_told_at_the_second_look(world: World, instance: Instance) -> None:
-    """It answered a look, died right afterwards, and is not answered for by when others saw it last."""
+def test_a_killed_broker_is_reported_at_the_second_look(world: World, instance: Instance) -> None:
+    """It answered an observation and died right afterwards; older reports of others do not count for it."""
     began = timezone.now()
     assert watching.reconcile_once(began) == 0
     world.silent = (2,)
@@ -218,13 +222,13 @@ def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, in
     assert condition["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
 
 
-def test_an_instance_that_does_not_run_is_told_nothing(world: World, instance: Instance) -> None:
+def test_an_instance_that_does_not_run_gets_no_report(world: World, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
     world.silent = (2,)
     assert world.reconcile_once() == 0
 
 
-def test_what_an_owner_changes_is_not_contested_by_a_broker_that_goes(world: World, instance: Instance) -> None:
+def test_a_report_leaves_the_version_of_the_instance_as_it_is(world: World, instance: Instance) -> None:
     world.silent = (2,)
     world.reconcile_once()
     assert Instance.objects.get(pk=instance.pk).version == instance.version
@@ -240,7 +244,7 @@ def test_many_partitions_are_counted_and_five_are_named(world: World, instance: 
 def test_an_outage_that_lasts_costs_no_query_for_each_instance(
     world: World, instance: Instance, django_assert_max_num_queries: Any
 ) -> None:
-    """It may last for hours, is looked at every two seconds, and touches all instances of a cluster."""
+    """It may last for hours, is observed every two seconds, and affects all instances of a cluster."""
     for number in range(20):
         place(make_running(instance.tenant, name=f"more-{number}"), world.cluster)
     world.silent = (2,)
@@ -249,17 +253,15 @@ def test_an_outage_that_lasts_costs_no_query_for_each_instance(
         assert world.reconcile_once() == 0
 
 
-def test_a_broker_that_never_answered_is_told_to_nobody(world: World, instance: Instance) -> None:
+def test_a_broker_that_never_answered_is_not_reported(world: World, instance: Instance) -> None:
     world.silent = (2,)
     world.cluster.brokers.update(observed_at=None)
     assert watching.reconcile_once(timezone.now()) == 0
 
 
 @pytest.mark.parametrize("oldest_ms", [1_790_000_000_000_000, -1, 2**63 - 1, -(2**63)])
-def test_a_time_that_no_calendar_has_keeps_nobody_from_being_told(
-    world: World, instance: Instance, oldest_ms: int
-) -> None:
-    """A client writes microseconds, nothing, or what it likes into the timestamp of a record."""
+def test_a_time_that_no_calendar_has_holds_no_other_report_up(world: World, instance: Instance, oldest_ms: int) -> None:
+    """Clients may write microseconds, nothing, or any number as a timestamp."""
     neighbour = make_running(make_member().tenant)
     place(neighbour, world.cluster)
     world.shortened = {instance.pk: {"at_ms": 0, "topics": [["orders", oldest_ms]]}}

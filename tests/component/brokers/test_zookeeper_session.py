@@ -1,4 +1,4 @@
-"""The control plane's session with ZooKeeper when ZooKeeper goes and comes: nobody waits for it without an end."""
+"""The control plane's ZooKeeper session during outages: calls end in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backup and restore with a real PostgreSQL and a real ZooKeeper: as of one moment, whole, or nothing at all."""
+"""Backup and restore with a real PostgreSQL and a real ZooKeeper: of one moment, complete, or not at all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kazoo.client import KazooClient
 from brokers.contract import paths
 from brokers.contract.zookeeper_access import CLUSTERS_ROOT, TreeAccess, read_credentials
 from brokers.infra.zookeeper import kazoo_acl
-from config.backup.archive import Archive
+from config.backup.archive import BackupDirectory
 from config.backup.backing_up import Made, back_up
 from config.backup.errors import BackupRefused
 from config.backup.manifest import DATABASE_FILE, MANIFEST_FILE, TREE_FILE
-from config.backup.restoring import Wanted, restore
+from config.backup.restoring import RestoreOrder, restore
 from config.embedded.process import StartFailed, wait_until
 from config.embedded.redis import EmbeddedRedis
 from config.environment import BASE_DIR, Environment
@@ -72,14 +72,14 @@ def nothing_is_external(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Product:
-    """A state directory with its PostgreSQL and ZooKeeper, and no program of ours."""
+    """A state directory with its PostgreSQL and ZooKeeper, without the product's programs."""
 
     state: StateDirectory
     addresses: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def serving(self) -> Iterator[Product]:
-        """Both services, started as `up` starts them."""
+        """Runs both services, started in the way of `up`."""
         plan = services.plan(UpOptions(state_dir=self.state.root), self.state)
         self.addresses = plan.addresses
         self.state.write_addresses(plan.addresses)
@@ -101,7 +101,7 @@ class Product:
 
     @contextmanager
     def tree(self) -> Iterator[KazooClient]:
-        """A session with both identities."""
+        """Returns a session with both identities."""
         known = [read_credentials(Path(self.addresses[name])) for name in (services.CONTROL_FILE, services.BROKER_FILE)]
         client = KazooClient(hosts=self.addresses["ZOOKEEPER_URL"], auth_data=[item.auth for item in known])
         client.start(timeout=START_TIMEOUT_S)
@@ -132,7 +132,7 @@ class Product:
             return {row[0] for row in link.execute("SELECT id FROM debits")}
 
     def environment(self, monkeypatch: pytest.MonkeyPatch) -> Environment:
-        """Addresses and secrets that a command on this state directory finds."""
+        """Returns the addresses and secrets for a command on this state directory."""
         monkeypatch.setenv("PENSTOCK_STATE_DIR", str(self.state.root))
         return Environment.read()
 
@@ -149,7 +149,7 @@ def says_nothing(_line: str) -> None:
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """A product with rows and documents, running."""
+    """A running product with rows and documents."""
     made = fresh(tmp_path_factory.mktemp("product") / "state")
     with pytest.MonkeyPatch.context() as patch:
         for name in FOREIGN_VARIABLES:
@@ -167,12 +167,12 @@ def backup(product: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return directory, back_up(directory, product.environment(monkeypatch), says_nothing)
 
 
-def wanted(directory: Path, target: Product, **more: Any) -> Wanted:
-    return Wanted(backup=directory, state_dir=target.state.root, known_migrations=MIGRATIONS, **more)
+def wanted(directory: Path, target: Product, **more: Any) -> RestoreOrder:
+    return RestoreOrder(backup=directory, state_dir=target.state.root, known_migrations=MIGRATIONS, **more)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a state directory but logs and locks, and those that a server writes at each start."""
+    """Returns every file of a state directory except logs, locks, and files that a server writes at each start."""
     changing = {"postgres", "logs", "java", "supervisor.lock", "ports.json"}
     files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     return {
@@ -249,14 +249,14 @@ def test_a_tampered_backup_changes_nothing(backup: tuple[Path, Made], tmp_path: 
     (directory / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
     target = tmp_path / "target"
     with pytest.raises(BackupRefused, match="not the file that was backed up"):
-        restore(Wanted(backup=directory, state_dir=target, known_migrations=MIGRATIONS), says_nothing)
+        restore(RestoreOrder(backup=directory, state_dir=target, known_migrations=MIGRATIONS), says_nothing)
     assert not target.exists()
 
 
 def test_a_newer_backup_is_refused_with_the_version_to_install(backup: tuple[Path, Made], tmp_path: Path) -> None:
     directory, made = backup
     with pytest.raises(BackupRefused, match=r"tenants\.0001_initial") as refusal:
-        restore(Wanted(backup=directory, state_dir=tmp_path / "target", known_migrations=[]), says_nothing)
+        restore(RestoreOrder(backup=directory, state_dir=tmp_path / "target", known_migrations=[]), says_nothing)
     assert made.manifest.penstock in refusal.value.next_step
     assert not (tmp_path / "target").exists()
 
@@ -270,7 +270,7 @@ def test_a_running_product_is_not_restored_over(product: Product, backup: tuple[
 
 @pytest.fixture()
 def other(backup: tuple[Path, Made], tmp_path: Path) -> Product:
-    """Another product with rows, documents and secrets of its own, stopped."""
+    """A stopped product with different rows, documents and secrets."""
     result = fresh(tmp_path / "other")
     services.ensure_secrets(result.state)
     with result.serving():
@@ -299,7 +299,7 @@ def test_a_restore_that_fails_puts_everything_back(backup: tuple[Path, Made], ot
     directory, _ = backup
     (directory / DATABASE_FILE).write_bytes(b"no dump")
     (directory / MANIFEST_FILE).unlink()
-    archive = Archive(directory)
+    archive = BackupDirectory(directory)
     archive.complete(replace(backup[1].manifest, files=archive.entries()))
     before = contents(other.state.root / "secrets")
     with pytest.raises(BackupRefused, match="pg_restore failed"):
@@ -336,7 +336,7 @@ def test_after_a_restore_that_was_killed_no_product_starts_until_it_was_run_agai
 
 @contextmanager
 def backing_up(product: Product, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run of `manage.py backup`, held up in the midst of the dump by a lock on a table."""
+    """Runs `manage.py backup`, blocked in the middle of the dump by a lock on a table."""
     with psycopg.connect(product.addresses["DATABASE_URL"]) as link:
         link.execute("LOCK TABLE debits IN ACCESS EXCLUSIVE MODE")
         environment = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
@@ -382,13 +382,13 @@ def test_a_backup_that_was_killed_does_not_pass_for_one(product: Product, tmp_pa
     with pytest.raises(BackupRefused, match="interrupted"):
         restore(wanted(directory, fresh(tmp_path / "target")), says_nothing)
     with pytest.raises(BackupRefused, match="not empty"):
-        Archive(directory).prepare()
+        BackupDirectory(directory).prepare()
 
 
 def test_services_that_are_in_use_elsewhere_are_refused(
     backup: tuple[Path, Made], other: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Services of one state directory, pointed at as external ones from another one that has nothing."""
+    """Services of one state directory, given as external ones to another, empty one."""
     target = fresh(tmp_path / "target")
     with other.serving():
         for name in ("DATABASE_URL", "ZOOKEEPER_URL", services.CONTROL_FILE, services.BROKER_FILE):
@@ -405,12 +405,12 @@ def test_services_that_are_in_use_elsewhere_are_refused(
                 restore(asked, says_nothing)
         made = replace(backup[1].manifest, newest_transaction=1 << 60)
         (backup[0] / MANIFEST_FILE).unlink()
-        Archive(backup[0]).complete(made)
+        BackupDirectory(backup[0]).complete(made)
         with pytest.raises(BackupRefused, match="transaction ids begin at"):
             restore(asked, says_nothing)
         assert 77 in other.debits()
         (backup[0] / MANIFEST_FILE).unlink()
-        Archive(backup[0]).complete(replace(made, newest_transaction=0))
+        BackupDirectory(backup[0]).complete(replace(made, newest_transaction=0))
         restore(asked, says_nothing)
         assert 77 not in other.debits()
         with other.tree() as client:

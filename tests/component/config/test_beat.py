@@ -1,4 +1,4 @@
-"""What comes round goes on coming round: whatever the clock does, and whatever happens to beat's process."""
+"""Periodic tasks go on after jumps of the clock and crashes of beat."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_worker_without_beat_is_not_watched() -> None:
     assert not BeatWatch(worker).include_if(worker)
 
 
-def test_what_needs_spark_goes_to_the_worker_that_has_it() -> None:
+def test_tasks_that_need_spark_go_to_the_worker_that_has_it() -> None:
     of_pipeline = {entry["task"] for entry in BEAT_SCHEDULE.values() if entry["options"]["queue"] == "pipeline"}
     assert of_pipeline == {"billing.run_usage_pipeline", "billing.run_archives", "billing.look_after_lake"}
     assert {entry["options"]["queue"] for entry in BEAT_SCHEDULE.values()} == {"pipeline", "penstock"}

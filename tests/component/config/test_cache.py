@@ -1,4 +1,4 @@
-"""The cache serves while Redis lives, and is merely empty while it does not."""
+"""The cache with Redis, and as an empty cache while Redis is down."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_without_redis_it_is_empty_and_nothing_fails() -> None:
     cache.delete_many([KEY])
 
 
-def test_what_cannot_be_kept_or_read_is_merely_not_there(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_cannot_be_kept_or_read_is_merely_missing(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = ForgivingRedisCache(redis_url, {"VERSION": 2})
     cache.set(KEY, object())
     cache.set(KEY, "x" * CACHED_VALUE_BYTES_MAX)
@@ -54,8 +56,8 @@ def test_what_cannot_be_kept_or_read_is_merely_not_there(redis_url: str, caplog:
     assert caplog.text.count("the cache does not hold a value") == 4
 
 
-def test_what_an_earlier_version_pickled_lies_under_other_keys() -> None:
-    """Django's default, and what every installation had before, is version 1."""
+def test_values_pickled_by_an_earlier_version_lie_under_other_keys() -> None:
+    """Version 1, Django's default, was used by earlier installations."""
     assert product_settings.CACHES["default"]["VERSION"] == 2
 
 

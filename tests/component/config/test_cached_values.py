@@ -1,4 +1,4 @@
-"""What the cache may hold comes back as it was, and nothing else is read or written."""
+"""The cache's serializer restores registered classes, and neither writes nor reads any others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from brokers.monitoring.observe import Answers
 from config.cache import KEY_CHARS_MAX, JsonSerializer, bounded_key
-from instances.groups.interfaces import Committed, GroupDescription, GroupList, GroupListing, GroupSummary, Member
+from instances.groups.interfaces import Committed, GroupDescription, GroupList, GroupListing, GroupMember, GroupSummary
 from instances.interfaces import BrokerUnresponsive
 from tenants import cached_values
 
@@ -34,7 +34,7 @@ GROUP = GroupSummary(
         protocol_type="consumer",
         protocol="range",
         coordinator=1,
-        members=(Member(id="m", client_id="c", host="h", instance_id=None, assignment=(("t", 0),)),),
+        members=(GroupMember(id="m", client_id="c", host="h", instance_id=None, assignment=(("t", 0),)),),
     ),
     offsets=(Committed(topic="t", partition=0, offset=5, metadata="~m"),),
 )
@@ -58,12 +58,12 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_pages_keep_of_brokers_answers_comes_back_as_it_was(value: Any) -> None:
+def test_every_cached_value_comes_back_as_it_was(value: Any) -> None:
     assert cached_values.loads(cached_values.dumps(value)) == value
 
 
 class Planted:
-    """Unpickled, it makes a file."""
+    """A class that creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -74,19 +74,19 @@ class Planted:
 
 def test_a_pickle_in_the_cache_is_not_there_and_runs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "made"
-    with pytest.raises(cached_values.Unreadable):
+    with pytest.raises(cached_values.UnreadableValue):
         JsonSerializer().loads(pickle.dumps(Planted(file)))
     assert not file.exists()
 
 
 def test_an_object_is_only_read_as_a_class_that_was_declared() -> None:
-    with pytest.raises(cached_values.Unreadable):
+    with pytest.raises(cached_values.UnreadableValue):
         cached_values.loads(json.dumps({"~o": ["Popen", ["true"]]}).encode())
-    with pytest.raises(cached_values.Unreadable, match="ValueError"):
+    with pytest.raises(cached_values.UnreadableValue, match="ValueError"):
         cached_values.loads(json.dumps({"~o": ["BrokerUnresponsive", 1]}).encode())  # of another version
 
 
-def test_what_nobody_declared_cannot_be_kept(tmp_path: Path) -> None:
+def test_an_undeclared_type_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(cached_values.NotKeepable, match="Planted cannot be kept"):
         cached_values.dumps([Planted(tmp_path)])
     with pytest.raises(cached_values.NotKeepable):
@@ -94,7 +94,7 @@ def test_what_nobody_declared_cannot_be_kept(tmp_path: Path) -> None:
 
 
 def test_a_value_beyond_the_limit_cannot_be_kept() -> None:
-    with pytest.raises(cached_values.TooLarge):
+    with pytest.raises(cached_values.ValueTooLarge):
         cached_values.dumps("x" * cached_values.CACHED_VALUE_BYTES_MAX)
     assert cached_values.dumps("x" * (cached_values.CACHED_VALUE_BYTES_MAX - 2))
 

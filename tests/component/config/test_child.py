@@ -1,4 +1,4 @@
-"""A supervised child: stopped politely, killed when deaf, and never left behind."""
+"""A supervised child: stopped by SIGTERM, killed if it does not react, and never left behind."""
 
 from __future__ import annotations
 

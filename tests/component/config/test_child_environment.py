@@ -1,4 +1,4 @@
-"""Each child process is given the variables that it uses, by name."""
+"""Environments of child processes: each gets the variables that it uses, by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planted(environment: dict[str, str]) -> set[str]:
-    """Which of the secrets it has."""
+    """Returns the secrets in a child's environment."""
     return {name for name in SECRETS if name in environment}
 
 

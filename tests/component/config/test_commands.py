@@ -1,4 +1,4 @@
-"""`manage.py` as somebody meets it who does not know it: what it lists, and what it says of a command."""
+"""The help of `manage.py`: its list of commands, and the text of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded server of Redis' protocol: a socket of its owner's, no port, bounded memory, and the queue of before."""
+"""The embedded Redis server: a private socket, no port, bounded memory, and the queue of the last run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_memory_buffers_and_clients_are_limited_and_queues_are_never_evicted(red
     assert int(version["valkey_version"].split(".")[0]) >= 9
 
 
-def test_what_an_earlier_version_left_in_the_queue_is_there_in_a_directory_of_any_depth(tmp_path: Path) -> None:
+def test_a_queue_of_an_earlier_version_is_kept_in_a_directory_of_any_depth(tmp_path: Path) -> None:
     directory = tmp_path / ("a directory with spaces " * 8) / "redis"
     directory.mkdir(parents=True)
     words = [b"SELECT", b"0"], [b"RPUSH", b"penstock", b"a task"]

@@ -1,4 +1,4 @@
-"""Where settings find the outside world: environment first, then what a run wrote, then loopback."""
+"""Sources of settings: the environment first, then what a run stored, then loopback."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ ACCESS = TreeAccess(broker=BROKER.digest, control=CONTROL.digest)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of every service here, and of who asks where one is asked for; its authority lies beside it."""
+    """Returns the certificate file of all services and clients in this module, with its authority beside it."""
     return process_file(tmp_path_factory.mktemp("tls"), broker("services", 1))
 
 
@@ -156,7 +156,7 @@ def test_the_queue_speaks_tls_as_well(
 def secured_zookeeper(
     tmp_path_factory: pytest.TempPathFactory, java: Java, certificate: Path, authority: Path
 ) -> Iterator[TlsZooKeeper]:
-    """It asks for certificates as well."""
+    """A ZooKeeper with TLS that requires client certificates."""
     home = tmp_path_factory.mktemp("zookeeper")
     server = TlsZooKeeper(
         home / "zookeeper",
@@ -235,7 +235,7 @@ def test_the_control_plane_and_the_access_lists_go_under_tls_too(
     try:
         client = zookeeper.session(cluster)
         assert client.get_children(CLUSTERS_ROOT) is not None
-        client.set_acls(CLUSTERS_ROOT, OPEN_ACL_UNSAFE)  # for whoever comes next
+        client.set_acls(CLUSTERS_ROOT, OPEN_ACL_UNSAFE)  # for the next test
     finally:
         zookeeper.close_all()
 

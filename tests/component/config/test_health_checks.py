@@ -1,4 +1,4 @@
-"""Health checks are answered without TLS where everything else is sent to HTTPS."""
+"""Health checks are answered without TLS although other requests are redirected to HTTPS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java is taken, and the launcher that makes the packaged one fit for Spark."""
+"""Choice of the Java, and the launcher that adapts the packaged one to Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log files stay small while programs that know of no rotation write to them."""
+"""Rotation of log files of programs that do not rotate them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokers.agent.process import BrokerProcess
 from brokers.infra import log_rotation
 from brokers.infra.log_rotation import rotate
 from config.embedded.process import Child
-from config.supervisor.progress import Progress
+from config.supervisor.progress import StartProgress
 from config.supervisor.watch import Stage, Watch
 from tests.testkit.waiting import eventually
 
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_copied_is_emptied_all_the_same(tmp_path: Path, mo
 
 def test_the_supervisor_keeps_the_log_of_a_running_child_small(tmp_path: Path) -> None:
     child = Child(name="child", command=(sys.executable, "-c", WRITER), log_file=tmp_path / "child.log")
-    watch = Watch(progress=Progress(io.StringIO()), on_change=lambda _pids: None)
+    watch = Watch(progress=StartProgress(io.StringIO()), on_change=lambda _pids: None)
     child.start()
     watch.add(child, Stage.PROGRAM)
     try:

@@ -1,4 +1,4 @@
-"""No secret reaches a log line."""
+"""Redaction of secrets in log lines."""
 
 from __future__ import annotations
 

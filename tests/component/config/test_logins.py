@@ -1,4 +1,4 @@
-"""The logins of the ready block: kept in the state directory, and still good after a power cut has torn their file."""
+"""The logins of the ready block: stored in the state directory, and usable after a power cut damaged the file."""
 
 from __future__ import annotations
 

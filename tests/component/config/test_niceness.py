@@ -1,4 +1,4 @@
-"""A program that gives way does so with its whole session, and the others do not (decision 82)."""
+"""Lower priority of a program with its whole session (decision 82)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ signal.pause()
 """
 
 
-def test_what_a_child_starts_gives_way_as_it_does(tmp_path: Path) -> None:
-    """As the Java machine of Spark, which is a grandchild."""
+def test_a_grandchild_inherits_the_niceness(tmp_path: Path) -> None:
+    """Spark's Java machine is such a grandchild."""
     child = Child(
         name="child",
         command=(sys.executable, "-c", STARTER),
@@ -55,7 +55,7 @@ def test_only_the_pipeline_of_usage_gives_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SESSION_FILE.exists(), reason="this kernel does not group processes by session")
-def test_who_leads_no_session_leaves_the_others_of_it_alone(tmp_path: Path) -> None:
+def test_a_process_that_leads_no_session_leaves_the_niceness_of_the_session_alone(tmp_path: Path) -> None:
     code = (
         "import os; from config.embedded.niceness import SESSION_FILE, give_way; before = SESSION_FILE.read_text();"
         "give_way(3); assert os.getpriority(os.PRIO_PROCESS, 0) >= 3; assert SESSION_FILE.read_text() == before"

@@ -1,4 +1,4 @@
-"""A port that the kernel may give to any outgoing connection is no port to listen on."""
+"""Ports for listeners stay outside of the kernel's range for outgoing connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from config.embedded import process
 from config.embedded.process import StartFailed
 from config.supervisor import outgoing
 from config.supervisor.options import TENANT_PORTS, UpOptions
-from config.supervisor.progress import Progress
+from config.supervisor.progress import StartProgress
 from config.supervisor.state import StateDirectory
 from config.supervisor.up import Supervisor
 
@@ -20,7 +20,7 @@ OUTGOING = "32768 60999\n"
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Says which ports outgoing connections get, and which of them are kept free."""
+    """Sets the range of ports of outgoing connections, and the reserved ones."""
 
     def message(of_connections: str, reserved: str = "\n") -> None:
         monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
@@ -44,7 +44,7 @@ def test_tenant_ports_that_outgoing_connections_get_are_refused_with_what_to_cho
 
 def test_the_refusal_comes_before_anything_was_kept(tmp_path: Path, kernel: Callable[[str, str], None]) -> None:
     kernel(OUTGOING, "\n")
-    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", port_base=40_000), Progress())
+    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", port_base=40_000), StartProgress())
     with pytest.raises(StartFailed, match="outgoing connections"):
         supervisor.start()
     assert supervisor._lock is not None

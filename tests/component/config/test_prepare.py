@@ -1,4 +1,4 @@
-"""Preparation for a service manager: `manage.py prepare` makes what is missing, and changes nothing the second time."""
+"""The command `prepare` for a service manager: it creates what is missing, and nothing the second time."""
 
 from __future__ import annotations
 

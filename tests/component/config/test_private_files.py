@@ -1,4 +1,4 @@
-"""What is left on disk is for its owner alone, in a state directory of an earlier version too."""
+"""Files on disk are private to their owner, also in a state directory of an earlier version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.testkit.waiting import eventually
 
 
 def open_to_others(top: Path) -> list[Path]:
-    """What anybody but its owner has a right to, links aside: theirs is that of what they lead to."""
+    """Returns the files that others than their owner may access. Links are left out: their targets decide."""
     return [path for path in (top, *top.rglob("*")) if not path.is_symlink() and path.stat().st_mode & 0o077]
 
 
@@ -40,7 +40,7 @@ def test_a_state_directory_of_an_earlier_version_is_closed_and_keeps_all_it_has(
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644
 
 
-def test_what_a_person_keeps_in_a_state_directory_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_persons_own_files_in_a_state_directory_keep_their_modes(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     state.root.mkdir()
     script = state.root / "backup.sh"
@@ -60,7 +60,7 @@ def test_a_directory_of_all_users_is_no_state_directory(tmp_path: Path) -> None:
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
-def test_what_a_child_makes_is_its_owners_whatever_the_mask_of_its_parent(tmp_path: Path) -> None:
+def test_files_of_a_child_are_private_under_any_umask_of_its_parent(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         made = tmp_path / "made"

@@ -1,4 +1,4 @@
-"""Who asks, behind a proxy that is trusted by name and without one; and what no form may send."""
+"""The client's address behind trusted and unknown proxies, and headers that a form cannot send."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def behind_proxy(settings: Any) -> None:
 
 
 def asked_from(peer: str) -> HttpRequest:
-    """A request as views see it."""
+    """Returns a request in the form that views get."""
     seen: list[HttpRequest] = []
 
     def view(request: HttpRequest) -> HttpResponse:

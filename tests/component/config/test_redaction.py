@@ -1,4 +1,4 @@
-"""No log line holds a secret, wherever in the line it came from."""
+"""Redaction of secrets anywhere in a log line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "psi_" + "a1B2-" * 8
 
 @pytest.fixture()
 def written() -> Iterator[io.StringIO]:
-    """What a logger with our formatter writes."""
+    """Returns the output of a logger with the product's formatter."""
     before = structlog.get_config()
     formatter = logging_settings(level="INFO", as_json=True)["formatters"]["line"]
     stream = io.StringIO()
@@ -29,7 +29,7 @@ def written() -> Iterator[io.StringIO]:
     logger = logging.getLogger("tests.redaction")
     logger.handlers, logger.propagate = [handler], False
     yield stream
-    # Loggers that were used before keep their processors, and whoever looks for what they say must find the same ones.
+    # Loggers that were used before keep their processors, which later tests of their output rely on.
     structlog.configure(**before)
 
 

@@ -1,4 +1,4 @@
-"""The embedded services: each really works, and none outlives its parent."""
+"""The embedded services: each works, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_postgres_answers_on_its_socket(postgres: EmbeddedPostgres) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_postgres_asks_the_kernel_who_connects(postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's own account passes the socket's directory, and is nobody to the database."""
+    """The server's own account can open the socket's directory, but has no role in the database."""
     assert postgres.user is not None
     monkeypatch.chdir(postgres.socket_dir)  # which lies below directories that are closed to that account
     words = b"".join(word + b"\0" for word in (b"user", USER.encode(), b"database", DATABASE.encode(), b""))

@@ -22,10 +22,10 @@ from config.embedded.process import Child, StartFailed, free_port, outgoing_port
 from config.environment import BASE_DIR
 from config.supervisor import preflight, services
 from config.supervisor.external import check as check_external
-from config.supervisor.family import Family
 from config.supervisor.options import DownOptions, UpOptions, parse
-from config.supervisor.progress import Progress
-from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, SaslLogin, down_command
+from config.supervisor.progress import StartProgress
+from config.supervisor.ready import DemoInstance, Ready, ReadyLogin, ReadyTenant, SaslLogin, down_command
+from config.supervisor.run_processes import RunProcesses
 from config.supervisor.state import PORTS_FILE, RUN_FILE, AlreadyRunning, StateDirectory, write_private_json
 from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Stage, Watch, next_backoff_s
 from tests.testkit.waiting import eventually
@@ -164,7 +164,7 @@ def test_credentials_for_zookeeper_that_cannot_be_used_are_said_before_anything_
     assert "PENSTOCK_ZOOKEEPER_BROKER_FILE" in refusal.value.next_step
 
 
-def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
+def test_processes_left_by_a_killed_supervisor_are_ended(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
     child = subprocess.Popen(sleeper)
@@ -172,10 +172,10 @@ def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
     stranger = subprocess.Popen(sleeper)
     try:
         state.remember("run-1", {"agent": child.pid})
-        family = state.family()
-        eventually(lambda: {process.pid for process in family.members()} == {child.pid, grandchild.pid})
-        assert family.end(patience_s=0)
-        assert not family.members()
+        processes = state.run_processes()
+        eventually(lambda: {process.pid for process in processes.members()} == {child.pid, grandchild.pid})
+        assert processes.end(patience_s=0)
+        assert not processes.members()
         assert stranger.poll() is None
     finally:
         for process in (child, grandchild, stranger):
@@ -184,7 +184,7 @@ def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("config.supervisor.family.TERMINATE_WAIT_S", 0.2)
+    monkeypatch.setattr("config.supervisor.run_processes.TERMINATE_WAIT_S", 0.2)
     program = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
     deaf = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, RUN_VARIABLE: "run-2"}, stdout=subprocess.PIPE
@@ -192,7 +192,7 @@ def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert deaf.stdout is not None
     with deaf.stdout:
         assert deaf.stdout.readline() == b"up\n"
-    assert Family("run-2").end(patience_s=0)
+    assert RunProcesses("run-2").end(patience_s=0)
     assert deaf.wait(5) == -9
 
 
@@ -200,9 +200,9 @@ def test_a_reused_process_id_is_not_a_leftover(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
         boot, born = identity_of(stranger.pid).split()
-        assert not Family("run-3", ((stranger.pid, f"{boot} {int(born) - 10}"),)).members()
-        assert not Family("run-3", ((stranger.pid, f"another-boot {born}"),)).members()
-        assert Family("run-3", ((stranger.pid, f"{boot} {born}"),)).members()
+        assert not RunProcesses("run-3", ((stranger.pid, f"{boot} {int(born) - 10}"),)).members()
+        assert not RunProcesses("run-3", ((stranger.pid, f"another-boot {born}"),)).members()
+        assert RunProcesses("run-3", ((stranger.pid, f"{boot} {born}"),)).members()
     finally:
         stranger.kill()
         stranger.wait()
@@ -216,7 +216,7 @@ def test_children_are_known_after_the_clock_was_set(tmp_path: Path, monkeypatch:
         started_at_s = psutil.Process(child.pid).create_time()
         # All times of processes are counted from the start of the machine, which moves with the clock.
         monkeypatch.setattr(psutil.Process, "create_time", lambda _self: started_at_s - 3_600)
-        assert [process.pid for process in state.family().members()] == [child.pid]
+        assert [process.pid for process in state.run_processes().members()] == [child.pid]
     finally:
         child.kill()
         child.wait()
@@ -227,7 +227,7 @@ def test_children_in_a_note_of_an_earlier_version_are_known(tmp_path: Path) -> N
     try:
         noted = {"run": "run-5", "children": {"postgres": [child.pid, psutil.Process(child.pid).create_time()]}}
         write_private_json(tmp_path / RUN_FILE, noted)
-        assert [process.pid for process in StateDirectory(tmp_path).family().members()] == [child.pid]
+        assert [process.pid for process in StateDirectory(tmp_path).run_processes().members()] == [child.pid]
     finally:
         child.kill()
         child.wait()
@@ -248,7 +248,7 @@ def test_backoff_grows_and_is_bounded(previous_s: float, lived_s: float) -> None
 
 
 class Clock:
-    """A clock that only moves when told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -262,7 +262,7 @@ def test_a_dead_child_is_started_again_after_its_backoff_and_said(
 ) -> None:
     clock = Clock()
     noted: list[dict[str, int]] = []
-    watch = Watch(progress=Progress(), on_change=noted.append, clock=clock)
+    watch = Watch(progress=StartProgress(), on_change=noted.append, clock=clock)
     child = Child(
         name="web",
         command=(sys.executable, "-c", "import signal; signal.pause()"),
@@ -290,7 +290,7 @@ def test_a_dead_child_is_started_again_after_its_backoff_and_said(
 def test_programs_are_stopped_before_the_services_they_need(tmp_path: Path) -> None:
     script = "import signal, sys; signal.signal(15, lambda *_: (print('bye', {name!r}, flush=True), sys.exit(0)));"
     log_file = tmp_path / "both.log"
-    watch = Watch(progress=Progress(), on_change=lambda _pids: None)
+    watch = Watch(progress=StartProgress(), on_change=lambda _pids: None)
     for name, stage in (("service", Stage.SERVICE), ("program", Stage.PROGRAM)):
         code = script.format(name=name) + "print('up', flush=True); signal.pause()"
         child = Child(name=name, command=(sys.executable, "-c", code), log_file=log_file)
@@ -302,12 +302,12 @@ def test_programs_are_stopped_before_the_services_they_need(tmp_path: Path) -> N
 
 
 def ready(*, demo: bool) -> Ready:
-    login = Login(username="demo@penstock.example", password="p w")
+    login = ReadyLogin(username="demo@penstock.example", password="p w")
     return Ready(
         console_url="http://127.0.0.1:8000",
-        operator=Login(username="operator@penstock.example", password="secret"),
+        operator=ReadyLogin(username="operator@penstock.example", password="secret"),
         operator_token="pst_o",
-        tenant=DemoTenant(slug="demo-a1", token="pst_x", login=login) if demo else None,
+        tenant=ReadyTenant(slug="demo-a1", token="pst_x", login=login) if demo else None,
         instance=DemoInstance(id="ins-7k2m9qxa", bootstrap_servers="127.0.0.1:19000,127.0.0.1:19001", topic="hello")
         if demo
         else None,

@@ -1,4 +1,4 @@
-"""The supervisor when the world fails: full disks, power cuts, a second start, a terminal that goes away."""
+"""The supervisor under faults: full disks, power cuts, a second start, a closed terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from config.embedded.process import Child, StartFailed
 from config.environment import ensure_secret
 from config.supervisor import command, preflight, seed
 from config.supervisor.options import UpOptions
-from config.supervisor.progress import WAIT_SAID_AFTER_S, WAIT_SAID_EVERY_S, Progress
+from config.supervisor.progress import WAIT_SAID_AFTER_S, WAIT_SAID_EVERY_S, StartProgress
 from config.supervisor.state import PORTS_FILE, RUN_FILE, SHAPE_FILE, StateDirectory
 from config.supervisor.up import Supervisor
 from config.supervisor.watch import BACKOFF_FIRST_S, Stage, Watch
@@ -51,7 +51,7 @@ def sleeper(tmp_path: Path) -> Child:
 
 def test_a_full_disk_does_not_end_what_runs(tmp_path: Path) -> None:
     clock = Clock()
-    watch = Watch(progress=Progress(FullFile()), on_change=full, clock=clock)
+    watch = Watch(progress=StartProgress(FullFile()), on_change=full, clock=clock)
     child = sleeper(tmp_path)
     child.start()
     watch.add(child, Stage.PROGRAM)
@@ -70,7 +70,7 @@ def test_a_child_that_cannot_even_be_started_is_tried_later_and_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    watch = Watch(progress=Progress(), on_change=lambda _pids: None, clock=clock)
+    watch = Watch(progress=StartProgress(), on_change=lambda _pids: None, clock=clock)
     child = sleeper(tmp_path)
     child.start()
     watch.add(child, Stage.PROGRAM)
@@ -131,7 +131,7 @@ def test_the_ready_file_of_a_killed_run_is_gone_before_anything_starts(
         raise StartFailed("far enough")
 
     monkeypatch.setattr(preflight, "check", refuse)
-    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", ready_file=ready_file), Progress())
+    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", ready_file=ready_file), StartProgress())
     with pytest.raises(StartFailed, match="far enough"):
         supervisor.start()
     supervisor.stop()
@@ -141,7 +141,7 @@ def test_the_ready_file_of_a_killed_run_is_gone_before_anything_starts(
 
 def test_a_ready_file_that_cannot_be_written_is_said_before_anything_starts(tmp_path: Path) -> None:
     ready_file = tmp_path / "nowhere" / "ready.json"
-    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", ready_file=ready_file), Progress())
+    supervisor = Supervisor(UpOptions(state_dir=tmp_path / "state", ready_file=ready_file), StartProgress())
     with pytest.raises(StartFailed, match="cannot be written") as refusal:
         supervisor.start()
     assert "--ready-file" in refusal.value.next_step
@@ -155,7 +155,7 @@ def test_files_torn_by_a_power_cut_do_not_keep_it_from_starting(tmp_path: Path, 
     for name in (PORTS_FILE, SHAPE_FILE, RUN_FILE):
         (tmp_path / name).write_text(torn)
     state = StateDirectory(tmp_path)
-    assert state.family().members() == []
+    assert state.run_processes().members() == []
     assert state.port("redis", UpOptions(state_dir=tmp_path)) > 0
     assert state.resolved_port_base(19_000) == 19_000
 
@@ -198,7 +198,7 @@ def test_a_first_start_that_is_refused_leaves_the_choice_of_ports_to_the_next_on
 
     monkeypatch.setattr(preflight, "check", refuse)
     for port_base in (19_000, 29_000):
-        supervisor = Supervisor(UpOptions(state_dir=tmp_path, port_base=port_base), Progress())
+        supervisor = Supervisor(UpOptions(state_dir=tmp_path, port_base=port_base), StartProgress())
         with pytest.raises(StartFailed, match="is taken"):
             supervisor.start()
         assert supervisor._lock is not None
@@ -206,7 +206,7 @@ def test_a_first_start_that_is_refused_leaves_the_choice_of_ports_to_the_next_on
     assert asked == [19_000, 29_000]
 
 
-def test_what_was_started_to_outlive_its_terminal_does() -> None:
+def test_a_process_started_to_outlive_its_terminal_does() -> None:
     script = (
         "import os, signal; from config.supervisor.signals import raise_on_stop_signals\n"
         "raise_on_stop_signals(); os.kill(os.getpid(), signal.SIGHUP); print('lives')"
@@ -248,7 +248,7 @@ def test_a_lock_file_that_names_a_stranger_does_not_keep_postgresql_from_startin
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """What `up --detach` starts; ended behind the test."""
+    """Returns the processes that `up --detach` starts, and ends them after the test."""
     result: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -264,7 +264,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
 
 
 def background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> UpOptions:
-    """`up --detach` would start this program in place of the supervisor; `READY` in it is the ready file."""
+    """Makes `up --detach` start this program instead of the supervisor; `READY` in it is the ready file."""
     folder = tmp_path / "clone"
     folder.mkdir()
     ready_file = tmp_path / "state" / "ready.json"
@@ -308,9 +308,9 @@ def test_a_start_in_the_background_answers_as_it_ended(
     assert ("Runs in the background" in capsys.readouterr().out) == (code == command.EXIT_OK)
 
 
-def test_what_is_waited_for_is_said_when_it_takes_long() -> None:
+def test_a_long_wait_names_the_awaited_program() -> None:
     clock, out = Clock(), io.StringIO()
-    waiting = Progress(out, clock).waiting("the brokers", Path("logs/agent.log"))
+    waiting = StartProgress(out, clock).waiting("the brokers", Path("logs/agent.log"))
     waiting()
     clock.now_s += WAIT_SAID_AFTER_S - 1
     waiting()

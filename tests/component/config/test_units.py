@@ -1,4 +1,4 @@
-"""Units as a person asks for them, and systemd's own judgement of what it writes."""
+"""The command `units`, with systemd's own check of its output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
         (["--format", "nomad"], "invalid choice"),
     ],
 )
-def test_what_would_not_work_is_refused(words: list[str], said: str) -> None:
+def test_options_that_would_not_work_are_refused(words: list[str], said: str) -> None:
     done = units(*words)
     assert done.returncode != 0
     assert said in done.stderr

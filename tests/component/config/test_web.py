@@ -1,7 +1,8 @@
-"""The web server before Django: what it refuses is a problem document, and what is slow costs it no thread."""
+"""The web server in front of Django: refusals are problem documents, and slow clients occupy no thread."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 
 from config.embedded.process import free_port
 from config.environment import BASE_DIR
-from config.web.lanes import LANES
+from config.web.lanes import LANES, LIVE
 from config.web.limits import (
     BODY_BYTES_MAX,
     BODY_S_MAX,
@@ -28,16 +29,40 @@ from config.web.limits import (
 from tests.testkit.waiting import eventually
 
 APPLICATION = """
-import threading, wsgiref.util
+import threading, time, wsgiref.util
 
 FILE = {file!r}
 released, held = threading.Event(), threading.Semaphore(0)
+
+class Live:
+    closed = 0
+
+    def __init__(self, owner, count, size="1"):
+        self.live, self.owner, self.left, self.size = self, owner, int(count), int(size)
+
+    def step(self):
+        self.left -= 1
+        if self.owner == "slow":
+            time.sleep(5)
+        if self.owner == "broken" and self.left == 1:
+            raise ValueError("broken")
+        return b"x" * self.size, 0.1 if self.left else None
+
+    def close(self):
+        Live.closed += 1
 
 def application(environ, start):
     path, body = environ["PATH_INFO"], environ["wsgi.input"].read()
     if path == "/file":
         start("200 OK", [("Content-Length", {size!r})])
         return environ["wsgi.file_wrapper"](open(FILE, "rb"))
+    if path.startswith("/live/"):
+        start("200 OK", [])
+        return Live(*path.split("/")[2:])
+    if path == "/closed":
+        body = str(Live.closed).encode()
+    if path == "/threads":
+        body = str(sum(thread.name.startswith("live-") for thread in threading.enumerate())).encode()
     if path == "/stream":
         start("200 OK", [])
         return (b"x" * 65_536 for _ in range(400))
@@ -91,6 +116,17 @@ class Server:
         return self.process.wait(20)
 
 
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """A server of one test."""
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("web"))
@@ -106,7 +142,7 @@ def port(server: Server) -> int:
 
 
 def read(client: socket.socket) -> tuple[int, dict[str, str], bytes]:
-    """One answer of a connection that the server closes."""
+    """Reads one answer of a connection that the server closes."""
     answer = b""
     while piece := client.recv(65_536):
         answer += piece
@@ -182,7 +218,7 @@ def test_a_connection_answers_several_requests_in_their_order(server: Server) ->
     assert answers.index(b"\r\n\r\n0") < answers.index(b"\r\n\r\n1") < answers.index(b"\r\n\r\n2")
 
 
-def test_who_expects_it_is_asked_for_the_body(server: Server) -> None:
+def test_a_client_that_expects_it_is_asked_for_the_body(server: Server) -> None:
     head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     with server.connect() as client:
         client.sendall(head % 5)
@@ -207,7 +243,7 @@ def test_an_upload_of_300_mb_is_cut_below_2_mib(server: Server) -> None:
 
 
 def test_silent_and_slow_connections_cost_no_thread(server: Server) -> None:
-    """More of each kind than there are threads; each sends a byte more while others are answered."""
+    """More of each kind than there are threads; each sends one more byte while others are answered."""
     beginnings = [b"", b"G", b"GET / HTTP/1.1\r\nHost:", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n"]
     with ExitStack() as opened:
         clients = [opened.enter_context(server.connect("127.0.0.2")) for _ in range(100)]
@@ -264,6 +300,71 @@ def test_slow_readers_of_streams_hold_few_threads(server: Server) -> None:
     assert 1 <= whole <= WAITING_STREAMS_MAX
 
 
+def chunks(client: socket.socket) -> bytes:
+    """Body of an answer as it was sent, up to the end of its connection."""
+    raw = b""
+    while part := client.recv(65_536):
+        raw += part
+    return raw.partition(b"\r\n\r\n")[2]
+
+
+def closed(server: Server) -> int:
+    with server.connect("127.0.0.9") as client:
+        client.sendall(GET % b"/closed")
+        return int(chunks(client))
+
+
+def test_live_answers_come_in_parts_and_hold_no_thread_between_them(tmp_path: Path) -> None:
+    """Many more of them than the lane has threads; pages are answered meanwhile."""
+    with ExitStack() as opened:
+        server = opened.enter_context(running(tmp_path))
+        clients = [opened.enter_context(server.connect("127.0.0.3")) for _ in range(40)]
+        for number, client in enumerate(clients):
+            client.sendall(GET % b"/live/tenant-%d/4" % (number % 8))
+        with server.connect() as other:
+            other.sendall(GET % b"/threads")
+            assert int(chunks(other)) <= LIVE.threads
+        for client in clients:
+            client.settimeout(20)
+            assert chunks(client) == b"1\r\nx\r\n" * 4 + b"0\r\n\r\n"
+        eventually(lambda: closed(server) == len(clients), what="each of them to be closed once")
+
+
+def test_a_live_answer_ends_with_its_reader_its_fault_and_the_server(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for path in (b"/live/gone/1000", b"/live/full/1000/200000"):
+            with server.connect() as client:
+                client.sendall(GET % path)
+                assert client.recv(20)
+        eventually(lambda: closed(server) == 2, what="readers that left to be noticed")
+        with server.connect() as client:
+            client.sendall(GET % b"/live/broken/3")
+            assert chunks(client) == b"1\r\nx\r\n"
+        eventually(lambda: closed(server) == 3, what="a fault to end it")
+        with server.connect() as client:
+            client.sendall(GET % b"/live/until-the-end/1000")
+            assert client.recv(20)
+            begun_s = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            chunks(client)
+            assert server.process.wait(20) == 0
+            assert time.monotonic() - begun_s < 10
+
+
+def test_slow_steps_of_one_tenant_take_no_turns_of_anothers(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        server = opened.enter_context(running(tmp_path))
+        for _ in range(10):
+            client = opened.enter_context(server.connect("127.0.0.4"))
+            client.sendall(GET % b"/live/slow/1000")
+        neighbour = opened.enter_context(server.connect())
+        neighbour.settimeout(20)
+        begun_s = time.monotonic()
+        neighbour.sendall(GET % b"/live/neighbour/3")
+        assert chunks(neighbour) == b"1\r\nx\r\n" * 3 + b"0\r\n\r\n"
+        assert time.monotonic() - begun_s < 5
+
+
 def test_operators_and_probes_have_threads_that_tenants_cannot_take(tmp_path: Path) -> None:
     server = Server(tmp_path)
     with ExitStack() as opened:
@@ -316,8 +417,8 @@ def test_a_stop_waits_for_answers_and_not_for_the_silent(tmp_path: Path) -> None
 
 
 @pytest.mark.long("config/web")
-def test_what_does_not_arrive_whole_in_time_is_given_up(server: Server) -> None:
-    """Each sends a byte now and then, which gains it nothing."""
+def test_a_request_that_does_not_arrive_whole_in_time_is_given_up(server: Server) -> None:
+    """Each client sends a byte now and then, which extends nothing."""
     with server.connect("127.0.0.7") as silent, server.connect("127.0.0.7") as head, server.connect() as body:
         head.sendall(b"GET / HTTP/1.1\r\nX: ")
         body.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n")
@@ -329,7 +430,7 @@ def test_what_does_not_arrive_whole_in_time_is_given_up(server: Server) -> None:
 
 
 def trickled(client: socket.socket, byte: bytes, within_s: float) -> bytes:
-    """What comes back until the end, while a byte is sent each half second."""
+    """Sends a byte each half second and returns all that is received."""
     client.settimeout(0.5)
     answer, until_s = b"", time.monotonic() + within_s
     while time.monotonic() < until_s:

@@ -1,4 +1,4 @@
-"""The embedded ZooKeeper's access lists: a stranger on loopback gets nothing, and a tree without any is given them."""
+"""Access lists of the embedded ZooKeeper: nothing for strangers on loopback, and lists added to an older tree."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def serve(home: Path, java: Java, guard: Guard | None) -> EmbeddedZooKeeper:
 
 
 def contents(client: KazooClient, top: str) -> dict[str, tuple[bytes, int, int, int]]:
-    """Data, version, and when it was made and changed, of a node and of all below it."""
+    """Returns data, version and zxids of a node and of all below it."""
     raw, stat = client.get(top)
     result = {top: (raw, stat.version, stat.czxid, stat.mzxid)}
     for name in client.get_children(top):
@@ -88,7 +88,7 @@ def contents(client: KazooClient, top: str) -> dict[str, tuple[bytes, int, int, 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `upgraded` finds of the tree of an earlier version."""
+    """Returns the state of an earlier version's tree that `upgraded` fills."""
     return {"home": tmp_path_factory.mktemp("guarded")}
 
 
@@ -148,7 +148,7 @@ def test_each_role_does_what_is_its_own(upgraded: EmbeddedZooKeeper) -> None:
         assert broker.get(instance)[0] == b'{"generation": 2}'
 
 
-async def test_what_a_broker_makes_has_its_access_list(upgraded: EmbeddedZooKeeper) -> None:
+async def test_nodes_that_a_broker_makes_have_its_access_list(upgraded: EmbeddedZooKeeper) -> None:
     tree = ZooKeeperTree(
         f"{upgraded.address}/penstock/cl-2", session_timeout_ms=6_000, identity=Identity(BROKER, ACCESS)
     )

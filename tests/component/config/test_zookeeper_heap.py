@@ -1,5 +1,5 @@
-"""ZooKeeper's memory holds what the limits of the instances allow: proved by filling it, with the smallest documents,
-which take the most memory for what they weigh.
+"""ZooKeeper's heap fits the limits of instances: filled with the smallest documents, which need the most memory for
+their size.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def quota_nodes(instance_id: str) -> Nodes:
 
 
 def user_nodes(instance_id: str) -> Nodes:
-    """As many as there may be, or as may weigh so much, without secrets: the smallest ones."""
+    """Yields the smallest user documents of an instance, up to the limits of number and weight."""
     weight = 0
     yield paths.instance_users(instance_id), b""
     for number in range(USERS_MAX):
@@ -70,7 +70,7 @@ def user_nodes(instance_id: str) -> Nodes:
 
 
 def topic_nodes(instance_id: str) -> Nodes:
-    """Topics of one partition, as many as the plan has or as may weigh so much."""
+    """Yields topics of one partition, up to the plan's limits of number and weight."""
     weight = 0
     state = PartitionStateDocument(
         leader=1, leader_epoch=7, controller_epoch=3, isr=(1, 2, 3), isr_broker_epochs=(10_000, 10_001, 10_002)

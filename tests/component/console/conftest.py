@@ -1,4 +1,4 @@
-"""People with roles, an instance that runs, and brokers that answer from memory."""
+"""Fixtures of console pages: members with roles, a running instance, and brokers in memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> FakeConnections:
 
 @pytest.fixture
 def reconciled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Instances the reconciler was asked for."""
+    """Ids of instances whose reconciliation was enqueued."""
     asked: list[str] = []
     monkeypatch.setattr(instances_interfaces.reconcile, "_plugged", asked.append)
     return asked
@@ -127,7 +127,7 @@ def stranger(db: None) -> Member:
 
 @pytest.fixture
 def join(owner: Member) -> Callable[[str], Member]:
-    """Makes a member of the owner's tenant with a role."""
+    """Adds a member with a role to the owner's tenant."""
 
     def make(role: str) -> Member:
         newcomer = tenant_services.sign_up(email=f"{role}@halvorsen.example", password=PASSWORD, tenant_name=role)
@@ -141,7 +141,7 @@ def join(owner: Member) -> Callable[[str], Member]:
 
 @pytest.fixture
 def browse() -> Callable[[Member], Client]:
-    """A signed-in browser working in the member's tenant."""
+    """Returns a signed-in browser of a member."""
 
     def sign_in(member: Member) -> Client:
         client = Client()
@@ -165,8 +165,8 @@ def instance(
     groups: FakeGroups, transactions: FakeTransactions, users: FakeUsers, acls: FakeAcls,
     kept_messages: FakeMessages, connections: FakeConnections,
 ) -> Iterator[Instance]:  # fmt: skip
-    """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, an open
-    transaction, a user, and a rule about it.
+    """Running instance `orders-prod` with a topic of three partitions, a group that reads it, one without members, an
+    open transaction, a user, and an access rule for it.
     """
     made, operation = services.create_instance(acting=member_actor(owner), name="orders-prod", plan="stream")
     made.phase, made.first_running_at = "running", datetime.fromtimestamp(NOW_MS / 1_000 - 3_600, UTC)

@@ -1,4 +1,4 @@
-"""A data plane and brokers that answer from memory, for pages; the real ones are proved by `tests/product/system`."""
+"""Data plane and brokers in memory, for pages; `tests/product/system` tests the real ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP_MS = 1_000
 
 @dataclass
 class FakeDataPlane:
-    """Topics by (instance, name); the rules of names are the broker's and not repeated here."""
+    """Topics by (instance, name), without the broker's rules for names."""
 
     found: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class FakeDataPlane:
 
 @dataclass
 class FakeObservation:
-    """What brokers would report. `silent` makes every answer partial."""
+    """Reports of brokers in memory. `silent` makes every answer partial."""
 
     data_plane: FakeDataPlane
     points: tuple[tuple[int, int, int, int], ...] = ()
@@ -135,7 +135,7 @@ class FakeObservation:
 
 
 def throttle(**changes: object) -> Throttle:
-    """A client that waits for its user's produce quota, unless told otherwise."""
+    """Returns a throttle, by default of a client that waits for its user's produce quota."""
     values: dict[str, object] = {
         "broker_id": 2, "kind": "client_quota", "quota": "producer_byte_rate", "level": 3,
         "entity": {"user": "reports"},
@@ -149,7 +149,7 @@ def throttle(**changes: object) -> Throttle:
 
 
 def share(broker_id: int, reason: str = "follows_demand", **changes: int) -> BrokerBandwidth:
-    """A third of 20 MB/s in both directions, of which a part is wanted and used."""
+    """Returns a share of a third of 20 MB/s in both directions, partly demanded and used."""
     flow = Flow(**{
         "leaders": 2, "share_bytes_per_s": 6_700_000, "wanted_bytes_per_s": 3_000_000,
         "admitted_bytes_per_s": 2_000_000, **changes,

@@ -1,4 +1,4 @@
-"""The page of access rules: by resource in words, presets, one rule, taking a deletion back, and "may … do …?"."""
+"""The page of access rules: rules by resource, presets, single rules, undo of a deletion, and the permission test."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_giving_access_makes_the_rules_it_takes(ida: Client, at: str, instance: 
     assert "in force already" in text_of(ida.post(at, READING, follow=True))
 
 
-def test_what_is_missing_is_said_beside_its_field(ida: Client, at: str) -> None:
+def test_a_missing_value_is_reported_beside_its_field(ida: Client, at: str) -> None:
     response = ida.post(at, {**READING, "group": ""})
     assert response.status_code == 422
     assert re.search(r'<input[^>]*name="group"[^>]*aria-invalid="true"', text_of(response))
@@ -114,9 +114,7 @@ def test_rules_of_one_user_are_shown_alone(ida: Client, at: str, instance: Insta
     assert "Topic orders.created" not in shown
 
 
-def test_what_holds_without_rules_is_said_and_set(
-    ida: Client, at: str, instance: Instance, reconciled: list[str]
-) -> None:
+def test_access_without_rules_is_shown_and_set(ida: Client, at: str, instance: Instance, reconciled: list[str]) -> None:
     settings = reverse("page-instance-settings", args=[instance.pk])
     assert "nothing is allowed" in text_of(ida.get(at))
     for checked, words in (({"allow_everyone_if_no_acl": "on"}, "open to every user"), ({}, "nothing is allowed")):

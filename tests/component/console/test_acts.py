@@ -1,4 +1,4 @@
-"""What forms do: they call the service, say what happened, and put a refusal beside its field."""
+"""Forms of the console: they call the service, confirm the result, and show a refusal at its field."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_zone_the_system_does_not_know_does_not_stop_a_sign_up(client: Client,
         ("tenant_name", "", "required"),
     ],
 )
-def test_a_wrong_field_is_told_beside_it(field: str, value: str, words: str, client: Client, owner: Member) -> None:
+def test_a_wrong_field_is_reported_beside_it(field: str, value: str, words: str, client: Client, owner: Member) -> None:
     response = client.post("/accounts/signup/", SIGN_UP | {field: value})
     assert response.status_code == 422
     assert words in text_of(response)
@@ -79,7 +79,7 @@ def test_an_invitation_is_accepted_by_its_link(
     assert "Halvorsen Freight" in text_of(eve.get("/members/"))
 
 
-def test_who_has_no_account_joins_by_the_link_without_founding_a_tenant(ida: Client, client: Client) -> None:
+def test_an_invited_person_without_an_account_joins_without_founding_a_tenant(ida: Client, client: Client) -> None:
     page = ida.post("/members/", {"email": "tom@halvorsen.example", "role": "viewer"})
     link = re.search(r'data-copy="http[^"]*(/join/[^"]+)"', text_of(page))
     assert link is not None
@@ -209,7 +209,7 @@ def test_buying_leads_to_the_steps(
         ("name", "Not a name", "Use a to z, digits and dashes"),
     ],
 )
-def test_a_wrong_size_is_told_with_its_range(field: str, value: str, words: str, ida: Client) -> None:
+def test_a_wrong_size_is_reported_with_its_range(field: str, value: str, words: str, ida: Client) -> None:
     values = {"name": "orders-eu", "plan": "stream", "bandwidth_mb_s": "20", "storage_gb": "100"} | {field: value}
     response = ida.post("/instances/new/", values)
     assert response.status_code == 422
@@ -309,6 +309,16 @@ def test_a_topic_has_as_many_copies_as_chosen_and_no_more_than_brokers(
     assert ida.post(address, {"name": "too-many", "partitions": "1", "replication_factor": "3"}).status_code == 422
 
 
+def test_a_person_founds_another_tenant_and_works_in_it(ida: Client, owner: Member, instance: Instance) -> None:
+    at = reverse("page-settings")
+    assert ida.post(at, {"part": "found", "name": " "}).status_code == 422
+    response = ida.post(at, {"part": "found", "name": "Second"}, follow=True)
+    assert "Second is founded." in text_of(response)
+    assert instance.name not in text_of(response), "it has nothing of the first"
+    founded = Member.objects.get(user=owner.user, tenant__name="Second")
+    assert (founded.role, founded.tenant.name) == ("owner", "Second")
+
+
 def test_a_topic_is_cloned_without_its_messages(ida: Client, instance: Instance, data_plane: FakeDataPlane) -> None:
     address = reverse("page-topic-clone", args=[instance.pk, "orders.created"])
     assert "retention.ms" in text_of(ida.get(address))
@@ -321,7 +331,7 @@ def test_a_topic_is_cloned_without_its_messages(ida: Client, instance: Instance,
     assert data_plane.configs[instance.pk, "copy"] == {"retention.ms": "86400000"}
 
 
-def test_a_wrong_address_is_told_beside_its_list(ida: Client, instance: Instance) -> None:
+def test_a_wrong_address_is_reported_beside_its_list(ida: Client, instance: Instance) -> None:
     address = reverse("page-topic-access", args=[instance.pk, "orders.created"])
     response = ida.post(address, {"produce": "10.0.0.0/8\nnot-an-address", "consume": ""})
     assert response.status_code == 422
@@ -416,7 +426,7 @@ def test_the_sentence_counts_the_brokers_that_make_a_client_wait(
 def test_partitions_made_a_moment_ago_accuse_no_broker_of_silence(
     ida: Client, instance: Instance, observation: FakeObservation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What brokers tell is kept for a second, so it may be older than the partitions."""
+    """Reports of brokers are cached for a second, so they may be older than the partitions."""
     message = observation.topic_sizes(instance.pk)
     earlier = replace(message, partitions={"orders.created": {0: message.partitions["orders.created"][0]}})
     monkeypatch.setattr(FakeObservation, "topic_sizes", lambda *_: earlier)
@@ -440,7 +450,7 @@ def test_a_silent_broker_makes_figures_unknown_and_never_zero(
 
 
 @pytest.mark.parametrize("role", ["viewer", "finance", "developer"])
-def test_what_a_role_may_not_protect_is_said_and_is_no_crash(
+def test_a_role_that_may_not_protect_gets_a_refusal_and_no_crash(
     instance: Instance, join: Callable[[str], Member], browse: Callable[[Member], Client], role: str
 ) -> None:
     answer = browse(join(role)).post(f"/instances/{instance.pk}/settings/", {"part": "protect", "protected": "on"})
@@ -458,7 +468,7 @@ def test_an_instance_that_is_being_deleted_cannot_be_protected_and_says_so(ida: 
 def test_the_topics_page_tells_which_topics_clients_could_not_have(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
-    """Their clients only repeat the question."""
+    """Clients only repeat their request, so the page has to show it."""
     reason = "The instance may have 4 partitions and has 2; 3 more do not fit."
     observation.refused = tuple(
         RefusedTopic(name=name, reason=reason, last_ms=NOW_MS) for name in ("clicks", "orders.created")

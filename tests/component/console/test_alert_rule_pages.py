@@ -1,4 +1,4 @@
-"""Alert rules in the console: set, watched, paused, changed and deleted, and nobody else's is touched."""
+"""Alert rules in the console: created, shown, paused, changed and deleted, each tenant's own only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.alerts import firings, services
-from billing.alerts.firings import Beginning
-from billing.models import AlertFiring, AlertRule
 from instances.models import Instance
+from notifications.alerts import firings, services
+from notifications.alerts.firings import Fired
+from notifications.models import AlertFiring, AlertRule
 from tenants.actors import member_actor
 from tenants.models import Member, User
 
@@ -30,11 +30,11 @@ def rule(owner: Member, instance: Instance) -> AlertRule:
 
 
 def fire(rule: AlertRule, times: int = 1) -> None:
-    """It fires, for the last time still."""
+    """Makes a rule fire at an instant."""
     now = timezone.now()
     for number in range(times):
         AlertFiring.objects.filter(resolved_at=None).update(resolved_at=now, ended_by="resolved")
-        firings.begin([Beginning(rule, 12_345, now)], now + timedelta(seconds=number))
+        firings.begin([Fired(rule, 12_345, now)], now + timedelta(seconds=number))
     AlertRule.objects.update(state="firing", value=12_345, is_unknown=False, evaluated_at=now)
 
 
@@ -65,9 +65,7 @@ def test_a_rule_is_added_and_listed_with_what_it_watches(ida: Client, instance: 
     [{"threshold": "101"}, {"threshold": "0"}, {"group_id": "g"}, {"kind": "cluster_brokers_silent"},
      {"instance_id": "ins-zzzzzzzz"}, {"name": ""}, {"window_minutes": "15"}, {"kind": "consumer_lag"}],
 )  # fmt: skip
-def test_what_cannot_be_a_rule_is_refused_beside_its_field(
-    ida: Client, instance: Instance, changed: dict[str, str]
-) -> None:
+def test_an_invalid_rule_is_refused_beside_its_field(ida: Client, instance: Instance, changed: dict[str, str]) -> None:
     refused = ida.post(reverse("page-alert-rules"), form(instance, **changed))
     assert refused.status_code == 422 and 'class="error"' in refused.content.decode()
     assert not AlertRule.objects.exists()
@@ -138,7 +136,7 @@ def test_a_viewer_sees_rules_and_changes_none(
     assert list(AlertRule.objects.values_list("name", "threshold")) == [("<late>", 1_000)]
 
 
-def test_who_may_not_see_groups_sees_no_rule_about_one(
+def test_a_member_who_may_not_see_groups_sees_no_rule_about_one(
     join: Callable[[str], Member], browse: Callable[[Member], Client], rule: AlertRule
 ) -> None:
     fire(rule)

@@ -1,4 +1,4 @@
-"""What a tenant reads of brokers that do not serve: a badge and a sentence, on the list and on the instance's page."""
+"""Notices about brokers that do not serve: a badge and a sentence in the list and on the instance's page."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_partitions_without_a_leader_are_named(ida: Client, instance: Instance) 
 
 
 @pytest.mark.usefixtures("observation")
-def test_others_are_told_nothing(stranger: object, browse: object, instance: Instance) -> None:
+def test_members_of_other_tenants_see_nothing(stranger: object, browse: object, instance: Instance) -> None:
     note(instance, silent={2})
     eve: Client = browse(stranger)  # type: ignore[operator]
     assert "does not answer" not in read(eve, reverse("page-instances"))
     assert eve.get(reverse("page-why", args=[instance.pk])).status_code == 404
 
 
-def test_what_is_suspended_needs_somebody_and_says_why(
+def test_a_suspended_instance_needs_attention_and_says_why(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
     services.suspend_instance(acting=system_actor("tests"), instance=instance, note="Write to us.")
@@ -77,7 +77,7 @@ def test_an_instance_that_is_well_needs_nobody(ida: Client, instance: Instance) 
 
 
 @pytest.mark.parametrize(("percent", "badge"), [(80, "Storage 80 %"), (93, "Storage 90 %")])
-def test_storage_that_comes_near_its_end_is_told_of(ida: Client, instance: Instance, percent: int, badge: str) -> None:
+def test_storage_near_its_end_is_shown(ida: Client, instance: Instance, percent: int, badge: str) -> None:
     note(instance, storage=StorageUsed(used_bytes=instance.storage_bytes * percent // 100))
     for address in (reverse("page-instances"), reverse("page-why", args=[instance.pk])):
         page = read(ida, address)

@@ -1,4 +1,4 @@
-"""What Kafka clients did, on the audit log's page, in its CSV and over REST: readable, beside what people did."""
+"""Acts of Kafka clients in the audit log: on its page, in the CSV and over REST, beside those of people."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_rest_finds_them_by_kind_actor_and_address(owner: Member, instance: Inst
     assert Api.of(make_member()).get("/audit?actor_kind=client").json()["items"] == []
 
 
-def test_what_clients_call_things_fits_whatever_it_is(owner: Member, instance: Instance) -> None:
-    """A name with U+0000, half a surrogate pair, and one that is longer than the column."""
+def test_names_chosen_by_clients_fit_in_any_spelling(owner: Member, instance: Instance) -> None:
+    """Names with U+0000, with half a surrogate pair, and longer than the column."""
     names = ("a\x00b", "half \ud800", "x" * 5_000)
     kinds = ("topic", "group", "user", "acl", "quota", "thing")
     items = [item("group.deleted", kind, name, after={name[:9]: [name]}) for name in names for kind in kinds]

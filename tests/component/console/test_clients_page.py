@@ -1,4 +1,4 @@
-"""The page of connected clients: hostile names, empty states, and the question before one is closed."""
+"""The page of connected clients: hostile names, empty states, and the confirmation before a connection is closed."""
 
 from __future__ import annotations
 

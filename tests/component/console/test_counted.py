@@ -1,4 +1,4 @@
-"""What a tenant has is counted, summed and priced; instances that failed or are deleted are only listed."""
+"""Counts, sums and prices of a tenant's instances leave out failed and deleted ones, which are only listed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.testkit.billing import used
 
 @pytest.fixture(params=[Phase.FAILED, Phase.DELETING])
 def gone(request: Any, owner: Member, instance: Instance) -> Instance:
-    """Beside the instance that runs: one that failed, or one that is deleted and can be restored."""
+    """An instance that failed, or that is deleted and can be restored, beside the running one."""
     made, _ = services.create_instance(acting=member_actor(owner), name="no-more", plan="stream")
     made.phase = request.param.value
     if request.param is Phase.DELETING:
@@ -44,7 +44,7 @@ def test_the_head_of_the_list_counts_and_sums_without_it(ida: Client, instance: 
     assert "no-more" in page, "it is listed, to be restored or tried again"
 
 
-def test_what_is_bought_is_without_it(owner: Member, instance: Instance, gone: Instance) -> None:
+def test_bought_amounts_are_without_it(owner: Member, instance: Instance, gone: Instance) -> None:
     assert selectors.bought(owner.tenant) == {
         "instances": 1, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A creation that found no place: the page names what there was not, and one click deletes it."""
+"""Creations without capacity: the page names what is missing, and one click deletes the instance."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _fail(instance: Instance, data: dict[str, object]) -> None:
     Instance.objects.filter(pk=instance.pk).update(**never)
 
 
-def test_what_failed_before_it_ran_is_deleted_at_one_click(
+def test_an_instance_that_failed_before_it_ran_is_deleted_at_one_click(
     ida: Client, instance: Instance, reconciled: list[str], django_capture_on_commit_callbacks: object
 ) -> None:
     _fail(instance, {"missing": ["cluster"]})
@@ -65,7 +65,7 @@ def test_what_failed_before_it_ran_is_deleted_at_one_click(
     assert AuditEntry.objects.filter(action="instance.deleted", target_id=instance.pk).count() == 1
 
 
-def test_what_ran_is_not_deleted_without_its_name(ida: Client, instance: Instance) -> None:
+def test_an_instance_that_ran_is_not_deleted_without_its_name(ida: Client, instance: Instance) -> None:
     ida.post(reverse("page-instance-delete", args=[instance.pk]))
     instance.refresh_from_db()
     assert not instance.is_deleted

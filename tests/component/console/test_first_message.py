@@ -1,4 +1,4 @@
-"""The next step of a fresh instance: one button, a password once, code, and the way to the messages."""
+"""The next step of a fresh instance: one button, a password shown once, code, and a link to the messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_instance_in_use_shows_traffic_first(ida: Client, instance: Instance)
     assert page.index('id="h-traffic"') < page.index('id="connect"')
 
 
-def test_who_may_not_make_it_has_no_button(fresh: Instance, join: Any, browse: Any) -> None:
+def test_a_member_who_may_not_send_it_has_no_button(fresh: Instance, join: Any, browse: Any) -> None:
     viewer = browse(join("viewer"))
     assert BUTTON not in page_of(viewer, fresh)
     assert viewer.post(reverse("page-quickstart", args=[fresh.pk])).status_code == 403

@@ -1,4 +1,4 @@
-"""What pages of groups do: fill themselves, show a reset before it is done, take it back, and say what is not known."""
+"""Pages of groups: live parts, previews of resets, undo, and unknown values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_many_groups_come_page_by_page(ida: Client, instance: Instance, groups: 
     assert "g-50" in page and "g-49" not in page
 
 
-def test_what_is_not_known_is_said(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+def test_unknown_parts_are_named(ida: Client, instance: Instance, groups: FakeGroups) -> None:
     groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
     groups.mute.add("billing")
     part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
@@ -87,7 +87,7 @@ def test_a_group_shows_members_and_partitions_worst_first(ida: Client, instance:
 
 
 def preview(ida: Client, instance: Instance, **values: str) -> tuple[int, str, dict[str, str]]:
-    """Status, page, and the fields of the form that would carry it out."""
+    """Returns status and page of a preview, and the fields of the form that applies it."""
     body = {"to": "earliest", "topic": "", "partitions": "", "act": "preview", **values}
     response = ida.post(at("page-group-reset", instance, "reports"), body)
     page = text_of(response)
@@ -109,7 +109,9 @@ def test_a_reset_is_shown_carried_out_and_undone(ida: Client, instance: Instance
     assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
 
 
-def test_what_moved_since_the_table_is_shown_again_first(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+def test_a_group_that_moved_since_the_preview_is_shown_again_first(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
     _, _, apply = preview(ida, instance)
     groups.add(instance.pk, "reports", {(TOPIC, 0): 500})
     again = ida.post(at("page-group-reset", instance, "reports"), apply)
@@ -131,7 +133,7 @@ def test_what_moved_since_the_table_is_shown_again_first(ida: Client, instance: 
 def test_producers_and_retention_do_not_stop_a_reset_to_an_end_of_the_log(
     values: dict[str, str], log: tuple[int, int], lands: int, ida: Client, instance: Instance, groups: FakeGroups
 ) -> None:
-    """Who reads the table needs seconds, in which a log that is in use moves at both ends."""
+    """A person needs seconds to read the plan, in which both ends of a log in use move."""
     _, _, apply = preview(ida, instance, **values)
     groups.logs[TOPIC, 0] = log
     done = text_of(ida.post(at("page-group-reset", instance, "reports"), apply, follow=True))
@@ -165,7 +167,7 @@ def test_a_table_nobody_saw_is_not_carried_out(ida: Client, instance: Instance, 
         ({"topic": TOPIC, "to": "shift", "by": "1", "partitions": "1"}, "Nothing is committed to shift"),
     ],
 )
-def test_a_wrong_value_is_told_beside_its_field(
+def test_a_wrong_value_is_reported_beside_its_field(
     values: dict[str, str], words: str, ida: Client, instance: Instance
 ) -> None:
     status, page, _ = preview(ida, instance, **values)
@@ -265,7 +267,7 @@ def test_transactions_in_flight_are_listed_with_their_age(
 def test_a_producers_clock_may_say_anything(
     client_wrote_ms: int, ida: Client, instance: Instance, transactions: FakeTransactions
 ) -> None:
-    """The time of a message is its client's own: microseconds where milliseconds belong are a common slip."""
+    """Timestamps come from clients: microseconds instead of milliseconds are a common mistake."""
     transactions.add(instance.pk, "slip", (TOPIC, 0), started_ms=1_790_000_000_000)
     look = transactions.looks[TOPIC, 0][-1]
     transactions.looks[TOPIC, 0] = [replace(look, last_timestamp_ms=client_wrote_ms)]
@@ -274,7 +276,7 @@ def test_a_producers_clock_may_say_anything(
     assert '<td class="right second">—</td>' in text_of(page)
 
 
-def test_what_a_coordinator_did_not_say_is_not_shown_as_nothing_committed(
+def test_an_unanswered_coordinator_is_not_shown_as_nothing_committed(
     ida: Client, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(instance_id: str, name: str) -> GroupSummary:

@@ -1,4 +1,4 @@
-"""The documentation as pages of the console: every document opens, links lead on, and it can be searched."""
+"""The documentation in the console: every page opens, its links lead on, and it can be searched."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_strangers_sign_in_first() -> None:
     assert Client().get(reverse("page-help")).status_code == 302
 
 
-def test_who_reads_chinese_is_told_that_the_documentation_is_english(ida: Client, owner: Member) -> None:
+def test_chinese_readers_see_that_the_documentation_is_english(ida: Client, owner: Member) -> None:
     User.objects.update(language="zh-hans")
     page = ida.get(reverse("page-help")).content.decode()
     assert "文档为英文" in page

@@ -1,4 +1,4 @@
-"""The longer spans of the chart: metered minutes and kept delays, and a sentence where there is nothing."""
+"""Longer spans of the chart: metered minutes and stored delays, and a sentence where there are none."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
     assert body["note"] == ""
 
 
-def test_a_minute_told_twice_keeps_its_longest_delay(instance: Instance, now: datetime) -> None:
+def test_a_minute_reported_twice_keeps_its_longest_delay(instance: Instance, now: datetime) -> None:
     at = ms(minute_of(now))
     for delay_ms in (40, 90, 60):
         services.keep_delays({instance.pk: {at: delay_ms}, "ins-00000000": {at: 1}})
@@ -90,7 +90,7 @@ def test_delays_are_forgotten_after_the_longest_span(instance: Instance, now: da
     assert DelayedMinute.objects.get().minute == fresh
 
 
-def test_of_several_brokers_the_longest_delay_counts() -> None:
+def test_the_longest_delay_of_several_brokers_counts() -> None:
     bodies = [{"instances": {"a": [[60_000, 5], [120_000, 9]]}}, {"instances": {"a": [[60_000, 7]], "b": [[0, 1]]}}]
     assert merged(bodies) == {"a": {60_000: 7, 120_000: 9}, "b": {0: 1}}
 

@@ -1,4 +1,4 @@
-"""What no browser sends but somebody will: bytes PostgreSQL cannot hold, numbers beyond every limit."""
+"""Requests that no browser sends: bytes that PostgreSQL cannot store, numbers beyond every limit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_a_session_with_a_zero_byte_is_nobodys(client: Client, db: None) -> None
 
 
 @pytest.mark.parametrize("hours", ["1e999999", "9e9999999999", "1" + "0" * 5_000, "1e30", "0.0000000001", "NaN"])
-def test_a_retention_beyond_every_clock_is_told_beside_its_field(hours: str, ida: Client, instance: Instance) -> None:
+def test_a_retention_beyond_every_clock_is_refused_beside_its_field(
+    hours: str, ida: Client, instance: Instance
+) -> None:
     values = {"name": "long", "partitions": "1", "replication_factor": "1", "retention_hours": hours}
     response = ida.post(reverse("page-topic-create", args=[instance.pk]), values)
     assert response.status_code == 422
@@ -67,7 +69,7 @@ def test_automatic_topics_have_no_more_partitions_than_the_api_allows(ida: Clien
 
 
 @pytest.mark.parametrize("number", ["9" * 30, "9" * 5_000, "٣", "²"])
-def test_numbers_of_pages_are_read_or_told(number: str, ida: Client, owner: Member, instance: Instance) -> None:
+def test_numbers_in_queries_are_read_or_refused(number: str, ida: Client, owner: Member, instance: Instance) -> None:
     assert ida.get(f"{reverse('page-traffic', args=[instance.pk])}?since_ms={number}").status_code == 200
     assert ida.get(f"/prices/?plan=stream&bandwidth_mb_s={number}&storage_gb={number}").status_code in (200, 204, 404)
 
@@ -82,7 +84,7 @@ def test_a_refused_page_names_who_may_and_leads_back_to_the_instance(
     assert 'href="/instances/ins-' not in viewer.get("/instances/ins-nobodys0/groups/").content.decode()
 
 
-def test_what_a_phase_does_not_allow_is_not_told_as_a_failure_of_ours(ida: Client, instance: Instance) -> None:
+def test_an_act_the_phase_does_not_allow_is_not_shown_as_a_failure_of_ours(ida: Client, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(phase="deleting")
     page = ida.get(f"{reverse('page-group', args=[instance.pk])}?group=reports")
     assert page.status_code == 409
@@ -132,7 +134,7 @@ def test_removing_a_quota_of_an_odd_name_leaves_the_default_alone(
     assert quota_admin_client.found[instance.pk] == {default: limits}
 
 
-def test_what_names_no_quota_removes_none(
+def test_a_deletion_that_names_no_quota_removes_none(
     ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
 ) -> None:
     kept: dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]
@@ -144,7 +146,7 @@ def test_what_names_no_quota_removes_none(
     assert quota_admin_client.found[instance.pk] == kept
 
 
-def test_quotas_of_an_instance_nobody_can_ask_are_not_told_as_none(ida: Client, instance: Instance) -> None:
+def test_quotas_of_an_unreachable_instance_are_not_shown_as_none(ida: Client, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(phase="deleting")
     page = ida.get(reverse("page-quotas", args=[instance.pk])).content.decode()
     assert "No quota set" not in page and "The instance must run first." in page

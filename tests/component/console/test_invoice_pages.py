@@ -1,4 +1,4 @@
-"""Usage and cost, and the invoices: what the pages say is what the bill says, and nobody else sees it."""
+"""Pages of usage, cost and invoices: they agree with the bill, and each tenant sees its own only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GB = 10**9
 
 @pytest.fixture
 def invoice(instance: Instance) -> Invoice:
-    """Last month's: the instance all of it, and 100 GB at two cents from a client with the name of a formula."""
+    """Last month's invoice: one instance, and 100 GB at two cents from a client whose name is a formula."""
     price = Price.objects.create(
         plan_id=instance.plan, effective_from=LAST_MONTH.start, base_per_hour=Decimal("0.06"),
         per_mb_s_hour=Decimal("0.009"), per_gb_hour=Decimal("0.0002"),
@@ -104,7 +104,7 @@ def test_this_month_shows_what_is_due_so_far_and_a_forecast(ida: Client, invoice
 
 
 @pytest.mark.parametrize("query", ["?month=2026-13&by=topic", "?month=9999-01", "?by=nonsense", "?month=<script>"])
-def test_what_cannot_be_asked_for_is_this_month(ida: Client, invoice: Invoice, query: str) -> None:
+def test_an_invalid_month_shows_the_current_one(ida: Client, invoice: Invoice, query: str) -> None:
     answer = ida.get(reverse("page-account-usage") + query)
     assert answer.status_code == 200 and "So far this month" in answer.content.decode()
 

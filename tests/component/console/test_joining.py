@@ -1,4 +1,4 @@
-"""The page behind an invitation link: whose team, who invites, as what; or why it leads nowhere, and what to do."""
+"""The page of an invitation link: tenant, inviter and role; or the reason why it is invalid, and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(response: object) -> str:
 
 
 def forms_of(response: object) -> set[str]:
-    """Where the page's own forms lead; empty: to the page itself."""
+    """Returns the targets of the page's own forms; empty stands for the page itself."""
     tags = re.findall(r"<form\b[^>]*>", response.content.decode())  # type: ignore[attr-defined]
     leads = {(re.findall(r'action="([^"]*)"', tag) or [""])[0] for tag in tags}
     return leads - OWN_FORMS
@@ -33,7 +33,7 @@ def forms_of(response: object) -> set[str]:
 
 @pytest.fixture
 def invited(owner: Member) -> tuple[Invitation, str]:
-    """An open invitation, and where its link leads."""
+    """Creates an open invitation; returns it with the target of its link."""
     owner.user.name = "Ida Halvorsen"
     owner.user.save()
     invitation, secret = services.invite_member(acting=member_actor(owner), email=GUEST, role="developer")
@@ -87,7 +87,7 @@ def test_a_link_that_works_names_the_team_who_invites_and_the_role(
     assert GUEST not in shown, "who found the link does not learn whom it is for"
 
 
-def test_who_is_logged_in_under_another_address_is_told_so(
+def test_a_user_logged_in_under_another_address_is_refused_with_the_reason(
     stranger: Member, browse: Callable[[Member], Client], invited: tuple[Invitation, str]
 ) -> None:
     eve = browse(stranger)
@@ -102,7 +102,7 @@ def test_a_member_has_nothing_to_accept(ida: Client, owner: Member, invited: tup
     assert "You are a member of Halvorsen Freight already" in text_of(ida.get(invited[1]))
 
 
-def test_who_belongs_to_no_team_any_more_can_join_another(
+def test_a_former_member_of_a_team_can_join_another(
     stranger: Member, browse: Callable[[Member], Client], invited: tuple[Invitation, str]
 ) -> None:
     Invitation.objects.filter(pk=invited[0].pk).update(email=stranger.user.email)

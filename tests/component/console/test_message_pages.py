@@ -1,11 +1,15 @@
-"""The pages about messages: what they show of hostile ones, how they lead on, and the form that sends one."""
+"""Pages of messages: hostile content, links to further pages, and the form that sends a message."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from html import unescape
+from html.parser import HTMLParser
 
 import pytest
 from django.test import Client
@@ -21,8 +25,8 @@ TOPIC = "orders.created"
 HOSTILE = b"<script>alert(1)</script>\"'&"
 
 
-def place(instance: Instance, page: str = "page-topic") -> str:
-    return reverse(page, args=[instance.pk, TOPIC])
+def place(instance: Instance, page: str = "page-topic", *more: str) -> str:
+    return reverse(page, args=[instance.pk, TOPIC, *more])
 
 
 def shown(client: Client, at: str, status: int = 200) -> str:
@@ -126,7 +130,7 @@ def test_an_empty_topic_says_what_to_do_next(ida: Client, instance: Instance, ke
     assert "No message has “nothing”" in shown(ida, f"{place(instance)}?q=nothing")
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
+def test_unreadable_messages_are_named_and_the_rest_is_shown(
     ida: Client, instance: Instance, kept_messages: FakeMessages
 ) -> None:
     kept_messages.unavailable = (1, 2)
@@ -142,13 +146,138 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
 
 
 def test_a_page_is_taken_away_as_json_lines(ida: Client, instance: Instance) -> None:
-    response = ida.get(place(instance, "page-topic-messages-file") + "?start=oldest")
+    response = ida.get(place(instance, "page-topic-messages-file", "jsonl") + "?start=oldest")
     assert response["Content-Disposition"] == f'attachment; filename="{TOPIC}.jsonl"'
     lines = [json.loads(line) for line in response.content.decode().splitlines()]
     assert [line["value"]["data"] for line in lines] == ['{"total": 42}', None, "text"]
     page = shown(ida, f"{place(instance)}?start=offset&offset=1")
     assert f"-t {TOPIC}" in page
     assert "start=offset%3A1" in page
+
+
+def test_a_page_is_taken_away_as_a_table_without_formulas_and_as_values(
+    ida: Client, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.records[instance.pk, TOPIC] = []
+    formulas = (b'=HYPERLINK("http://x")', b"+1", b"-1", b"@SUM(A1)", b"\t=1", b"\r=1", b" =1")
+    kept_messages.add(instance.pk, TOPIC, *formulas, b"\xff\x00", None, b"plain", key=b"=1+1")
+    kept_messages.records[instance.pk, TOPIC][0].headers = [(b"=h", b"=1")]
+    answer = ida.get(place(instance, "page-topic-messages-file", "csv") + "?start=oldest")
+    assert answer["Content-Disposition"] == f'attachment; filename="{TOPIC}.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.getvalue().decode(), newline="")))
+    assert {row["key"] for row in rows} == {"'=1+1"}
+    assert [row["value"] for row in rows[:7]] == [f"'{formula.decode()}" for formula in formulas]
+    assert [(row["value"], row["value_format"]) for row in rows[7:]] == [
+        ("ff00", "hex"), ("", "null"), ("plain", "text"),
+    ]  # fmt: skip
+    assert not any(cell.lstrip()[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values() if cell)
+    assert rows[0]["headers"] == '[["=h", "=1"]]'
+    answer = ida.get(place(instance, "page-topic-messages-file", "zip") + "?start=oldest")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        values = {name: archive.read(name) for name in archive.namelist() if name.endswith(".bin")}
+        assert len(archive.read("messages.jsonl").splitlines()) == 10
+    assert (values["0-0.bin"], values["0-7.bin"], "0-8.bin" in values) == (formulas[0], b"\xff\x00", False)
+    answer = ida.get(place(instance, "page-topic-messages-file", "bin") + "?start=offset&offset=7&partition=0")
+    assert (answer.content, answer["Content-Type"]) == (b"\xff\x00", "application/octet-stream")
+    assert answer["Content-Disposition"] == f'attachment; filename="{TOPIC}-0-7.bin"'
+    none = place(instance, "page-topic-messages-file", "bin") + "?start=offset&offset=8&partition=0"
+    assert ida.get(none).status_code == 404
+
+
+def test_more_filters_are_folded_until_one_is_used(
+    ida: Client, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.add(instance.pk, TOPIC, b"4000123412341234")[-1].headers = [(b"trace-id", b"7f3a")]
+    assert '<details class="more-filters wide">' in shown(ida, place(instance))
+    for query in ("re=4[0-9]{15}", "header=trace-id:+7f", "key=k&re=^4", "key_re=^k$&re=4$"):
+        page = shown(ida, f"{place(instance)}?{query}")
+        assert offsets(page) == ["0@3"], query
+        assert '<details class="more-filters wide" open>' in page
+    assert "No message has “^5”" in shown(ida, f"{place(instance)}?re=^5")
+    for query in ("re=(", "key_re=(a{1,500}){1,500}"):
+        assert "no regular expression of RE2" in shown(ida, f"{place(instance)}?{query}", 422)
+
+
+def test_a_message_is_sent_again_as_it_is(ida: Client, instance: Instance, kept_messages: FakeMessages) -> None:
+    kept = kept_messages.add(instance.pk, TOPIC, b'{"total": 1}', b"\xff\r\n\x00", key=b"\xfe\n")
+    kept[-2].headers, kept[-2].header_count = [(b"trace", "7f \u00fc".encode()), (b"bin", b"\xff"), (b"null", None)], 3
+    assert "?partition=0&amp;offset=3" in ida.get(place(instance)).content.decode()
+    for offset in (3, 4):
+        page = shown(ida, f"{place(instance, 'page-topic-send')}?partition=0&offset={offset}")
+        fields = sent_fields(page)
+        assert f"Filled with {TOPIC}/0@{offset}" in page
+        assert ("2 headers are left out" in page) is (offset == 3)
+        ida.post(place(instance, "page-topic-send"), fields)
+        again, before = kept_messages.records[instance.pk, TOPIC][-1], kept[offset]
+        assert (again.key, again.value, again.partition) == (before.key, before.value, before.partition)
+        assert list(again.headers) == list(before.headers)[:1]
+
+
+def test_the_form_names_the_parts_of_a_message_that_cannot_be_sent_again(
+    ida: Client, instance: Instance, join: Callable[[str], Member], browse: Callable[[Member], Client],
+    kept_messages: FakeMessages,
+) -> None:  # fmt: skip
+    kept_messages.add(instance.pk, TOPIC, b"x" * 1_000_001, key=b"")
+    at = place(instance, "page-topic-send")
+    page = shown(ida, f"{at}?partition=0&offset=3")
+    assert "The value is too large for this form." in page
+    assert "The key is empty." in page
+    assert "There is no message at this place any more." in shown(ida, f"{at}?partition=0&offset=77")
+    for query in ("partition=9&offset=0", "partition=0&offset=-1", "offset=1", "partition=x&offset=y"):
+        assert "There is no such place." in shown(ida, f"{at}?{query}")
+    ida.post(place(instance, "page-topic-masks"), {"masks": "value .total"})
+    developer = browse(join("developer"))
+    page = shown(developer, f"{at}?partition=0&offset=0")
+    assert "masked from your role" in page
+    assert "42" not in sent_fields(page)["value"]
+    assert developer.get(place(instance, "page-topic-messages-file", "bin")).status_code == 403
+    assert developer.get(place(instance, "page-topic-messages-file", "zip")).status_code == 403
+    assert "messages.zip" not in shown(developer, place(instance))
+
+
+def test_a_message_has_its_commands(ida: Client, instance: Instance) -> None:
+    page = shown(ida, f"{place(instance)}?start=offset&offset=1")
+    assert f"-t {TOPIC} -p 0 -o 1 -c 1 -e" in page
+    assert f"/topics/{TOPIC}/messages?start=offset%3A1&partition=0&limit=1" in page
+
+
+def sent_fields(page: str) -> dict[str, str]:
+    """Fields of the form that sends a message, as a browser would post them."""
+    form = HTMLForm()
+    form.feed(page)
+    return form.fields
+
+
+class HTMLForm(HTMLParser):
+    """Reads inputs, text areas and selects of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self._area = self._select = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        name, value = given.get("name") or "", given.get("value") or ""
+        if tag == "textarea":
+            self._area, self.fields[name] = name, ""
+        elif tag == "select":
+            self._select = name
+        elif tag == "option" and self._select and "selected" in given:
+            self.fields[self._select] = value
+        elif tag == "input" and name and (given.get("type") != "checkbox" or "checked" in given):
+            self.fields[name] = value
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self.fields[self._area] = self.fields[self._area].removeprefix("\n").replace("\n", "\r\n")
+            self._area = ""
+        elif tag == "select":
+            self._select = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._area:
+            self.fields[self._area] += data
 
 
 def test_a_message_is_sent_by_hand(ida: Client, instance: Instance, kept_messages: FakeMessages) -> None:
@@ -197,7 +326,7 @@ def test_a_refused_message_keeps_what_was_typed(ida: Client, instance: Instance,
     assert "typed text" in response.content.decode()
 
 
-def test_who_may_not_read_messages_sees_the_partitions(
+def test_a_member_who_may_not_read_messages_sees_the_partitions(
     join: Callable[[str], Member], browse: Callable[[Member], Client], instance: Instance, kept_messages: FakeMessages
 ) -> None:
     page = shown(browse(join("viewer")), place(instance))

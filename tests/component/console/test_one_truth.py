@@ -1,4 +1,4 @@
-"""Pages agree with what happens: what stops clients is named where it is looked for, once, in figures of one moment."""
+"""Agreement between pages: a cause that stops clients is shown once on each page, in figures of one moment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.alerts import firings
-from billing.alerts import services as alerts
-from billing.alerts.firings import Beginning
-from billing.models import AlertRule
 from instances import services
 from instances.groups import lag_history
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.conditions import Leaderless, Observation, StorageUsed
 from instances.models import Instance
 from instances.templatetags.groups import group_url, transaction_url
+from notifications.alerts import firings
+from notifications.alerts import services as alerts
+from notifications.alerts.firings import Fired
+from notifications.models import AlertRule
 from tenants.actors import member_actor
 from tenants.models import AuditEntry, Member
 from tests.component.console.fakes import NOW_MS, FakeObservation, share, throttle
@@ -53,7 +53,7 @@ def fire(owner: Member, instance: Instance, kind: str, **terms: Any) -> None:
     rule = alerts.create_rule(
         acting=member_actor(owner), instance=instance, name=f"rule {kind}", kind=kind, threshold=1, **terms
     )
-    firings.begin([Beginning(rule, 90, timezone.now())], timezone.now())
+    firings.begin([Fired(rule, 90, timezone.now())], timezone.now())
 
 
 # --- why am I slow ----------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_delay_without_a_pause_is_one_length(ida: Client, instance: Instance, 
 
 
 def test_shares_in_one_sentence_are_those_of_now(ida: Client, instance: Instance, observation: FakeObservation) -> None:
-    """Each entry of the ledger remembers the share of its own last delay: together they are more than was bought."""
+    """Each throttle has the share of its own last delay: together they would exceed the limit."""
     bought = instance.bandwidth_bytes_per_s
     observation.entries = tuple(
         throttle(**BANDWIDTH, broker_id=number, limit_per_s=bought * 0.9, last_ms=NOW_MS - 10_000 * number)
@@ -186,7 +186,7 @@ def test_alerts_of_others_and_resolved_ones_show_nowhere(
 def test_the_group_that_a_transaction_holds_back_names_it(
     ida: Client, instance: Instance, groups: FakeGroups, transactions: FakeTransactions
 ) -> None:
-    """A consumer of committed records stands at the first offset of an open transaction, 120 here."""
+    """A consumer of committed records waits at the first offset of an open transaction, here 120."""
     started_ms = time.time_ns() // 1_000_000 - 60_000
     transactions.add(instance.pk, "stuck-mover", ("orders.created", 1), started_ms=started_ms)
     groups.add(instance.pk, "held", {("orders.created", 1): 120})

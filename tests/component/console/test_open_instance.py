@@ -1,4 +1,4 @@
-"""Pages of an open instance say so and close it at one click; a new user has its rights selected in a closed one."""
+"""Pages of an open instance: a notice and a button that closes it; rights for new users exist in a closed one only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SELECTED = re.compile(r'<option value="([a-z_]+)" selected>')
 
 @pytest.fixture
 def open_instance(instance: Instance, acls: FakeAcls) -> Instance:
-    """Without any rule, as an instance from before the setting."""
+    """An instance without rules, created before the setting existed."""
     acls.found.clear()
     instance.settings = {**instance.settings, "allow_everyone_if_no_acl": True}
     instance.save()
@@ -101,7 +101,7 @@ def test_an_instance_without_a_user_offers_to_make_the_first_one(
 def test_in_an_open_instance_rights_on_every_topic_are_not_offered(
     ida: Client, open_instance: Instance, users: FakeUsers, acls: FakeAcls
 ) -> None:
-    """Rules on every topic would shut out all users without rules."""
+    """Rules on every topic would lock out all users without rules."""
     shown = text_of(ida.get(at("page-users", open_instance)))
     assert SELECTED.findall(shown)[0] == "nothing" and "produce_consume" not in shown
     response = ida.post(at("page-users", open_instance), {"name": "app", "rights": "produce_consume"})

@@ -1,4 +1,6 @@
-"""Every page answers its owner, hides from strangers, and says who may where a role is too small."""
+"""Every page of the console: shown to its owner, hidden from strangers, and explained to members with too
+small a role.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +53,8 @@ def url_of(page: str, instance: Instance) -> str:
         return reverse(page, args=[instance.pk]) + "?user=billing"
     if page == "page-transaction":
         return reverse(page, args=[instance.pk]) + "?id=mover"
+    if page == "page-topic-messages-file":
+        return reverse(page, args=[instance.pk, "orders.created", "jsonl"])
     if page in TOPIC_PAGES:
         return reverse(page, args=[instance.pk, "orders.created"])
     return reverse(page, args=[instance.pk]) if page in INSTANCE_PAGES else reverse(page)

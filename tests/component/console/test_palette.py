@@ -1,4 +1,6 @@
-"""The search palette finds pages, acts, instances, topics and groups: a few of each, one's own alone, and in time."""
+"""The search palette: pages, actions, instances, topics and groups of the tenant, a few of each, within a
+time limit.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ QUERIES_MAX = 15
 
 
 def found(browser: Client, words: str, part: str = "places", instance: str = "") -> dict[str, str]:
-    """Label to address."""
+    """Returns addresses by label."""
     return {entry["label"]: entry["url"] for entry in answer(browser, words, part, instance)["entries"]}
 
 
@@ -48,7 +50,7 @@ def test_acts_are_found(ida: Client, instance: Instance) -> None:
     assert found(ida, "invite")["Invite a member"] == reverse("page-members")
 
 
-def test_what_begins_with_the_words_comes_first(ida: Client, instance: Instance) -> None:
+def test_an_entry_that_begins_with_the_words_comes_first(ida: Client, instance: Instance) -> None:
     assert next(iter(found(ida, "settings"))) == "Settings"
 
 

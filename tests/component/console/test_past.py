@@ -1,4 +1,4 @@
-"""The throttle page: why I was slow, and what each broker has of the bandwidth."""
+"""The throttle page: causes in the past, and each broker's share of the bandwidth."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_before_any_broker_says_its_share_there_is_a_sentence(
     assert "No broker says yet how the bandwidth is shared out." in page(ida, instance, "page-bandwidth")
 
 
-def test_a_client_quota_is_told_whole_and_the_share_of_a_broker_beside_it(
+def test_a_client_quota_is_shown_whole_with_the_share_of_a_broker_beside_it(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
     observation.entries = (throttle(limit_per_s=500_000.0, whole_limit_per_s=2_000_000.0),)
@@ -112,7 +112,7 @@ def test_a_client_quota_is_told_whole_and_the_share_of_a_broker_beside_it(
         ("frozen", "frozen", "Produce is refused while the instance is suspended: 10 times"),
     ],
 )
-def test_produces_that_are_refused_are_told_as_refused_and_not_as_slow(
+def test_refused_produces_are_shown_as_refused_and_not_as_slow(
     ida: Client, instance: Instance, observation: FakeObservation, kind: str, quota: str, words: str
 ) -> None:
     observation.entries = (

@@ -1,4 +1,4 @@
-"""Acts that nothing takes back are asked about first, and a refusal says who decided what, in words."""
+"""Confirmations before irreversible actions, and refusals that name their reason."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from billing.alerts import services as alerts
 from billing.budgets import services as budgets
-from billing.models import AlertRule, Budget
+from billing.models import Budget
 from instances.models import Instance
 from instances.templatetags.access import user_url
+from notifications.alerts import services as alerts
+from notifications.models import AlertRule
 from quotas import services as quotas
 from quotas.interfaces import EntityPart
 from tenants import services
@@ -34,7 +35,7 @@ def text(answer: Any) -> str:
 
 
 def form_of(answer: Any) -> tuple[str, dict[str, str]]:
-    """Address and fields of the form in a question, as a browser without scripts sends them."""
+    """Returns target and fields of the form in a question, as a browser without scripts sends them."""
     page = html.unescape(answer.content.decode()).partition('class="confirm"')[2]
     (action,) = re.findall(r'<form method="post" action="([^"]*)"', page)
     fields = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', page.partition("</form>")[0]))
@@ -44,7 +45,7 @@ def form_of(answer: Any) -> tuple[str, dict[str, str]]:
 
 
 def asked_then_done(client: Client, address: str, given: dict[str, str], is_done: Callable[[], bool]) -> str:
-    """Sends a form, sees that nothing happened, and answers the question. Returns the question's text."""
+    """Sends a form, checks that nothing happened, and confirms. Returns the text of the question."""
     question = client.post(address, given)
     assert question.status_code == 200
     assert not is_done()
@@ -147,7 +148,7 @@ def test_a_missing_permission_is_said_in_words(instance: Instance, join: Any, br
 
 
 @pytest.mark.parametrize("address", ["topics/t/not-there/", "no-such-page/", "groups/one/?group=nobody"])
-def test_what_is_missing_inside_an_instance_keeps_its_menu(ida: Client, instance: Instance, address: str) -> None:
+def test_a_missing_page_inside_an_instance_keeps_its_menu(ida: Client, instance: Instance, address: str) -> None:
     answer = ida.get(f"/instances/{instance.pk}/{address}")
     assert answer.status_code == 404
     assert reverse("page-topics", args=[instance.pk]) in answer.content.decode()

@@ -1,4 +1,4 @@
-"""Limits that are no bytes, in the console: set, explained, and as the cause of a delay."""
+"""Quotas that are not in bytes, in the console: set, explained, and shown as the cause of a delay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_all_four_limits_are_set_and_explained_in_their_units(
     assert "Request time: 12.5 % of a broker's time" in page
 
 
-def test_what_the_form_leaves_open_of_time_and_changes_stays(
+def test_quotas_of_time_and_changes_stay_when_the_form_leaves_them_out(
     ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
 ) -> None:
     address = reverse("page-quotas", args=[instance.pk])
@@ -79,7 +79,7 @@ def test_what_the_form_leaves_open_of_time_and_changes_stays(
         ),
     ],
 )
-def test_the_cause_of_a_delay_is_told_in_its_unit(
+def test_the_cause_of_a_delay_is_shown_in_its_unit(
     entry: dict[str, object],
     sentence: str,
     row: str,

@@ -1,4 +1,4 @@
-"""The pages of routes: the ways in, one more, changed, closed; what is asked before it is open to everybody."""
+"""Pages of routes: create, change, delete, and the confirmation before a route is open to everybody."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_failed_change_is_said_with_its_step(ida: Client, instance: Instance) 
         ({"security": "none"}, "security", "Select a valid choice"),
     ],
 )
-def test_what_is_wrong_is_said_beside_its_field_and_changes_nothing(
+def test_a_wrong_value_is_reported_beside_its_field_and_changes_nothing(
     ida: Client, instance: Instance, change: dict[str, str], field: str, words: str
 ) -> None:
     response = ida.post(at(instance), NEW | change)
@@ -204,7 +204,7 @@ def test_the_last_route_cannot_go(ida: Client, instance: Instance) -> None:
     assert only_route(instance).name == "default"
 
 
-def test_when_there_are_as_many_as_may_be_the_form_is_gone(ida: Client, instance: Instance) -> None:
+def test_the_form_is_gone_at_the_most_routes(ida: Client, instance: Instance) -> None:
     for number in range(ROUTES_MAX - 1):
         Route.objects.create(instance=instance, name=f"more-{number}", security="tls")
     assert "as many routes as it may" in text_of(ida.get(at(instance)))
@@ -305,7 +305,7 @@ def test_an_unknown_route_is_not_found(ida: Client, instance: Instance, name: st
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """The services of certificates, which note what they are asked for."""
+    """Fake services of certificates that record their calls."""
     asked: list[tuple[str, dict[str, Any]]] = []
 
     def noting(name: str) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""Acts on several topics that were selected in the list: one question, and each topic by itself."""
+"""Actions on several selected topics: one confirmation, and each topic on its own."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_settings_are_shown_first_and_set_for_each_topic(
     assert [data_plane.configs[instance.pk, name] for name in BOTH] == [wanted, wanted]
 
 
-def test_what_is_left_empty_stays_and_a_wrong_value_is_said(
+def test_an_empty_value_stays_and_a_wrong_value_is_refused(
     ida: Client, instance: Instance, data_plane: FakeDataPlane
 ) -> None:
     assert "Nothing is changed." in act(ida, instance, "config", BOTH, step="preview")

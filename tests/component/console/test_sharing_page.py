@@ -1,4 +1,4 @@
-"""How an instance's limits are shared out over brokers, on its page of settings."""
+"""Policy of sharing an instance's limits over brokers, on its page of settings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_the_policy_and_where_quotas_hold_are_chosen(ida: Client, at: str, insta
     assert (chosen["bandwidth_policy"], chosen["quota_scope"]) == ("static", "broker")
 
 
-def test_what_is_chosen_is_shown(ida: Client, at: str) -> None:
+def test_the_chosen_policy_is_shown(ida: Client, at: str) -> None:
     shown = ida.get(at).content.decode()
     assert "Limits over brokers" in shown
     assert '<option value="adaptive" selected>' in shown
     assert '<option value="cluster" selected>' in shown
 
 
-def test_another_word_is_told_beside_its_field(ida: Client, at: str, instance: Instance) -> None:
+def test_an_unknown_policy_is_refused_beside_its_field(ida: Client, at: str, instance: Instance) -> None:
     response = ida.post(at, {"part": "sharing", "bandwidth_policy": "fair", "quota_scope": "cluster"})
     assert response.status_code == 422
     instance.refresh_from_db()

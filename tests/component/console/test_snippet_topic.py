@@ -1,4 +1,4 @@
-"""The code beside an instance is about the topic one looked at, else about the newest."""
+"""Topic of the code snippets: the one viewed last, else the newest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_a_look_it_is_the_newest(ida: Client, owner: Member, instance: I
     assert topic_of(ida, instance) == "middle"
 
 
-def test_what_is_deleted_is_not_it(ida: Client, owner: Member, instance: Instance, data_plane: FakeDataPlane) -> None:
+def test_a_deleted_topic_is_not_used(ida: Client, owner: Member, instance: Instance, data_plane: FakeDataPlane) -> None:
     create(owner, instance, "first", "second", "third")
     ida.get(reverse("page-topic", args=[instance.pk, "first"]))
     for name in ("first", "third"):
@@ -53,7 +53,7 @@ def test_looks_of_one_person_are_not_anothers(
     assert topic_of(browse(join("developer")), instance) == "newest"
 
 
-def test_looks_are_kept_for_so_many_instances(ida: Client, instance: Instance) -> None:
+def test_topics_last_viewed_are_kept_for_few_instances(ida: Client, instance: Instance) -> None:
     session = ida.session
     session[KEY] = {f"ins-{number:08}": "t" for number in range(INSTANCES_MAX)}
     session.save()

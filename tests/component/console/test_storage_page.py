@@ -1,4 +1,4 @@
-"""The page of what is stored, the form of what happens when it is full, and what is told of both."""
+"""The page of stored bytes, the form for a full instance, and the sentences about both."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_many_topics_come_in_pages(
     assert page_of(ida, instance, "?q=many-003").count('class="name mono"') == 1
 
 
-def test_forecast_is_told_in_one_unit(ida: Client, instance: Instance, observation: FakeObservation) -> None:
+def test_the_forecast_has_one_unit(ida: Client, instance: Instance, observation: FakeObservation) -> None:
     step_bytes = instance.storage_bytes // 1_000
     for number in range(40):
         storage_history.note({instance.pk: step_bytes * number}, number * STORAGE_SAMPLE_EVERY_S * 1_000)
@@ -80,7 +80,7 @@ def test_spans_have_one_unit() -> None:
     ]
 
 
-def test_silent_broker_is_told_beside_the_figures(
+def test_a_silent_broker_is_named_beside_the_figures(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
     observation.silent = (BrokerUnresponsive(broker_id=2, reason="does not answer"),)

@@ -1,4 +1,4 @@
-"""What a tenant reads while it is suspended: the operator's own words, wherever it asks why."""
+"""Texts for a suspended tenant: the operator's note on every page that shows the suspension."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_instance_suspended_alone_says_so_and_its_note(ida: Client, instance:
     assert NOTE in shown
 
 
-def test_what_the_operator_wrote_is_text_and_no_markup(ida: Client, instance: Instance) -> None:
+def test_the_operators_note_is_text_and_no_markup(ida: Client, instance: Instance) -> None:
     services.suspend_instance(acting=PLATFORM, instance=instance, note="<b>bold</b>")
     assert b"<b>bold</b>" not in ida.get(reverse("page-why", args=[instance.pk])).content
 

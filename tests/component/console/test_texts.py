@@ -1,4 +1,4 @@
-"""Every text a person may read is in the Chinese catalog, in the given words."""
+"""Completeness of the Chinese catalog: every user-visible text is in it, in the agreed words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.errors import Conflict, DomainError, Invalid, Message
 from tenants.wording import SENTENCES, SHAPES, localized
 from tests.testkit.api_cases import PASSWORD, make_member
 
-APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing")
+APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing", "notifications", "archives")
 CALLS = {"_", "gettext", "gettext_lazy", "gettext_noop"}
 CATALOG = BASE_DIR / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
 TEMPLATE_CALL = re.compile(r"\bn?gettext\(u?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
@@ -42,7 +42,8 @@ def subclasses(kind: type) -> Iterator[type]:
         yield from subclasses(subclass)
 
 
-REFUSALS = {cls.__name__ for cls in subclasses(DomainError)} | {"FieldError", "Obstacle", "note"}
+# `AgentRefused` answers programs.
+REFUSALS = ({cls.__name__ for cls in subclasses(DomainError)} | {"FieldError", "Obstacle", "note"}) - {"AgentRefused"}
 APART = {"api", "engine", "migrations", "management", "native", "supervisor"}
 
 
@@ -86,7 +87,7 @@ def test_chinese_has_full_width_punctuation() -> None:
 
 
 def texts_of_refusals(file: Path) -> Iterator[str]:
-    """What the errors of a module say, and what a rebalance says it waits for; `7` stands for each value in it."""
+    """Yields the error texts of a module and the wait reasons of rebalances; `7` stands for each value."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     names = {
         node.targets[0].id: node.value
@@ -108,15 +109,24 @@ def texts_of_refusals(file: Path) -> Iterator[str]:
                     yield result.value
 
 
+def texts_with_values(file: Path) -> Iterator[str]:
+    """Yields the refusals of a module that have lost their message id: f-strings instead of a `Message`."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and _callee(node.func) in REFUSALS:
+            first = 1 if isinstance(node.func, ast.Attribute) else 0  # `at` begins with a pointer
+            details = [*node.args[first:], *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
+            yield from (ast.unparse(detail) for detail in details if isinstance(detail, ast.JoinedStr))
+
+
 def _callee(func: ast.expr) -> str:
-    """`Conflict`, and of `Invalid.at` the class."""
+    """Returns the name of a called class, also of a call of its `at`."""
     if isinstance(func, ast.Attribute) and func.attr == "at":
         func = func.value
     return func.id if isinstance(func, ast.Name) else ""
 
 
-def test_whatever_services_refuse_with_can_be_told_in_chinese() -> None:
-    """Of the REST API alone a refusal stays English."""
+def test_every_refusal_of_services_has_a_chinese_text() -> None:
+    """Refusals that only the REST API raises stay English."""
     files = [file for app in APPS for file in (BASE_DIR / app).rglob("*.py") if not APART & {*file.parts}]
     said = {text for file in files for text in texts_of_refusals(file) if " " in text}
     assert len(said) > 100
@@ -124,8 +134,13 @@ def test_whatever_services_refuse_with_can_be_told_in_chinese() -> None:
         assert sorted(text for text in said if localized(text) == text) == []
 
 
+def test_a_refusal_with_values_carries_its_message_id() -> None:
+    files = [file for app in APPS for file in (BASE_DIR / app).rglob("*.py") if not APART & {*file.parts}]
+    assert [(file.name, text) for file in files for text in texts_with_values(file)] == []
+
+
 @pytest.mark.django_db
-def test_a_refused_action_of_the_panel_is_told_in_the_operators_language() -> None:
+def test_a_refused_action_of_the_panel_is_in_the_operators_language() -> None:
     tenant, panel = make_member().tenant, Client()
     panel.force_login(services.create_operator(email="ops@example.com", password=PASSWORD)[0])
     panel.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
@@ -137,7 +152,7 @@ def test_a_refused_action_of_the_panel_is_told_in_the_operators_language() -> No
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_refusal_with_values_is_told_in_chinese(shape: str) -> None:
+def test_a_refusal_with_values_is_translated_into_chinese(shape: str) -> None:
     names = re.findall(r"%\((\w+)\)s", shape)
     with override("zh-hans"):
         message = localized(shape % {name: f"<{name}>" for name in names})
@@ -145,21 +160,21 @@ def test_a_refusal_with_values_is_told_in_chinese(shape: str) -> None:
     assert re.search(r"[\u4e00-\u9fff]", message)
 
 
-def test_plain_refusals_are_told_in_chinese() -> None:
+def test_plain_refusals_are_translated_into_chinese() -> None:
     with override("zh-hans"):
         assert [sentence for sentence in SENTENCES if not re.search(r"[\u4e00-\u9fff]", localized(sentence))] == []
     assert localized("Something a broker said.") == "Something a broker said."
 
 
 @pytest.mark.parametrize("address", ["10.0.0.300", "10.1.2.3/8", "fe80::1%eth0", "1.2.3.4/33", ""])
-def test_what_is_wrong_with_an_address_is_told_in_chinese(address: str) -> None:
+def test_the_fault_of_an_address_is_translated_into_chinese(address: str) -> None:
     with pytest.raises(Invalid) as refusal:
         allow_lists.normalised([address], "/produce")
     with override("zh-hans"):
         assert re.search(r"[\u4e00-\u9fff]", localized(refusal.value.detail)), refusal.value.detail
 
 
-def test_spans_are_told_in_the_readers_language() -> None:
+def test_spans_are_in_the_readers_language() -> None:
     assert [formatting.span(s) for s in (0.7, 5, 42, 184, 3_600, 100_800, 700_000)] == [
         "0.7 s", "5 s", "42 s", "3 min 4 s", "1 h", "28 h", "8 d",
     ]  # fmt: skip
@@ -190,7 +205,7 @@ def test_a_message_is_english_for_programs_and_knows_its_id_for_readers() -> Non
         assert localized(refusal.detail) == gettext(message.msgid) % {"n": 20} != message
 
 
-def test_a_message_inside_a_message_is_told_in_chinese() -> None:
+def test_a_message_inside_a_message_is_translated_into_chinese() -> None:
     message = certificate_faults.chain_order(certificate_faults.certificate(2))
     assert message == "Certificate 2 is not signed by the one behind it."
     with override("zh-hans"):

@@ -1,4 +1,4 @@
-""" "Why am I slow?": what was bought and what a broker has of it are told apart."""
+""" "Why am I slow?": sentences that distinguish the limit that was bought from a broker's share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_broker_with_the_whole_bandwidth_needs_no_word_about_shares(
     assert f"This instance has {instance.bandwidth_mb_s} MB/s for producers, so each produce waits 35 ms" in page
 
 
-def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
+def test_requests_that_take_too_much_time_are_distinguished_from_bandwidth(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
     observation.entries = (
@@ -63,10 +63,14 @@ def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
         ("connection_limit", "has as many as it may have to these brokers: 2.", "connections to one broker"),
         ("connection_rate", "these brokers accept them from one instance: 2.", "new connections a second"),
         ("connection_creation_rate", "faster than its limit lets in, at these brokers: 2.", "second of one address"),
-        ("authentication", "wrong passwords too often to these brokers: 2.", "wrong passwords of a user or an address"),
+        (
+            "authentication",
+            "Too many wrong passwords were sent to these brokers: 2.",
+            "wrong passwords of a user or an address",
+        ),
     ],
 )
-def test_connections_that_are_refused_or_wait_are_told(
+def test_the_panel_names_refused_and_waiting_connections(
     ida: Client, instance: Instance, observation: FakeObservation, kind: str, words: str, limit: str
 ) -> None:
     rule = "connection_rate" if kind == "connection_creation_rate" else kind

@@ -1,4 +1,4 @@
-"""The page of whose tokens clients may bring: what it sends to the service, and who may."""
+"""The page of the OAuth configuration: the values that it sends to the service, and the roles that may."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The services, which note what they are asked for."""
+    """Fake services that record their calls."""
     result: list[Any] = []
     monkeypatch.setattr(services, "configure_oauth", lambda *, acting, instance, wanted: result.append(wanted))
     monkeypatch.setattr(services, "remove_oauth", lambda *, acting, instance: result.append("removed"))
@@ -59,14 +59,14 @@ def test_a_pinned_key_set_goes_to_the_service(ida: Client, place: str, asked: li
         ({"clock_skew_seconds": "301"}, "less than or equal to 300"),
     ],
 )
-def test_what_is_wrong_is_said_and_sent_nowhere(
+def test_a_wrong_value_is_reported_and_sent_nowhere(
     ida: Client, place: str, asked: list[Any], change: dict[str, str], words: str
 ) -> None:
     response = ida.post(place, GOOD | change)
     assert (response.status_code, words in text_of(response), asked) == (422, True, [])
 
 
-def test_what_the_service_refuses_stands_beside_its_field(
+def test_a_refusal_of_the_service_stands_beside_its_field(
     ida: Client, place: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: Any) -> None:
@@ -83,7 +83,9 @@ def test_it_is_taken_away(ida: Client, place: str, asked: list[Any]) -> None:
     assert asked == ["removed"]
 
 
-def test_what_is_in_force_is_shown(ida: Client, place: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_in_force_is_shown(
+    ida: Client, place: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = SimpleNamespace(id="key-1", algorithms=("RS256",))
     row = SimpleNamespace(
         issuer="https://login.example.com/", audience="orders", jwks_url="https://login.example.com/jwks.json",

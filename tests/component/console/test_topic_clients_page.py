@@ -1,4 +1,4 @@
-"""Tabs of a topic with its producers and consumers: hostile names, empty states, and who sees them."""
+"""Tabs of a topic with its producers and consumers: hostile names, empty states, and permissions."""
 
 from __future__ import annotations
 

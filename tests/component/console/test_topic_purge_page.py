@@ -1,4 +1,4 @@
-"""The page that deletes messages of a topic: it shows what goes, asks, and carries out what it showed."""
+"""The page that purges a topic: it shows a plan, asks, and executes exactly that plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_question_names_topic_and_amount_and_nothing_has_gone(
     assert groups.logs == before
 
 
-def test_what_was_shown_goes_though_messages_have_arrived_since(
+def test_the_shown_messages_are_deleted_though_messages_have_arrived_since(
     ida: Client, instance: Instance, groups: FakeGroups
 ) -> None:
     agreed = offsets_in(preview(ida, instance, what="all"))
@@ -78,7 +78,7 @@ def test_messages_before_a_time_are_those_before_the_first_as_young(
         ({"what": "time", "time": "1969-01-01T00:00"}, "Times begin with 1970."),
     ],
 )
-def test_what_cannot_be_is_said_beside_its_field(
+def test_an_impossible_purge_is_refused_beside_its_field(
     given: dict[str, object], words: str, ida: Client, instance: Instance
 ) -> None:
     response = ida.post(place(instance), {"act": "preview", **given})
@@ -114,7 +114,7 @@ def test_nothing_goes_without_the_name_and_a_table(
     assert groups.logs == before
 
 
-def test_an_offset_that_is_gone_meanwhile_is_told(ida: Client, instance: Instance) -> None:
+def test_an_offset_that_is_gone_meanwhile_is_reported(ida: Client, instance: Instance) -> None:
     given = {"act": "apply", "offsets": '{"0": 999999}', "typed": TOPIC}
     response = ida.post(place(instance), given, follow=True)
     assert "lies past the end" in response.content.decode()

@@ -1,4 +1,4 @@
-"""The page of a topic's settings: units, bounds and sources, the difference first, and one Save."""
+"""The page of a topic's settings: units, bounds and sources, a preview of the difference, and one Save."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place(instance: Instance) -> str:
 
 
 def agreed(page: str) -> dict[str, str]:
-    """Hidden fields of the question that a preview asks."""
+    """Returns the hidden fields of the confirmation after a preview."""
     fields = re.findall(r'<input type="hidden" name="(changes|expected)" value="([^"]*)"', page)
     return {name: unescape(value) for name, value in fields} | {"act": "save"}
 
@@ -103,14 +103,14 @@ def test_the_same_value_in_another_unit_changes_nothing(ida: Client, instance: I
         ({"cleanup.policy": "burn"}, "not one of the available choices"),
     ],
 )
-def test_what_is_no_value_is_said_and_changes_nothing(
+def test_an_invalid_value_is_refused_and_changes_nothing(
     given: dict[str, str], words: str, ida: Client, instance: Instance, data_plane: FakeDataPlane
 ) -> None:
     assert words in unescape(preview(ida, instance, 422, **given))
     assert config(data_plane, instance) == {"retention.ms": "86400000"}
 
 
-def test_what_brokers_refuse_stands_beside_its_setting(
+def test_a_refusal_of_brokers_stands_beside_its_setting(
     ida: Client, instance: Instance, data_plane: FakeDataPlane
 ) -> None:
     config(data_plane, instance)["flush.ms"] = "5"

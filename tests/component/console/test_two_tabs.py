@@ -1,4 +1,4 @@
-"""Two tabs, two tenants, one session: a form acts where it was shown, whatever was chosen in another tab since."""
+"""Two tabs with two tenants in one session: a form acts on the tenant of its page, whatever the other tab chose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def second(owner: Member) -> Tenant:
 
 
 def made_in() -> set[str]:
-    """The tenants in which anything of what the forms make is."""
+    """Returns the tenants that have any object that the forms created."""
     rows = [model.objects.values_list("tenant", flat=True) for model in (Instance, Invitation, ApiToken)]
     return {tenant for result in rows for tenant in result} | {row.pk for row in Tenant.objects.filter(name="Renamed")}
 

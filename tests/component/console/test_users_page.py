@@ -1,4 +1,4 @@
-"""The pages of users: a password shown once, a second one, full access, disabled and back, and deletion."""
+"""Pages of users: a password shown once, a second one, full access, disabling and enabling, and deletion."""
 
 from __future__ import annotations
 
@@ -128,11 +128,31 @@ def test_a_deletion_says_what_it_cuts_and_wants_the_name(
     acls.create(instance.pk, [rule("User:billing", "write")])
     shown = text_of(ida.get(at))
     assert "2 open connections end within a second" in shown
-    assert "2 access rules and 0 quotas" in shown
+    assert "Access rules and quotas that name it stay: 2 and 0." in shown
     ida.post(at, {"typed": "another"})
     assert (instance.pk, "billing") in users.found
-    assert ida.post(at, {"typed": "billing"}).status_code == 302
+    assert ida.post(at, {"typed": "billing", "for_good": "on"}).status_code == 302
     assert (instance.pk, "billing") not in users.found
+
+
+def test_a_deleted_user_is_brought_back_by_undo_or_below_the_list_and_goes_when_asked(
+    ida: Client, instance: Instance, users: FakeUsers
+) -> None:
+    assert "Recently deleted" not in text_of(ida.get(page("page-users", instance)))
+    shown = text_of(ida.post(page("page-user-delete", instance, "billing"), {"typed": "billing"}, follow=True))
+    restore = page("page-user-restore", instance, "billing")
+    assert shown.count(f'action="{restore}"') == 2, "the undo, and the row"
+    assert ida.get(page("page-user", instance, "billing")).status_code == 404
+    assert "with its passwords and rights" in text_of(ida.post(restore, follow=True))
+    assert not users.found[instance.pk, "billing"].disabled
+
+    ida.post(page("page-user-delete", instance, "billing"), {"typed": "billing"})
+    ends = page("page-user-delete-for-good", instance, "billing")
+    assert "Nothing brings them back" in text_of(ida.post(ends))
+    assert (instance.pk, "billing") in users.found
+    assert "deleted for good" in text_of(ida.post(ends, {"confirmed": "yes"}, follow=True))
+    assert (instance.pk, "billing") not in users.found
+    assert "There is no deleted user" in text_of(ida.post(restore, follow=True))
 
 
 def test_states_and_silence_are_said_on_the_list(ida: Client, instance: Instance, users: FakeUsers) -> None:
@@ -164,6 +184,8 @@ def test_a_viewer_makes_no_user(
         (page("page-user", instance, "billing"), {"part": "disable"}),
         (page("page-user", instance, "billing"), {"part": "rotate"}),
         (page("page-user-enable", instance, "billing"), {}),
+        (page("page-user-restore", instance, "billing"), {}),
+        (page("page-user-delete-for-good", instance, "billing"), {"confirmed": "yes"}),
     ):
         viewer.post(at, body)
     assert users.found == before
@@ -176,8 +198,11 @@ def test_a_strangers_post_changes_nobody(
     stranger: Member, browse: Callable[[Member], Client], instance: Instance, users: FakeUsers
 ) -> None:
     eve, before = browse(stranger), dict(users.found)
-    for name in ("page-users", "page-user", "page-user-enable", "page-user-delete"):
-        body = {"name": "etl", "part": "disable", "typed": "billing"}
+    for name in (
+        "page-users", "page-user", "page-user-enable", "page-user-delete", "page-user-restore",
+        "page-user-delete-for-good",
+    ):  # fmt: skip
+        body = {"name": "etl", "part": "disable", "typed": "billing", "confirmed": "yes"}
         assert eve.post(page(name, instance, "billing"), body).status_code == 404
     assert users.found == before
 

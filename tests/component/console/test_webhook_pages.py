@@ -1,4 +1,4 @@
-"""Webhooks in the console: a secret is shown once, every state is shown, and nobody else's is touched."""
+"""Webhooks in the console: a secret is shown once, every state is shown, and each tenant sees its own only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.models import WebhookDelivery, WebhookEndpoint
-from billing.webhooks import services
+from notifications.models import WebhookDelivery, WebhookEndpoint
+from notifications.webhooks import services
 from tenants.actors import member_actor
 from tenants.api import rates
 from tenants.models import AuditEntry, Member
@@ -179,9 +179,9 @@ def test_changes_have_the_rate_that_they_have_over_rest(
 ) -> None:
     charged: list[tuple[str, bool]] = []
 
-    def exceeded(identity: str, *, is_anonymous: bool, is_write: bool) -> rates.Rate:
+    def exceeded(identity: str, *, is_anonymous: bool, is_write: bool) -> rates.LimitState:
         charged.append((identity, is_write))
-        return rates.Rate(limit=1, remaining=0, reset_s=30, is_exceeded=len(charged) > 1)
+        return rates.LimitState(limit=1, remaining=0, reset_s=30, is_exceeded=len(charged) > 1)
 
     monkeypatch.setattr(rates, "charge", exceeded)
     ida.post(at("page-webhook-test", webhook))

@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of real broker processes."""

@@ -1,5 +1,5 @@
-"""Transactions whose coordinator crashes, and what became of them everywhere: by the wire, so that a client can be gone
-after any of its requests.
+"""Transactions whose coordinator crashes, and their final state everywhere; requests are sent on the wire, so that a
+client can stop after any of them.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ NOT_FOUND: Final = int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
 
 class Point(NamedTuple):
-    """The record after which the coordinator crashes, in a transaction that is to be `committed`, and the states in
-    which the transaction may be in the end.
+    """The record after which the coordinator crashes, in a transaction to be `committed`, with the possible final
+    states.
     """
 
     state: str
@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 
 class Stage:
-    """Brokers that crash as `orders` say, and an instance with a topic."""
+    """Brokers that crash by `orders`, and an instance with a topic."""
 
     topic = "outcomes"
 
@@ -76,7 +76,7 @@ class Stage:
         admin = AdminClient({"bootstrap.servers": self.instance.bootstrap})
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 3)])[self.topic].result(TIMEOUT_S)
         for kind in (GROUP, TRANSACTION):
-            # Their topics are made when somebody asks for the first of them.
+            # Their topics are created by the first request.
             eventually(partial(self._finds, kind), within_s=TIMEOUT_S, what="coordinators")
 
     def _finds(self, kind: int) -> bool:
@@ -95,7 +95,7 @@ class Stage:
         return f"{self.instance.id}.{name}"
 
     def ask(self, topic: str, index: int, api_key: int, version: int, request: Any) -> Any:
-        """The answer of whoever leads this partition, None if there is none."""
+        """Returns the answer of the partition's leader, or None if there is none."""
         path = paths.partition_state(topic, index)
         zookeeper = self.cluster.zookeeper
         if not zookeeper.exists(path):
@@ -115,7 +115,9 @@ class Stage:
         return self.ask(GROUPS_TOPIC, index, api_key, version, request)
 
     def offset_of(self, group: str) -> int:
-        """Where a group stands in the first partition; -1: nowhere. Whoever tells says as well that nothing is open."""
+        """Returns the group's offset in the first partition, -1 without one. The answer also shows that no transaction
+        is open.
+        """
 
         def sent() -> list[int]:
             topics = [OffsetFetchRequestTopic(name=self.topic, partition_indexes=[0])]
@@ -129,7 +131,7 @@ class Stage:
         return offset
 
     def bring_back(self) -> None:
-        """Whoever crashed."""
+        """Restarts crashed brokers."""
         for broker in self.cluster.brokers:
             assert broker.process is not None
             if broker.process.poll() is not None:
@@ -150,7 +152,9 @@ class Stage:
             reader.close()
 
     def read_committed(self) -> list[list[bytes]]:
-        """Of each partition, up to its end, behind which a mark is put: nothing may be open there."""
+        """Returns the committed records of each partition, up to a mark written at its end: no transaction may be open
+        there.
+        """
         mark = b"mark %d" % time.monotonic_ns()
         reader = self.reader("read_committed")
         reader.assign([TopicPartition(self.topic, index, 0) for index in range(PARTITIONS)])
@@ -178,7 +182,7 @@ class Fenced(Exception):
 
 
 class Abandoned:
-    """A transaction whose client is never heard of again once the coordinator has crashed."""
+    """A transaction whose client disappears when the coordinator has crashed."""
 
     def __init__(self, stage: Stage, point: Point) -> None:
         self.stage, self.point = stage, point
@@ -188,7 +192,7 @@ class Abandoned:
         self.value = b""
 
     def run(self) -> None:
-        """Until the crash."""
+        """Runs until the crash."""
         state, partitions, _, moment, _ = self.point
         self.stage.orders.give(Crash(self.stage.inside(self.name), state, partitions, moment))
         for attempt in itertools.count():
@@ -290,7 +294,7 @@ class Abandoned:
     # -- what became of it ---------------------------------------------------------------------------------------------
 
     def state(self) -> str | None:
-        """None while nobody tells; "" if nobody knows the id."""
+        """Returns the state; None while no coordinator answers, "" for an unknown id."""
         request = DescribeTransactionsRequest(transactional_ids=[self.name])
         answer = self.stage.ask_about(self.name, ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
         if answer is None or answer.transaction_states[0].error_code not in (0, NOT_FOUND):
@@ -298,7 +302,7 @@ class Abandoned:
         return str(answer.transaction_states[0].transaction_state)
 
     def until_ended(self) -> str:
-        """The state, when it is one of those in which the transaction may end."""
+        """Waits for one of the possible final states, and returns it."""
 
         def ended() -> list[str]:
             state = self.state()

@@ -1,5 +1,5 @@
-"""ACLs by a stock admin client, on brokers over a real ZooKeeper: in force on every broker and open connection within a
-second, and still there after a restart.
+"""ACLs of a stock admin client on brokers with a real ZooKeeper: in force on every broker and open connection within a
+second, and after a restart.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALL: Final = AclBindingFilter(
 
 
 def owner_of(cluster: EngineCluster, number: int) -> AdminClient:
-    """As the control plane acts for the instance."""
+    """Returns an admin client that acts for the instance in the way of the control plane."""
     return AdminClient(
         {
             "bootstrap.servers": f"{HOST}:{cluster.brokers[number].settings.internal_port}",
@@ -68,7 +68,7 @@ def listed(admin: AdminClient) -> set[tuple[str, str]]:
 
 
 class OpenProducer:
-    """Keeps its connections; `error` is that of one record."""
+    """A producer that keeps its connections; `error` is that of one record."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(

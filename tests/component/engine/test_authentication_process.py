@@ -1,4 +1,4 @@
-"""Users of an instance over real connections: other people's clients, each mechanism, rotation, revocation, quotas."""
+"""Users of an instance with other people's clients: each mechanism, rotation, revocation, quotas."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def described(cluster: EngineCluster, instance: TestInstance, name: str) -> Any:
 
 
 def settings(instance: TestInstance, name: str, password: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
-    """Of confluent-kafka."""
+    """Returns settings for confluent-kafka."""
     return access(instance, name, password, mechanism).of_librdkafka()
 
 
@@ -157,7 +157,7 @@ LEVELS: Sequence[dict[str, str | None]] = (
 def test_a_named_user_is_held_to_the_first_of_the_eight_levels_that_is_set(
     cluster: EngineCluster, instance: TestInstance
 ) -> None:
-    """All are set; each is taken away after it was seen to delay."""
+    """All levels are set; each is removed after it was seen to delay."""
     alter(cluster, instance, added("paced", "secret"))
 
     async def change(entity: dict[str, str | None], rate: float | None) -> None:

@@ -1,5 +1,5 @@
-"""Three real brokers: what was bought goes to where it is wanted, falls back when the flow master dies, and comes back;
-a client quota holds over all of them together.
+"""Sharing of a limit over three real brokers: shares follow demand, fall back when the flow master dies, and recover; a
+client quota applies to all brokers together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_S = 30
 # A policy may go back to the static shares slowly.
 REST_S = 60
 QUOTA_BPS = 3 * MB
-# One partition on each broker, and one more replica for whoever dies.
+# One partition on each broker, and a second replica for the time when a broker is down.
 ASSIGNMENT = [[1, 2], [2, 3], [3, 1]]
 
 
@@ -67,7 +67,7 @@ def is_alive(broker: BrokerProcess) -> bool:
 
 
 class Flood:
-    """Produces to partitions over connections that send as soon as they are answered; counts what was accepted."""
+    """Produces to partitions over connections that send as soon as they are answered; counts accepted bytes."""
 
     def __init__(self) -> None:
         self.accepted_bytes = 0
@@ -91,7 +91,7 @@ class Flood:
 
 @asynccontextmanager
 async def flooding(instance: TestInstance, *partitions: int, client_id: str = "etl") -> AsyncIterator[Flood]:
-    """Each partition is led by the broker that is one above it."""
+    """Floods partitions that are each led by the next broker."""
     flood = Flood()
     tasks = [
         asyncio.create_task(flood.send(instance.document.ports[partition + 1], partition, client_id))
@@ -106,7 +106,7 @@ async def flooding(instance: TestInstance, *partitions: int, client_id: str = "e
 
 
 async def until(holds: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Beside the flood, which goes on."""
+    """Waits for a condition during the flood."""
     await asyncio.to_thread(eventually, holds, what, timeout_s)
 
 

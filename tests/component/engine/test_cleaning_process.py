@@ -1,4 +1,6 @@
-"""The cleaning process is killed, finds no room, or cannot be started: log and broker stay, and it is tried again."""
+"""The cleaning process when it is killed, has no disk space, or cannot start: log and broker stay, and it
+is retried.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from structlog.testing import capture_logs
 
 from brokers.engine.assembly import cleaning
 from brokers.engine.assembly.cleaning import LogCleaning
-from brokers.engine.partitions.cleaning import Work
+from brokers.engine.partitions.cleaning import LogToClean
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
@@ -41,7 +43,7 @@ class Clock:
 
 
 def _dirty(table: PartitionTable, records: int = 60) -> Partition:
-    """The first segment holds a record that stays."""
+    """Fills a log; the first segment has a record that stays."""
     partition = _lead(table, "t")
     data = memoryview(build_batch([Record(NOW_MS, b"alone", b"x")]))
     assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
@@ -50,20 +52,20 @@ def _dirty(table: PartitionTable, records: int = 60) -> Partition:
 
 
 def _contents(partition: Partition) -> dict[str, str]:
-    """Of every segment; indexes are stored when their log is made durable."""
+    """Returns a hash of every segment. Indexes are left out: they are stored when their log is flushed."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(partition.log.directory).glob("*.log")
     }
 
 
-def _planned(runner: LogCleaning) -> Work:
+def _planned(runner: LogCleaning) -> LogToClean:
     work = runner._plan()
     assert work is not None
     return work
 
 
-def _clean(runner: LogCleaning, work: Work | None = None) -> None:
-    """Whatever is due, with the real process."""
+def _clean(runner: LogCleaning, work: LogToClean | None = None) -> None:
+    """Cleans everything that is due, with the real process."""
     asyncio.run(asyncio.wait_for(runner._clean_all(work or _planned(runner)), DEADLINE_S))
 
 
@@ -71,7 +73,7 @@ def _workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if cleaning.WORKER in child.cmdline()]
 
 
-NICENESS_MAX = 19  # whoever runs the tests may be nice already
+NICENESS_MAX = 19  # the tests may run with a niceness of their own
 
 
 def test_the_process_takes_what_the_others_leave() -> None:
@@ -88,7 +90,7 @@ def test_the_process_takes_what_the_others_leave() -> None:
 
 
 async def _interrupt(runner: LogCleaning, by: Callable[[asyncio.Task[None]], object]) -> None:
-    """`by` is called while the process writes."""
+    """Calls `by` while the process writes."""
     work = _planned(runner)
     task = asyncio.create_task(runner._clean_all(work))
     await asyncio.to_thread(eventually, partial(_remains, work.partition), within_s=DEADLINE_S)
@@ -101,7 +103,7 @@ def _remains(partition: Partition) -> list[Path]:
 
 
 def test_a_process_that_is_killed_is_followed_by_another_after_a_growing_while(tmp_path: Path) -> None:
-    """Only what is wrong in the log itself keeps it out for good (CMP-15)."""
+    """Only an error in the log itself excludes it for good (CMP-15)."""
     table, clock = opened(tmp_path), Clock()
     partition = _dirty(table)
     before = _contents(partition)
@@ -130,7 +132,7 @@ def test_a_process_that_is_killed_is_followed_by_another_after_a_growing_while(t
 
 
 def test_a_disk_without_room_for_the_copy_is_tried_again(tmp_path: Path) -> None:
-    """The file it writes to is /dev/full; ENOSPC."""
+    """The output file is /dev/full: ENOSPC."""
     table, clock = opened(tmp_path), Clock()
     partition = _dirty(table)
     before = _contents(partition)
@@ -150,7 +152,7 @@ def test_a_disk_without_room_for_the_copy_is_tried_again(tmp_path: Path) -> None
 
 
 def test_an_io_error_gives_the_directory_up(tmp_path: Path) -> None:
-    """LOG-3. The file it writes to answers EIO, as a process's memory does at address 0; the other root stays."""
+    """LOG-3: the output file answers EIO, as a process's memory does at address 0; the other root stays."""
     table = opened(tmp_path / "a", tmp_path / "b")
     partition = _dirty(table)
     before = _contents(partition)
@@ -226,13 +228,13 @@ def test_a_run_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     table.close()
 
 
-async def test_a_thread_rests_until_there_shall_be_so_many(tmp_path: Path) -> None:
-    """`log.cleaner.threads` while the broker runs, and a back-off that is another at once for who rested."""
+async def test_a_thread_rests_until_the_thread_count_includes_it(tmp_path: Path) -> None:
+    """Changes of `log.cleaner.threads` in a running broker, and of the back-off of a resting thread."""
 
     class Looking(LogCleaning):
         looked = 0
 
-        def _plan(self) -> Work | None:
+        def _plan(self) -> LogToClean | None:
             self.looked += 1
             return None
 

@@ -1,5 +1,5 @@
-"""Client quotas of a real broker, as people's own clients meet them (QUO-21, QUO-40 to QUO-42): librdkafka creates
-topics in a version that waits, kafka-python in one that is refused.
+"""Client quotas of a real broker with stock clients (QUO-21, QUO-40 to QUO-42): librdkafka creates topics in a version
+that waits, kafka-python in one that is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def instance(cluster: EngineCluster) -> TestInstance:
 
 
 def ledger(cluster: EngineCluster, instance: TestInstance, client_id: str) -> dict[str, Any]:
-    """The last delay of this client."""
+    """Returns the last delay of this client."""
     entries = cluster.brokers[0].admin(f"/v1/instances/{instance.id}/throttles")["entries"]
     return next(entry for entry in entries if entry["client_id"] == client_id)
 
@@ -64,7 +64,7 @@ def test_kafka_python_is_refused_topic_by_topic(cluster: EngineCluster, instance
     topics = {f"refused-{number}": {"num_partitions": count} for number, count in enumerate((BURST, 20, 1))}
 
     answer = admins[0].create_topics(topics, raise_errors=False)
-    # The first one keeps quiet by itself for as long as it was told.
+    # The first one pauses by itself for its throttle time.
     with pytest.raises(ThrottlingQuotaExceededError):
         admins[1].delete_topics(["refused-0", "refused-1"])
     for admin in admins:

@@ -1,5 +1,5 @@
-"""Three real broker processes and a stock client: who stops gives away first, who dies is missed soon, and what was
-deleted meanwhile goes when its broker returns.
+"""Three real broker processes and a stock client: a stopping broker hands over its partitions, a dead one is detected
+soon, and topics deleted meanwhile go when it returns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def instance(cluster: EngineCluster) -> TestInstance:
 
 
 class Topic:
-    """A topic of the instance, and its partitions' states as they are written."""
+    """A topic of the instance, with its stored partition states."""
 
     def __init__(self, cluster: EngineCluster, instance: TestInstance, name: str, partitions: int) -> None:
         self.cluster, self.instance, self.name, self.partitions = cluster, instance, name, partitions
@@ -60,7 +60,7 @@ class Topic:
 
 
 class Load:
-    """Records with acks=all, spread over all partitions; remembers what was acknowledged and what failed."""
+    """A producer with acks=all on all partitions; it keeps acknowledgements and failures."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -96,7 +96,7 @@ class Load:
             self.acknowledged.append(message.value() or b"")
 
     def assert_all_is_there(self) -> None:
-        """Every acknowledged record once, and in the order of its partition."""
+        """Asserts that every acknowledged record is there once, in the order of its partition."""
         wanted = len(self.acknowledged)
         consumer = Consumer({"bootstrap.servers": self.topic.instance.bootstrap, "group.id": "test"})
         consumer.assign([TopicPartition(self.topic.name, index, 0) for index in range(self.topic.partitions)])

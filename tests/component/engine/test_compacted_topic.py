@@ -1,4 +1,4 @@
-"""A compacted topic on a real broker process: a stock client writes, the cleaner works, everything survives kill -9."""
+"""A compacted topic on a real broker process: written by a stock client, cleaned, and intact after kill -9."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The coordinator of a transaction crashes after each of its records, on three real broker processes: every partition,
-and the group, sees one outcome, in time, and whoever began the transaction is fenced (TXN-11, TXN-16, TXN-17, TXN-26).
+"""Crashes of a transaction's coordinator after each of its records, on three real broker processes: every partition and
+the group see one outcome, in time, and the producer is fenced (TXN-11, TXN-16, TXN-17, TXN-26).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.testkit.crashing import APPENDED, COMMITTED, Crash, Orders
 from tests.testkit.engine import EngineCluster
 from tests.testkit.waiting import eventually
 
-# Whoever takes over may not have the record, if the first was alone with it.
+# The next coordinator may lack the record, if only the first one had it.
 POINTS: Final = (
     Point("Empty", 0, True, APPENDED, ("Empty", "")),
     Point("Ongoing", 1, True, APPENDED, ("CompleteAbort", "Empty")),
@@ -76,7 +76,7 @@ def test_a_client_that_goes_with_its_coordinator_leaves_one_outcome_everywhere_i
 
 
 def _is_fenced(one: Abandoned) -> None:
-    """By whoever begins next under the same transactional id."""
+    """Asserts that a later producer of the transactional id fences this one."""
     heir = Abandoned(one.stage, one.point)
     eventually(lambda: heir.initialise() == 0, within_s=TIMEOUT_S, what="somebody else to begin")
     refusals: dict[str, tuple[Callable[[], int | None], ErrorCode]] = {
@@ -98,7 +98,7 @@ def _is_fenced(one: Abandoned) -> None:
 
 
 def test_a_client_that_lives_on_commits_through_a_crash_at_every_record(stage: Stage) -> None:
-    """The same transaction loses its coordinator after each of its records."""
+    """A transaction loses its coordinator after each of its records."""
     name, group = "lives-on", "lives-on-group"
     producer = Producer(
         {

@@ -1,6 +1,4 @@
-"""Stock clients of an instance that one broker of three serves: their coordinators are anywhere, and they do not notice
-(CKA-5).
-"""
+"""Stock clients of an instance that one broker of three serves: their coordinators may be on any broker (CKA-5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients never get the descriptors that logs need: one that cannot be opened is given up with its disk (LOG-3)."""
+"""Descriptors for logs are reserved: a log that cannot be opened takes its disk offline (LOG-3)."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_where_there_is_room_for_all_connections_all_are_granted() -> None:
     assert written == []
 
 
-def test_what_is_kept_is_enough_for_the_logs() -> None:
+def test_the_kept_descriptors_are_enough_for_the_logs() -> None:
     assert DESCRIPTORS_KEPT > OPEN_FILES_MAX + FLUSHED_LOGS_MAX * OPENED_PER_FLUSH

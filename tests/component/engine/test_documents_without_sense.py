@@ -1,5 +1,5 @@
-"""A broker that starts while a document in ZooKeeper makes no sense, as after a release was taken back: nothing that it
-coordinates is taken for what belongs to a topic or an instance that is gone (decision 79).
+"""A broker that starts with an unreadable document in ZooKeeper, as after a downgrade: it does not take its coordinated
+data for that of a deleted topic or instance (decision 79).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cluster(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 
 
 class Owner:
-    """An instance with a topic, a group that stands at 7, and a transaction that is left open."""
+    """An instance with a topic, a group whose offset is 7, and an open transaction."""
 
     def __init__(self, cluster: EngineCluster, instance_id: str) -> None:
         self.instance: TestInstance = cluster.create_instance(instance_id)
@@ -88,7 +88,7 @@ class Owner:
         producer.flush(TIMEOUT_S)
 
     def ends(self) -> list[int]:
-        """Of all that was written, and of all that is decided."""
+        """Returns the end of all records and the last stable offset."""
         result = []
         for isolation in ("read_uncommitted", "read_committed"):
             consumer = self.consumer(isolation)
@@ -111,7 +111,7 @@ class Owner:
         return str(self.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states[0].transaction_state)
 
     def until_groups_were_looked_through(self) -> None:
-        """By then offsets that are of age are gone: this one is at once, twice, so that all had their turn."""
+        """Waits until the expiry has visited all groups: until an offset that expires at once is gone twice."""
         line = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topics = [OffsetCommitRequestTopic(name=self.topic, partitions=[line])]
         commit = OffsetCommitRequest(

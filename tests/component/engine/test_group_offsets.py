@@ -1,5 +1,5 @@
-"""Committed offsets on three real broker processes: three stock clients agree on them, and they outlive the cleaner,
-a killed coordinator and a restart of everybody (GRP-22…25).
+"""Committed offsets on three real broker processes: three stock clients agree on them, and they survive the cleaner, a
+killed coordinator and a restart of all brokers (GRP-22…25).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def consumer_of(instance: TestInstance, group: str = GROUP) -> Consumer:
 
 
 def committed(instance: TestInstance, group: str = GROUP) -> dict[int, int]:
-    """Asked by somebody who starts anew; a negative one is none."""
+    """Returns the committed offset as a new consumer reads it; a negative one is none."""
     consumer = consumer_of(instance, group)
     wanted = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
 
@@ -112,7 +112,7 @@ def test_three_clients_agree_on_what_was_committed_and_read_on_from_there(instan
         second.close()
 
     asyncio.run(_third(instance, group))
-    # The first would go back to where it was told to.
+    # The first one would go back to its committed offset.
     assert committed(instance, group) == {0: 5}
 
 
@@ -146,7 +146,7 @@ def test_offsets_outlive_the_cleaner_a_killed_coordinator_and_a_restart(
     early.close()
 
     def is_cleaned() -> bool:
-        # On every replica: whoever leads next has read a cleaned log.
+        # On every replica, so that the next leader has read a cleaned log.
         return all(
             any(
                 line["event"] == "log_cleaned" and (line["topic"], line["partition"]) == (OFFSETS_TOPIC, index)

@@ -1,4 +1,4 @@
-"""Brokers among each other under mutual TLS: who gets in, who does not, and a cluster that takes it up one by one."""
+"""Internal connections under mutual TLS: accepted and refused peers, and an upgrade of a cluster broker by broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import CA_FILE, MUTUAL_TLS, PLAINTEXT, ProcessIdentity, Role, broker, control
+from brokers.contract.process_identity import (
+    CA_FILE,
+    MUTUAL_TLS,
+    PLAINTEXT,
+    ProcessIdentity,
+    ProcessRole,
+    broker,
+    control,
+)
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
@@ -40,14 +48,14 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def replicated(cluster: EngineCluster, instance: TestInstance) -> None:
-    """A topic that accepts nothing unless all brokers have it."""
+    """Creates a topic that accepts nothing unless all brokers are in sync."""
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     topic = NewTopic(TOPIC, 3, 3, config={"min.insync.replicas": "3"})
     admin.create_topics([topic])[TOPIC].result(30)
 
 
 def produce(instance: TestInstance, value: bytes) -> None:
-    """One record to each partition, acknowledged by all replicas; waits until they are in the ISR again."""
+    """Produces one record to each partition with acks=all, and waits until all replicas are in the ISR again."""
     failed: list[object] = []
     conf = {"bootstrap.servers": instance.bootstrap, "acks": "all", "message.timeout.ms": 60_000}
     producer = Producer(conf)
@@ -58,7 +66,7 @@ def produce(instance: TestInstance, value: bytes) -> None:
 
 
 def consumed(instance: TestInstance, value: bytes) -> int:
-    """How many records have this value; other tests write to the topic as well."""
+    """Returns the number of records with this value; other tests write to the topic too."""
     conf = {"bootstrap.servers": instance.bootstrap, "group.id": "tests", "enable.auto.commit": False}
     consumer = Consumer({**conf, "enable.partition.eof": True})
     found, ends = 0, 0
@@ -75,7 +83,7 @@ def consumed(instance: TestInstance, value: bytes) -> int:
 
 
 async def asked(broker: BrokerProcess, tls: ssl.SSLContext | None, login: str | None = None) -> bool:
-    """Whether the internal listener answers a request for metadata."""
+    """True if the internal listener answers a request for metadata."""
     client = None
     try:
         client = await WireClient.connect(broker.settings.internal_port, tls=tls)
@@ -91,7 +99,7 @@ async def asked(broker: BrokerProcess, tls: ssl.SSLContext | None, login: str | 
 
 
 def admin_status(broker: BrokerProcess, path: str, tls: ssl.SSLContext | None) -> int | str:
-    """Of an answer, or why there is none."""
+    """Returns the HTTP status, or the reason why there is none."""
     scheme = "http" if tls is None else "https"
     try:
         address = f"{scheme}://{HOST}:{broker.settings.admin_port}{path}"
@@ -104,7 +112,7 @@ def admin_status(broker: BrokerProcess, path: str, tls: ssl.SSLContext | None) -
 
 
 def strangers(cluster: EngineCluster, directory: Path) -> dict[str, ssl.SSLContext | None]:
-    """Whoever has no business here, by what they have."""
+    """Returns TLS contexts that must be refused, by their kind."""
     authority = cluster.internal_tls / CA_FILE
     route = make_certificate(directory / "tls")
     others = process_file(directory / "others", broker(cluster.cluster_id, 1))
@@ -117,7 +125,7 @@ def strangers(cluster: EngineCluster, directory: Path) -> dict[str, ssl.SSLConte
     }
 
 
-def test_records_are_replicated_and_whoever_came_in_has_a_certificate(cluster: EngineCluster) -> None:
+def test_records_are_replicated_between_certified_brokers(cluster: EngineCluster) -> None:
     value = b"v" * VALUE_BYTES
     produce(cluster.instances[INSTANCE], value)
     assert consumed(cluster.instances[INSTANCE], value) == 3
@@ -127,7 +135,7 @@ def test_strangers_are_refused_on_the_internal_listener(cluster: EngineCluster, 
     one = cluster.brokers[0]
     for what, tls in strangers(cluster, tmp_path).items():
         assert not asyncio.run(asked(one, tls)), what
-    reader = process_context(cluster.internal_tls, ProcessIdentity(Role.METRICS, "prometheus"))
+    reader = process_context(cluster.internal_tls, ProcessIdentity(ProcessRole.METRICS, "prometheus"))
     assert not asyncio.run(asked(one, reader))
     assert asyncio.run(asked(one, process_context(cluster.internal_tls, control("web"))))
 
@@ -164,7 +172,7 @@ def test_strangers_learn_of_the_admin_port_that_it_lives(cluster: EngineCluster,
 
 def test_each_role_reads_what_it_is_for_on_the_admin_port(cluster: EngineCluster) -> None:
     one = cluster.brokers[0]
-    reader = process_context(cluster.internal_tls, ProcessIdentity(Role.METRICS, "prometheus"))
+    reader = process_context(cluster.internal_tls, ProcessIdentity(ProcessRole.METRICS, "prometheus"))
     assert [admin_status(one, path, reader) for path in ("/metrics", "/v1/status")] == [200, 403]
     web = process_context(cluster.internal_tls, control("web"))
     assert [admin_status(one, path, web) for path in ("/metrics", "/v1/status", "/v1/nothing")] == [200, 200, 404]
@@ -202,7 +210,7 @@ def test_a_renewed_certificate_is_taken_up_while_the_broker_runs(cluster: Engine
 
 @pytest.mark.long("brokers/engine/assembly", "brokers/engine/replication")
 def test_a_cluster_takes_up_certificates_one_broker_after_the_other(zookeeper_address: str, tmp_path: Path) -> None:
-    """Brokers without certificates register as those of before them did, and speak as they did."""
+    """Brokers without certificates register and connect as before."""
     with EngineCluster(zookeeper_address, tmp_path, size=3, internal_security=PLAINTEXT) as cluster:
         instance = cluster.create_instance(INSTANCE)
         replicated(cluster, instance)

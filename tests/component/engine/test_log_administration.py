@@ -1,4 +1,4 @@
-"""A real broker process, administered by stock clients: what they delete stays deleted, by kill -9 too (LOG-46)."""
+"""A real broker process administered by stock clients: deletions survive kill -9 (LOG-46)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kafka_python(instance: TestInstance) -> Iterator[Any]:
 
 
 def topic_of(admin: AdminClient, instance: TestInstance, name: str, records: int = 10, **config: str) -> str:
-    """A topic of one partition with so many records, each a batch."""
+    """Creates a topic of one partition with a number of records, each in a batch of its own."""
     wanted = NewTopic(name, 1, 1, config={key.replace("_", "."): value for key, value in config.items()})
     admin.create_topics([wanted])[name].result(TIMEOUT_S)
     producer = Producer({"bootstrap.servers": instance.bootstrap, "batch.num.messages": 1})
@@ -69,7 +69,7 @@ def own_settings(admin: AdminClient, topic: str) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_what_a_client_deleted_does_not_come_back(
+def test_records_deleted_by_a_client_do_not_come_back(
     cluster: EngineCluster, instance: TestInstance, admin: AdminClient, end: str
 ) -> None:
     topic = topic_of(admin, instance, f"forgotten-{end}")
@@ -89,7 +89,7 @@ def test_what_a_client_deleted_does_not_come_back(
     assert watermarks(instance, topic) == (10, 10)
 
 
-def test_a_client_is_told_why_records_are_not_deleted(instance: TestInstance, admin: AdminClient) -> None:
+def test_a_refused_deletion_of_records_has_its_reason(instance: TestInstance, admin: AdminClient) -> None:
     topic = topic_of(admin, instance, "kept", 3)
     compacted = topic_of(admin, instance, "compacted-only", 0, cleanup_policy="compact")
 

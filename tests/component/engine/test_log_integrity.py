@@ -1,4 +1,4 @@
-"""A real broker process and stock clients: killed at random moments, and with a bit flipped under its feet."""
+"""A real broker process with stock clients: killed at random moments, and with a flipped bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_topic(instance: TestInstance, name: str, **config: str) -> None:
 
 
 class Load:
-    """Produces all the time, with acks=1, and counts what was acknowledged."""
+    """A producer with acks=1 that counts acknowledgements."""
 
     def __init__(self, instance: TestInstance, topic: str) -> None:
         self.acked: list[tuple[int, int]] = []
@@ -139,7 +139,7 @@ def test_a_client_refuses_a_batch_whose_bit_was_flipped_and_verify_names_it(clus
 
 
 def _take(consumer: KafkaConsumer, seen: list[bytes]) -> bool:
-    """Polls once; never done by itself."""
+    """Polls once."""
     for records in consumer.poll(200).values():
         seen.extend(record.value for record in records)
     return False

@@ -1,4 +1,4 @@
-"""Users by certificate with other people's clients, over a real broker process: named, given rights, cut off."""
+"""Users by certificate with other people's clients on a real broker process: names, rights, revocation."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _is_let_in(instance: TestInstance, context: ssl.SSLContext) -> bool:
 
 
 def _open(instance: TestInstance, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """A connection that has been answered once. Raises OSError."""
+    """Opens a connection and waits for one answer. Raises OSError."""
     host, _, port = instance.bootstrap.rpartition(":")
     connection = context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=host)
     try:

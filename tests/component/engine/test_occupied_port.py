@@ -1,4 +1,4 @@
-"""A real broker whose instance's port a stranger has: it is tried until it opens, and said at a bounded rate."""
+"""A real broker whose tenant port another program has: retried until it opens, and logged at a bounded rate."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_port_that_is_taken_opens_as_soon_as_it_is_free(
         assert AdminClient({"bootstrap.servers": f"{HOST}:{port}"}).list_topics(timeout=10).topics == {}
         events = [line["event"] for line in cluster.brokers[0].log_lines()]
         assert events.count("listener_not_opened") == 1
-        assert events.count("listener_opened_at_last") == 1
+        assert events.count("listener_opened_after_retry") == 1
 
 
 def test_an_instance_that_goes_meanwhile_is_not_tried_any_more(

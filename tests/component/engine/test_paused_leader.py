@@ -1,4 +1,4 @@
-"""A leader that stood still while another one was elected: what it finds in its sockets it does not acknowledge (CTL-4,
+"""A leader that was paused while another one was elected: it acknowledges nothing that it finds in its sockets (CTL-4,
 REP-25).
 """
 
@@ -58,5 +58,5 @@ async def test_a_leader_that_stood_still_acknowledges_nothing_in_its_old_epoch(
             line = answer.responses[0].partition_responses[0]
             assert line.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             await client.close()
-        assert any(line.get("event") == "process_stood_still" for line in leader.log_lines())
+        assert any(line.get("event") == "process_was_paused" for line in leader.log_lines())
         eventually(lambda: len(state_of(cluster, instance).isr) == 2, "it follows the one that leads")

@@ -1,4 +1,4 @@
-"""A real broker process over a real ZooKeeper, with a stock client: serve, survive kill -9, throttle, stop."""
+"""A real broker process with a real ZooKeeper and a stock client: serve, survive kill -9, throttle, stop."""
 
 from __future__ import annotations
 

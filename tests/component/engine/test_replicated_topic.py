@@ -1,5 +1,5 @@
-"""Three real broker processes on a real ZooKeeper: what was acknowledged to acks=all survives its leader (REP-3, REP-5,
-REP-12, REP-19, REP-22, REP-23).
+"""Three real broker processes with a real ZooKeeper: records acknowledged with acks=all survive their leader (REP-3,
+REP-5, REP-12, REP-19, REP-22, REP-23).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def log_of(broker: BrokerProcess, instance: TestInstance, topic: str, index: int
 
 
 def acknowledged(instance: TestInstance, topic: str, numbers: range, **config: Any) -> list[int]:
-    """Produces each number as a record of its own batch; answers those that were acknowledged to acks=all, in order
-    although a leader that has just begun may refuse the first ones.
+    """Produces each number as a record of its own batch; returns those acknowledged with acks=all, in order, although a
+    new leader may refuse the first ones.
     """
     done: list[int] = []
     one_by_one = {"batch.num.messages": 1, "enable.idempotence": True}

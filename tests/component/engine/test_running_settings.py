@@ -64,7 +64,7 @@ def operator(cluster: EngineCluster) -> AdminClient:
 
 
 def alter(admin: AdminClient, kind: ResourceType, name: str, values: dict[str, str | None]) -> None:
-    """A value of None deletes."""
+    """Changes settings; None deletes one."""
     entries = [
         ConfigEntry(
             key,
@@ -146,7 +146,7 @@ def test_a_copy_becomes_slower_and_faster_with_the_rate(
     assert rest_s < (TOTAL_BYTES - 8 * MB) / FAST * 5
 
 
-def test_a_tenants_admin_client_is_told_that_brokers_are_not_its_own(instance: TestInstance) -> None:
+def test_a_tenants_admin_client_may_not_alter_brokers(instance: TestInstance) -> None:
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
 
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
@@ -172,7 +172,7 @@ def set_for_all(cluster: EngineCluster, key: str, value: str) -> None:
 
 
 def until_shown(operator: AdminClient, **shown: str) -> None:
-    """Waits until each broker shows these values as those in force."""
+    """Waits until each broker reports these values as those in force."""
 
     def are_in_force(resource: ConfigResource) -> bool:
         entries = operator.describe_configs([resource])[resource].result(TIMEOUT_S)
@@ -184,7 +184,7 @@ def until_shown(operator: AdminClient, **shown: str) -> None:
 
 
 def join(instance: TestInstance, group: str, session_ms: int = SESSION_MS) -> tuple[int, float]:
-    """Joins a new group. The error code, and the seconds that the answer took once the group had a coordinator."""
+    """Joins a new group. Returns the error code, and the seconds of the answer once the group had a coordinator."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"m")]
     request = JoinGroupRequest(
         group_id=group,

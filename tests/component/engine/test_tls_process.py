@@ -1,4 +1,4 @@
-"""TLS with other people's clients, over real broker processes: large records, other certificates, slow strangers."""
+"""TLS with other people's clients on real broker processes: large records, other certificates, slow strangers."""
 
 from __future__ import annotations
 
@@ -153,11 +153,11 @@ def _serial(port: int, authority: Path) -> str:
         return str(certificate["serialNumber"])
 
 
-@pytest.mark.long("brokers/engine/network/entering.py")
+@pytest.mark.long("brokers/engine/network/connection_handshake.py")
 def test_two_thousand_half_open_handshakes_leave_a_neighbour_its_pace(
     cluster: EngineCluster, instance: TestInstance, authority: Path
 ) -> None:
-    """Half of them say nothing, half of them stop in the middle of their hello."""
+    """Half of them send nothing, half of them stop in the middle of their ClientHello."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, HALF_OPEN + 1_000)), hard))
     neighbour = cluster.create_instance("ins-bbbbbbbb", security="tls")

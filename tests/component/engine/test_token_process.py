@@ -1,4 +1,4 @@
-"""Tokens over real connections: other people's clients produce and consume, renew under load, and stay out."""
+"""Tokens with other people's clients on real brokers: produce and consume, renewal under load, and refusals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def configure(cluster: EngineCluster, instance: TestInstance, document: OAuthDoc
 def settings(
     instance: TestInstance, token: Callable[[], str], lifetime_s: float = 600, ca: Path | None = None
 ) -> dict[str, Any]:
-    """Of confluent-kafka."""
+    """Returns settings for confluent-kafka."""
     secured = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(ca / "ca.pem")} if ca else {}
     return {
         "bootstrap.servers": instance.bootstrap,
@@ -90,7 +90,7 @@ def settings(
 
 
 def with_confluent(instance: TestInstance, token: Callable[[], str], value: bytes, **more: Any) -> list[bytes]:
-    """Produces a record and reads the topic; answers [] where it may not in."""
+    """Produces a record and reads the topic; returns [] if the client is refused."""
     refused: list[KafkaError] = []
     conf = settings(instance, token, **more)
     producer = Producer(conf | {"error_cb": refused.append})
@@ -224,7 +224,7 @@ def test_tokens_of_one_instance_open_nothing_of_another(
 
 
 def test_tokens_are_renewed_under_load_without_a_lost_record(instance: TestInstance, issuer: Issuer) -> None:
-    """Each lives some seconds, and the connection goes on: the client authenticates again."""
+    """Each token lives for seconds, and the client authenticates again on the open connection."""
     handed_out: list[float] = []
 
     def token() -> str:
@@ -255,7 +255,7 @@ def test_tokens_are_renewed_under_load_without_a_lost_record(instance: TestInsta
 
 @contextmanager
 def token_endpoint(issue: Callable[[], str]) -> Iterator[str]:
-    """The address of a server that answers as OpenID providers do (RFC 6749, 4.4)."""
+    """Address of a server with the token endpoint of OpenID providers (RFC 6749, 4.4)."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -283,8 +283,8 @@ def token_endpoint(issue: Callable[[], str]) -> Iterator[str]:
 def test_librdkafka_fetches_new_tokens_of_a_provider_and_loses_nothing_when_they_end(
     instance: TestInstance, issuer: Issuer
 ) -> None:
-    """As every client over librdkafka is configured where a provider's endpoint issues tokens, kcat as well where it is
-    built with it.
+    """The settings are those of every client over librdkafka with a token endpoint, kcat included if it is built with
+    it.
     """
     handed_out: list[float] = []
 
@@ -320,7 +320,7 @@ def test_librdkafka_fetches_new_tokens_of_a_provider_and_loses_nothing_when_they
 def test_clients_of_others_lose_nothing_when_their_tokens_end(
     instance: TestInstance, issuer: Issuer, client: str
 ) -> None:
-    """kafka-python authenticates again on the open connection, aiokafka connects anew."""
+    """kafka-python authenticates again on the open connection, aiokafka reconnects."""
     values = [f"{client}-{number}".encode() for number in range(40)]
     _produce_slowly[client](instance, issuer, values)
     found = with_confluent(instance, lambda: issuer.token("reader"), b"end")
@@ -396,10 +396,10 @@ def test_the_lines_of_the_how_to_run(
             producer.close()
 
 
-def test_what_a_token_names_has_the_rights_of_that_name(
+def test_a_token_has_the_rights_of_the_name_it_carries(
     cluster: EngineCluster, instance: TestInstance, issuer: Issuer
 ) -> None:
-    """ACLs and quotas name the claim's value as they name a user."""
+    """ACLs and quotas name the claim's value like a user."""
     from confluent_kafka.admin import (
         AclBinding,
         AclOperation,

@@ -31,7 +31,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
     overrides = {
         "replica.lag.time.max.ms": "2000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-        # Whoever lost its leaderships, to a slow machine or to another test, has them back soon.
+        # A broker that lost its leaderships, to a slow machine or another test, soon gets them back.
         "leader.imbalance.check.interval.seconds": "1",
     }
     directory = tmp_path_factory.mktemp("transactions")
@@ -55,7 +55,7 @@ def make_topic(admin: AdminClient, name: str, assignment: list[list[int]]) -> st
 
 
 def transactional(instance: TestInstance, name: str, timeout_ms: int = 60_000) -> Producer:
-    """A producer that was initialised."""
+    """Returns an initialised producer."""
     producer = Producer(
         {
             "bootstrap.servers": instance.bootstrap,
@@ -78,7 +78,7 @@ def consumer(instance: TestInstance, topic: str, partitions: int, isolation: str
 
 
 def read(instance: TestInstance, topic: str, partitions: int, count: int) -> list[bytes]:
-    """The first `count` committed values, sorted."""
+    """Returns the first `count` committed values, sorted."""
     result: list[bytes] = []
     reading = consumer(instance, topic, partitions)
 
@@ -131,7 +131,7 @@ def state_of(instance: TestInstance, broker_id: int, name: str) -> str:
 
 
 def name_coordinated_by(instance: TestInstance, asked: int, wanted: int) -> str | None:
-    """A transactional id that this broker looks after; None: it looks after nothing."""
+    """Returns a transactional id that this broker coordinates; None: it coordinates none."""
     tried: set[int] = set()
     for number in itertools.count():
         name = f"chosen-{number}"
@@ -188,7 +188,7 @@ def test_a_fenced_producer_gets_nothing_in(instance: TestInstance, admin: AdminC
 
 
 def test_a_transaction_that_takes_too_long_stops_blocking_readers(instance: TestInstance, admin: AdminClient) -> None:
-    """TXN-17, TXN-23: what others wrote behind it becomes visible."""
+    """TXN-17, TXN-23: later records become visible."""
     topic = make_topic(admin, "too-long", [[2, 3, 1]])
     slow = transactional(instance, "too-long", timeout_ms=1_000)
     slow.begin_transaction()
@@ -212,7 +212,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(instance: Test
     position = TopicPartition(topic, 0)
 
     def committed() -> int | None:
-        """None: its coordinator has moved, and the client does not ask the next one by itself."""
+        """Returns None if the coordinator has moved, which the client does not follow by itself."""
         try:
             return int(group.committed([position], TIMEOUT_S)[0].offset)
         except KafkaException as refused:
@@ -240,7 +240,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(instance: Test
 def test_a_decision_outlives_the_coordinator_that_made_it(
     cluster: EngineCluster, instance: TestInstance, admin: AdminClient
 ) -> None:
-    """TXN-16: killed between Prepare and Complete, while a partition has no leader to be told."""
+    """TXN-16: killed between Prepare and Complete, while a partition has no leader for the marker."""
     leader, coordinator, third = 1, 2, 3
     topic = make_topic(admin, "outlives", [[leader]])
     name = eventually(

@@ -1,4 +1,4 @@
-"""What a broker had counted when it was killed, or stopped, is billed all the same; what an instance had as well."""
+"""Billing of counters that a killed or stopped broker had not reported, and of stored bytes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import LEVEL_INTERVAL_MS, USAGE_TOPIC, Level, UsageEvent
+from brokers.contract.usage import LEVEL_INTERVAL_MS, RECORD_VERSION_SETTING, USAGE_TOPIC, Level, UsageEvent
+from brokers.contract.usage_columns import events_in
 from tests.testkit.engine import READY_TIMEOUT_S, BrokerProcess, EngineCluster, eventually
 
 INSTANCE = "ins-countedx"
 RECORDS, VALUE = 40, b"v" * 1_000
 
 
-@pytest.fixture
-def cluster(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
-    with EngineCluster(zookeeper_address, tmp_path, size=1) as running:
+@pytest.fixture(params=["1", "2"])
+def cluster(zookeeper_address: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EngineCluster]:
+    """A broker that writes usage in this version."""
+    overrides = {RECORD_VERSION_SETTING: request.param}
+    with EngineCluster(zookeeper_address, tmp_path, size=1, overrides=overrides) as running:
         yield running
 
 
 def usage_events(cluster: EngineCluster, consumer: Consumer) -> list[UsageEvent]:
-    """Whatever stands in the usage topic."""
+    """Returns all records of the usage topic."""
     result: list[UsageEvent] = []
     partition = TopicPartition(USAGE_TOPIC, 0, 0)
     consumer.assign([partition])
@@ -34,7 +37,7 @@ def usage_events(cluster: EngineCluster, consumer: Consumer) -> list[UsageEvent]
     while end and consumer.position([partition])[0].offset < end:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
-            result.append(UsageEvent.from_json(message.value() or b""))
+            result += events_in(message.value() or b"")
     return result
 
 
@@ -52,7 +55,7 @@ def reader(broker: BrokerProcess) -> Consumer:
     )
 
 
-def test_what_an_instance_stored_and_its_partitions_are_counted_until_the_broker_stops(cluster: EngineCluster) -> None:
+def test_stored_bytes_and_partitions_are_counted_until_the_broker_stops(cluster: EngineCluster) -> None:
     instance = cluster.create_instance(INSTANCE)
     broker = cluster.brokers[0]
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
@@ -105,7 +108,7 @@ def test_a_killed_brokers_last_seconds_are_counted_to_the_byte(cluster: EngineCl
     try:
 
         def sent() -> dict[tuple[int, str], int]:
-            """The last word of each counter."""
+            """Returns the last value of each counter."""
             return {
                 (event.broker_epoch, event.client_id): event.bytes
                 for event in usage_events(cluster, consumer)

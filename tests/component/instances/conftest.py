@@ -1,4 +1,4 @@
-"""Plans, a data plane and an observation that need no broker."""
+"""Fixtures of instances: plans, a data plane and observations without brokers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def client_quotas() -> Iterator[FakeQuotas]:
 
 @pytest.fixture(autouse=True)
 def asked_to_reconcile() -> Iterator[list[str]]:
-    """Instances the reconciler was asked for."""
+    """Ids of instances whose reconciliation was enqueued."""
     asked: list[str] = []
     with plugged(instances_interfaces.reconcile, asked.append):
         yield asked
@@ -69,7 +69,7 @@ def asked_to_reconcile() -> Iterator[list[str]]:
 
 @pytest.fixture(autouse=True)
 def asked_to_publish() -> Iterator[list[str]]:
-    """Instances whose brokers are to be told whose tokens they may take."""
+    """Instances whose OAuth configuration was enqueued for publication."""
     asked: list[str] = []
     with plugged(instances_interfaces.publish_oauth, asked.append):
         yield asked

@@ -1,4 +1,4 @@
-"""Access rules over REST: made one by one, deleted by what they have in common, and asked "may … do …?"."""
+"""Access rules over REST: created one by one, deleted by filter, and tested for a permission."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(api: Api, at: str, **question: str) -> dict[str, Any]:
     return result
 
 
-def test_a_rule_is_literal_from_anywhere_and_allows_unless_told_otherwise(
+def test_a_rule_is_literal_from_any_host_and_allows_by_default(
     api: Api, at: str, instance: Instance, acls: FakeAcls
 ) -> None:
     answer = api.post(at, READING)
@@ -139,7 +139,7 @@ def test_another_instances_deletion_is_not_taken_back_here(owner: Member, instan
         services.restore_acls(acting=member_actor(stranger), instance=foreign, entry_id=entry.pk)
 
 
-def test_an_instance_has_so_many_rules_and_no_more(
+def test_rules_per_instance_are_limited(
     instance: Instance, owner: Member, acls: FakeAcls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("instances.services.acls.ACL_RULES_PER_INSTANCE_MAX", 2)

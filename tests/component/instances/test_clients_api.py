@@ -1,4 +1,4 @@
-"""Connections of clients by REST: found, sorted, paged and closed."""
+"""Connections of clients over REST: searched, sorted, paged and closed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def at(instance: Instance) -> str:
     return f"/instances/{instance.pk}/clients"
 
 
-def test_a_connection_is_told_with_all_that_brokers_know(
+def test_a_connection_is_described_with_all_that_brokers_know(
     api: Api, at: str, instance: Instance, connections: FakeConnections
 ) -> None:
     connections.add(instance.pk, "etl", requests=7)
@@ -128,7 +128,9 @@ def test_ten_thousand_connections_are_listed_quickly_and_more_are_said_to_be_cut
     assert sorted(took_s)[int(LOOKS * 0.95) - 1] <= PAGE_P95_S, sorted(took_s)
 
 
-def test_who_may_not(api: Api, at: str, owner: Member, instance: Instance, connections: FakeConnections) -> None:
+def test_roles_without_the_permission_and_other_tenants_are_refused(
+    api: Api, at: str, owner: Member, instance: Instance, connections: FakeConnections
+) -> None:
     connections.add(instance.pk, "etl")
     viewer = Api.of(make_member(Role.VIEWER, owner.tenant))
     assert viewer.get(at).status_code == 200

@@ -1,4 +1,6 @@
-"""New instances are closed, those from before stay open and say so, and a user gets its rights as it is created."""
+"""Closed instances: new ones are closed, older ones stay open and are marked, and a new user gets its
+rights at once.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,7 @@ def test_a_user_that_exists_is_given_nothing(api: Api, instance: Instance, users
 def test_rules_on_every_topic_are_not_made_in_an_open_instance(
     api: Api, open_instance: Instance, users: FakeUsers, acls: FakeAcls
 ) -> None:
-    """They would close every topic to all users that work without rules."""
+    """Such rules would close every topic to all users that work without rules."""
     wanted = {"name": "app", "rights": "produce_consume"}
     assert_problem(api.post(f"/instances/{open_instance.pk}/users", wanted), 409, "instance_open")
     assert not users.found and not acls.found
@@ -176,7 +178,7 @@ def test_a_user_whose_rules_are_in_doubt_goes_again(
     assert (AuditEntry.objects.get(action="acl.created").after or {})["outcome"] == "unknown"
 
 
-def test_who_may_not_make_rules_gives_no_rights(instance: Instance, users: FakeUsers, acls: FakeAcls) -> None:
+def test_a_member_who_may_not_make_rules_gives_no_rights(instance: Instance, users: FakeUsers, acls: FakeAcls) -> None:
     member = make_member(role="viewer", tenant=instance.tenant)
     with pytest.raises(PermissionDenied):
         services.create_user(acting=member_actor(member), instance=instance, name="app", rights=Preset.PRODUCE_CONSUME)
@@ -187,7 +189,7 @@ def test_who_may_not_make_rules_gives_no_rights(instance: Instance, users: FakeU
 
 
 def closed(acting: Actor, instance: Instance) -> set[tuple[str, str, str]]:
-    """Closes it; the kinds of resources with the rules that were made for everybody."""
+    """Closes the instance; returns the resource types of the rules that were created for everybody."""
     _operation, made = services.close_instance(acting=acting, instance=instance)
     instance.refresh_from_db()
     assert instance.settings_in_force["allow_everyone_if_no_acl"] is False
@@ -206,12 +208,12 @@ def test_clients_of_an_open_instance_go_on_when_it_is_closed(
 def test_closing_opens_nothing_that_rules_have_closed(
     acting: Actor, open_instance: Instance, acls: FakeAcls, kind: str
 ) -> None:
-    """A rule for everybody on every topic would let others into the topic of one user."""
+    """A rule for everybody on every topic would open the topic of a single user to all."""
     acls.create(open_instance.pk, [rule(resource_type=kind)])
     assert closed(acting, open_instance) == {right for right in PRODUCE_CONSUME if right[0] != kind}
 
 
-def test_who_may_not_change_instances_closes_none(open_instance: Instance, acls: FakeAcls) -> None:
+def test_a_member_who_may_not_change_instances_closes_none(open_instance: Instance, acls: FakeAcls) -> None:
     viewer = make_member(role="viewer", tenant=open_instance.tenant)
     with pytest.raises(PermissionDenied):
         services.close_instance(acting=member_actor(viewer), instance=open_instance)

@@ -1,17 +1,25 @@
-"""Undo of a topic's deletion by REST."""
+"""Undo of a topic's deletion over REST."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 from django.utils import timezone
 
 from instances import services
-from instances.limits import DELETED_TOPICS_GO_FROM_PERCENT, DELETED_TOPICS_MAX
+from instances.limits import (
+    DELETED_TOPICS_GO_FROM_PERCENT,
+    DELETED_TOPICS_MAX,
+    PENDING_TOPIC_SHOWN_S,
+    PENDING_TOPICS_KEPT_MAX,
+)
 from instances.metrics import storage_history
 from instances.models import DeletedTopic, Instance, TopicAllowList
+from instances.topics import pending, table
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
@@ -56,6 +64,70 @@ def test_a_deleted_topic_is_listed_until_it_is_restored(
     actions = list(AuditEntry.objects.filter(target_id=f"{instance.pk}/{TOPIC}").values_list("action", flat=True))
     assert sorted(actions) == ["topic.deleted", "topic.restored"]
     assert_problem(api.post(f"{at}/topics/{TOPIC}/restore"), 404, "not_found")
+
+
+def test_a_topic_that_brokers_do_not_show_yet_has_a_state_until_they_do(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane, django_capture_on_commit_callbacks: Any
+) -> None:
+    hidden = data_plane.descriptions[instance.pk, TOPIC]
+    with django_capture_on_commit_callbacks(execute=True):
+        api.delete(f"{at}/topics/{TOPIC}")
+        del data_plane.descriptions[instance.pk, TOPIC]
+    with django_capture_on_commit_callbacks(execute=True):
+        assert api.post(f"{at}/topics/{TOPIC}/restore").status_code == 204
+    answer = api.get(f"{at}/topics/{TOPIC}")
+    shown = answer.json()
+    assert (shown["state"], shown["partitions"], shown["replication_factor"]) == ("being_restored", 3, None)
+    assert "ETag" not in answer.headers
+    (item,) = api.get(f"{at}/topics").json()["items"]
+    assert (item["name"], item["state"], item["message_count"]) == (TOPIC, "being_restored", None)
+    for refused in (
+        api.patch(f"{at}/topics/{TOPIC}", {"partitions": 4}),
+        api.delete(f"{at}/topics/{TOPIC}"),
+        api.post(f"{at}/topics/{TOPIC}/clone", {"name": "copy"}),
+        api.get(f"{at}/topics/{TOPIC}/producers"),
+    ):
+        assert_problem(refused, 409, "topic_not_ready")
+        assert refused.headers["Retry-After"] == "1"
+    assert_problem(Api.of(make_member()).get(f"{at}/topics/{TOPIC}"), 404, "not_found")
+
+    data_plane.descriptions[instance.pk, TOPIC] = hidden
+    assert api.get(f"{at}/topics/{TOPIC}").json()["state"] == "ready"
+    table.forget(instance.pk)
+    assert [row["state"] for row in api.get(f"{at}/topics").json()["items"]] == ["ready"]
+
+
+def test_a_restored_topic_that_is_not_published_is_being_restored_whatever_the_cache_lost(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    api.delete(f"{at}/topics/{TOPIC}")
+    api.post(f"{at}/topics/{TOPIC}/restore")
+    del data_plane.descriptions[instance.pk, TOPIC]
+    cache.clear()
+    assert api.get(f"{at}/topics/{TOPIC}").json()["state"] == "being_restored"
+    DeletedTopic.objects.all().delete()
+    assert_problem(api.get(f"{at}/topics/{TOPIC}"), 404, "not_found")
+
+
+def test_a_topic_that_was_just_created_is_shown_before_brokers_know_it(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        made = api.post(f"{at}/topics", {"name": "fresh", "partitions": 2})
+    assert (made.status_code, made.json()["state"]) == (201, "ready"), "the broker that was asked knows it"
+    del data_plane.descriptions[instance.pk, "fresh"]
+    shown = api.get(f"{at}/topics/fresh").json()
+    assert (shown["state"], shown["partitions"], shown["message_count"]) == ("being_created", 2, 0)
+    assert api.get(f"{at}/topics").json()["totals"]["topics"] == 2
+    kept = pending.pending_topics(instance, now_ms=pending.current_ms() + PENDING_TOPIC_SHOWN_S * 1_000 + 1)
+    assert not kept, "what brokers do not show after that is not there"
+
+
+def test_topics_being_created_are_kept_up_to_a_number(instance: Instance) -> None:
+    for number in range(PENDING_TOPICS_KEPT_MAX + 5):
+        pending.note(instance.pk, pending.PendingTopic(f"t{number}", "being_created", "", 1, 1, 10**15 + number))
+    kept = pending.pending_topics(instance)
+    assert (len(kept), "t4" in kept, "t5" in kept) == (PENDING_TOPICS_KEPT_MAX, False, True)
 
 
 def test_a_topic_deleted_for_good_at_once_or_later_is_gone(
@@ -131,7 +203,9 @@ def test_a_dry_run_changes_nothing(api: Api, at: str, data_plane: FakeDataPlane)
     assert data_plane.descriptions
 
 
-def test_who_may_not(api: Api, at: str, owner: Member, data_plane: FakeDataPlane) -> None:
+def test_roles_without_the_permission_and_other_tenants_are_refused(
+    api: Api, at: str, owner: Member, data_plane: FakeDataPlane
+) -> None:
     api.delete(f"{at}/topics/{TOPIC}")
     viewer, stranger = Api.of(make_member(Role.VIEWER, owner.tenant)), Api.of(make_member())
     assert viewer.get(f"{at}/deleted-topics").status_code == 200

@@ -1,4 +1,4 @@
-"""Every endpoint of instances keeps what all endpoints promise: 401, 403, 404 for strangers, dry runs, audit."""
+"""Guarantees of every endpoint of instances: 401, 403, 404 for strangers, dry runs, audit rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
 from instances import interfaces as instances_interfaces
+from instances import services
 from instances.choices import Reason
+from instances.copying.models import CopyState, TopicCopy
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, OAuthConfiguration, Operation, Route
+from instances.topic_models import TopicSchema
+from tenants.actors import member_actor
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
@@ -148,7 +152,7 @@ class TestTopics(EndpointCases):
             "/instances/{instance}/topics/{topic}",
             Scope.TOPICS_WRITE,
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
-            queries_max=14,
+            queries_max=16,
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
         Case(
@@ -157,6 +161,7 @@ class TestTopics(EndpointCases):
             Scope.TOPICS_WRITE,
             body={"name": "orders.copy"},
             status=201,
+            queries_max=24,
         ),
         Case(
             "POST",
@@ -172,6 +177,24 @@ class TestTopics(EndpointCases):
             body={"messages": [{"key": "o-1", "value": "{}", "headers": [{"key": "trace", "value": "1"}]}]},
             status=201,
             dry_run=False,
+        ),
+        Case("GET", "/instances/{instance}/topics/{topic}/messages/file", Scope.MESSAGES_READ),
+        Case("GET", "/instances/{instance}/topics/{topic}/messages/stream", Scope.MESSAGES_READ, queries_max=14),
+        Case("GET", "/instances/{instance}/topics/{topic}/schemas", Scope.TOPICS_READ),
+        Case(
+            "POST",
+            "/instances/{instance}/topics/{topic}/schemas",
+            Scope.TOPICS_WRITE,
+            body={"part": "key", "format": "avro", "schema": '"long"'},
+            status=201,
+        ),
+        Case("DELETE", "/instances/{instance}/topics/{topic}/schemas/{schema}", Scope.TOPICS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/topics/{topic}/masks", Scope.TOPICS_READ),
+        Case(
+            "PUT",
+            "/instances/{instance}/topics/{topic}/masks",
+            Scope.MESSAGES_UNMASK,
+            body={"masks": [{"part": "value", "path": ".card.number"}]},
         ),
         Case("GET", "/instances/{instance}/topics/{topic}/producers", Scope.CLIENTS_READ),
         Case("GET", "/instances/{instance}/topics/{topic}/consumers", Scope.CLIENTS_READ),
@@ -204,7 +227,10 @@ class TestTopics(EndpointCases):
         self.data_plane.add(instance.pk, "orders")
         self.kept_messages.add(instance.pk, "orders", b"first")
         connection = self.connections.add(instance.pk, "billing")
-        return {"instance": instance.pk, "topic": "orders", "connection": connection.id}
+        schema = TopicSchema.objects.create(
+            instance=instance, topic="orders", part="value", format="avro", framing="confluent", text='"long"'
+        )
+        return {"instance": instance.pk, "topic": "orders", "connection": connection.id, "schema": schema.pk}
 
     def test_every_route_of_an_instance_hides_a_deleted_one(self, case: Case, at: str, owner: Member) -> None:
         Instance.objects.filter(tenant=owner.tenant).update(phase=Phase.DELETED.value)
@@ -228,6 +254,33 @@ class TestDeletedTopics(EndpointCases):
         self.data_plane.add(instance.pk, "orders")
         assert Api.of(owner).delete(f"/instances/{instance.pk}/topics/orders").status_code == 204
         return {"instance": instance.pk, "topic": "orders"}
+
+
+@pytest.mark.django_db
+class TestTopicCopies(EndpointCases):
+    state = CopyState.RUNNING
+    cases = (
+        Case("GET", "/instances/{instance}/topic-copies", Scope.TOPICS_READ),
+        Case("GET", "/instances/{instance}/topic-copies/{copy}", Scope.TOPICS_READ),
+        Case("DELETE", "/instances/{instance}/topic-copies/{copy}", Scope.TOPICS_WRITE, status=204, dry_run=False),
+    )
+
+    @pytest.fixture(autouse=True)
+    def plane(self, data_plane: FakeDataPlane) -> None:
+        self.data_plane = data_plane
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        copy = TopicCopy.objects.create(
+            instance=instance, source="orders", target="copy", total_offsets=0, asked_by="ida", state=self.state
+        )
+        return {"instance": instance.pk, "copy": copy.pk}
+
+
+@pytest.mark.django_db
+class TestFailedTopicCopies(TestTopicCopies):
+    state = CopyState.FAILED
+    cases = (Case("POST", "/instances/{instance}/topic-copies/{copy}/resume", Scope.TOPICS_WRITE, dry_run=False),)
 
 
 @pytest.mark.django_db
@@ -295,6 +348,9 @@ class TestUsers(EndpointCases):
         Case("PATCH", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, body={"disabled": True}),
         Case("PATCH", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, body={"superuser": True}),
         Case("DELETE", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/deleted-users", Scope.USERS_READ),
+        Case("POST", "/instances/{instance}/users/{deleted}/restore", Scope.USERS_WRITE, status=204),
+        Case("DELETE", "/instances/{instance}/deleted-users/{deleted}", Scope.USERS_WRITE, status=204),
         Case("POST", "/instances/{instance}/users/{user}/secrets", Scope.USERS_WRITE, status=201),
         Case("DELETE", "/instances/{instance}/users/{rotating}/secrets/{secret}", Scope.USERS_WRITE, status=204),
     )
@@ -307,7 +363,15 @@ class TestUsers(EndpointCases):
         instance = make_running(owner.tenant)
         self.users.add(instance.pk, "billing")
         self.users.add(instance.pk, "changing", secrets=(secret("sec-old"), secret("sec-new")))
-        return {"instance": instance.pk, "user": "billing", "rotating": "changing", "secret": "sec-old"}
+        self.users.add(instance.pk, "gone")
+        services.delete_user(acting=member_actor(owner), instance=instance, name="gone")
+        return {
+            "instance": instance.pk,
+            "user": "billing",
+            "rotating": "changing",
+            "secret": "sec-old",
+            "deleted": "gone",
+        }
 
 
 @pytest.mark.django_db

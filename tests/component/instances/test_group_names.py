@@ -1,4 +1,4 @@
-"""Groups by whatever name they have, and partitions named one by one, over REST."""
+"""Groups with unusual names, and lists of partitions, over REST."""
 
 from __future__ import annotations
 

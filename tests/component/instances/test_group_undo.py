@@ -1,4 +1,4 @@
-"""Taking back what was done to a group's offsets, and forgetting them: whole, and told as it was."""
+"""Undo of changes to a group's offsets and of deletions: complete, and with exact audit rows."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_reset_is_undone_from_its_audit_row(acting: Actor, instance: Instance,
 
 
 @pytest.mark.parametrize("act", ["reset", "delete", "forget"])
-def test_what_is_put_back_is_whole(act: str, acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    """Applications keep state of their own in the metadata, and the leader epoch finds where logs parted."""
+def test_undone_offsets_come_back_whole(act: str, acting: Actor, instance: Instance, groups: FakeGroups) -> None:
+    """Applications store state in the metadata, and the leader epoch is needed to detect truncation."""
     committed = groups.offsets[instance.pk, "etl"]
     committed["orders", 0] = replace(committed["orders", 0], leader_epoch=7, metadata="AgAAAYw5 'z' \0 消费")
     committed["orders", 1] = replace(committed["orders", 1], metadata="\0")
@@ -73,7 +73,9 @@ def test_an_audit_row_holds_no_more_metadata_than_a_page_can_show(
     assert [row[3:] for row in (entry.before or {})["offsets"]] == [[2, "1234"], [2, ""], [2, ""]]
 
 
-def test_what_a_refusal_in_part_puts_back_is_whole(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
+def test_offsets_restored_after_a_partial_refusal_are_whole(
+    acting: Actor, instance: Instance, groups: FakeGroups
+) -> None:
     committed = groups.offsets[instance.pk, "etl"]
     committed["clicks", 0] = replace(committed["clicks", 0], leader_epoch=7, metadata="kept")
     before = dict(committed)
@@ -84,7 +86,7 @@ def test_what_a_refusal_in_part_puts_back_is_whole(acting: Actor, instance: Inst
 
 
 def test_an_audit_row_with_bare_offsets_can_be_undone(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    """As older versions wrote them."""
+    """Older versions wrote such rows."""
     entry = audit.record(
         acting, "group.offsets_reset", services.group_ref(instance, "etl"), {"offsets": [["clicks", 0, 8]]},
         {"to": "earliest", "offsets": [["clicks", 0, 3]]}, tenant=instance.tenant,
@@ -93,7 +95,7 @@ def test_an_audit_row_with_bare_offsets_can_be_undone(acting: Actor, instance: I
     assert groups.committed(instance.pk, "etl")["clicks", 0] == 8
 
 
-def test_what_moved_since_is_not_undone(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
+def test_offsets_that_moved_since_are_not_undone(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
     done = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     groups.add(instance.pk, "etl", {**groups.committed(instance.pk, "etl"), ("orders", 1): 7})
     with pytest.raises(Conflict, match="moved since"):
@@ -137,7 +139,7 @@ def test_offsets_that_are_not_forgotten_say_why(
     assert not AuditEntry.objects.filter(action="group.offsets_deleted").exists()
 
 
-def test_offsets_that_are_forgotten_in_part_are_told_in_part(
+def test_a_partial_deletion_of_offsets_is_recorded_as_such(
     api: Api, acting: Actor, instance: Instance, groups: FakeGroups
 ) -> None:
     groups.keeps = {("orders", 1): NotFound("There is no such partition.")}

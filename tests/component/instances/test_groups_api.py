@@ -1,4 +1,4 @@
-"""Consumer groups and transactions over REST: what is told, what is moved, what is refused, and how it is undone."""
+"""Consumer groups and transactions over REST: descriptions, resets, refusals and undo."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def test_groups_are_filtered_by_state(api: Api, instance: Instance) -> None:
     assert_problem(api.get(at(instance) + "?state=Odd"), 400)
 
 
-def test_what_a_broker_does_not_tell_is_named_and_the_rest_is_told(
-    api: Api, instance: Instance, groups: FakeGroups
-) -> None:
+def test_an_unanswered_part_is_named_and_the_rest_is_returned(api: Api, instance: Instance, groups: FakeGroups) -> None:
     groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
     groups.mute.add("live")
     groups.deaf.add(("clicks", 0))
@@ -177,7 +175,7 @@ def test_offsets_are_reset(
         ({"to": "latest", "topics": [{"name": "clicks", "partition": 1}]}, "/topics/0/partition", "unknown_field"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_refused_at_its_place(
+def test_an_impossible_reset_is_refused_with_a_pointer_to_the_field(
     body: dict[str, Any], pointer: str, code: str, api: Api, instance: Instance
 ) -> None:
     problem = assert_problem(api.post(at(instance, "etl", "offsets"), body), 400)
@@ -185,7 +183,7 @@ def test_what_cannot_be_planned_is_refused_at_its_place(
 
 
 def test_a_group_with_members_keeps_its_offsets(api: Api, instance: Instance, groups: FakeGroups) -> None:
-    """GRP-21: a commit without a member is taken only while the group is empty."""
+    """GRP-21: a commit without a member is accepted only while the group is empty."""
     before = groups.committed(instance.pk, "live")
     for query in ("", "?dry_run=true"):
         problem = assert_problem(
@@ -288,7 +286,7 @@ def test_every_route_hides_another_tenants_groups(instance: Instance) -> None:
 
 
 def test_a_reset_that_moves_nothing_leaves_no_entry(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    """Or it would stand before the one that somebody may want to take back."""
+    """Such an entry would precede the one that can be undone."""
     first = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     again = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     assert (again.changed, again.entry_id) == ((), "")

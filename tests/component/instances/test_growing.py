@@ -1,4 +1,4 @@
-"""Instances that grow by themselves: once, within the plan, and refused no more often than every quarter of an hour."""
+"""Automatic growth of instances: once, within the plan, and retried after a refusal every quarter of an hour."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = timezone.now()
 
 
 class Room:
-    """`instances.interfaces.Capacity`: as much as a test wants."""
+    """Implementation of `instances.interfaces.Capacity` with a configurable amount of free storage."""
 
     def __init__(self) -> None:
         self.free_gb = 10_000
@@ -73,7 +73,7 @@ def test_it_grows_through_a_resize_by_the_system(instance: Instance) -> None:
     assert events(instance) == ["instance.resized"]
 
 
-def test_who_comes_second_with_the_same_figure_grows_nothing(instance: Instance) -> None:
+def test_a_second_call_with_the_same_figure_grows_nothing(instance: Instance) -> None:
     used_bytes = instance.storage_gb * BYTES_PER_GB * 91 // 100
 
     assert services.grow_storage(instance.pk, used_bytes, NOW) is True

@@ -1,4 +1,4 @@
-"""What the API of instances answers, right and wrong."""
+"""Answers of the API of instances to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_deleted_instance_is_shown_until_it_cannot_be_restored(
     assert_problem(api.post(f"/instances/{instance.pk}/restore"), 409, "not_restorable")
 
 
-def test_what_cannot_be_done_in_a_phase_is_a_conflict(api: Api, owner: Member, instance: Instance) -> None:
+def test_an_act_that_the_phase_does_not_allow_is_a_conflict(api: Api, owner: Member, instance: Instance) -> None:
     assert_problem(api.post(f"/instances/{instance.pk}/restore"), 409)
     assert_problem(api.post(f"/instances/{instance.pk}/retry"), 409)
     requested = make_instance(owner.tenant)
@@ -370,7 +370,7 @@ def test_throughput_tells_bought_and_used_of_the_last_full_second(
     assert points == [{"at_ms": 1_700_000_002_000, "produce_bytes": 1, "consume_bytes": 2, "delay_ms_max": 0}]
 
 
-def test_throughput_tells_the_share_of_each_broker_and_why_it_is_so_much(
+def test_throughput_has_the_share_of_each_broker_with_its_reason(
     api: Api, instance: Instance, observation: FakeObservation
 ) -> None:
     flow = Flow(leaders=3, share_bytes_per_s=4_000, wanted_bytes_per_s=9_000, admitted_bytes_per_s=3_900)

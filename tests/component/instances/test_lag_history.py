@@ -1,4 +1,4 @@
-"""The trend of a lag, and how far behind in time a group is, out of samples."""
+"""Trend of a lag, and the age of a group's lag, from samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACE = ("orders", 0)
 
 
 def samples(*lags: int) -> list[tuple[int, int]]:
-    """One every ten seconds, the last one now."""
+    """Returns one sample every ten seconds, the last one now."""
     return [(NOW_MS - (len(lags) - 1 - at) * 10_000, lag) for at, lag in enumerate(lags)]
 
 
@@ -50,7 +50,7 @@ def test_a_group_is_as_far_behind_as_the_log_ended_where_it_stands(committed: in
     assert lag_history.behind(PLACE, committed, ends(100, 200, 300, 400)) == expected
 
 
-def test_who_is_behind_longer_than_anybody_looked_is_at_least_so_far_behind() -> None:
+def test_a_group_behind_the_whole_history_is_at_least_that_far_behind() -> None:
     assert lag_history.behind(PLACE, 50, ends(*range(100, 800, 100))) == Behind(60.0, at_least=True)
 
 
@@ -70,7 +70,7 @@ def test_samples_are_kept_apart_and_not_too_close() -> None:
     assert lag_history.note_lags("ins-00000002", {"etl": 5}, at_ms)["etl"] == ((at_ms, 5),)
 
 
-def test_what_is_older_than_the_span_is_forgotten() -> None:
+def test_lags_older_than_the_span_are_forgotten() -> None:
     lag_history.note_lags("ins-00000001", {"old": 1}, NOW_MS)
     later = NOW_MS + lag_history.SPAN_MS + 1
     assert lag_history.note_lags("ins-00000001", {"old": 2}, later)["old"] == ((later, 2),)

@@ -1,8 +1,10 @@
-"""Messages by REST: pages and tokens, what the audit log says, and what is refused. Brokers answer from memory."""
+"""Messages over REST: pages and tokens, audit rows, and refusals. Brokers are in memory."""
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from instances.messages import limits
 from instances.messages.interfaces import DAMAGED, Record, Unreadable
 from instances.models import Instance
+from instances.topic_models import TopicMask
 from tenants.choices import Role, Scope
 from tenants.errors import Invalid, OutcomeUnknown, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
@@ -27,7 +30,7 @@ def instance(owner: Member) -> Instance:
 
 @pytest.fixture
 def at(instance: Instance, kept_messages: FakeMessages) -> str:
-    """Where the messages of a topic with twelve of them are."""
+    """Returns the address of the messages of a topic that has twelve."""
     kept_messages.add(instance.pk, "orders", *(json.dumps({"total": n}).encode() for n in range(12)))
     return f"/instances/{instance.pk}/topics/orders/messages"
 
@@ -76,7 +79,8 @@ def test_the_audit_log_says_who_read_what_and_no_contents(api: Api, at: str, ins
     entry = AuditEntry.objects.get(action="messages.read")
     assert (entry.target_type, entry.target_id) == ("topic", f"{instance.pk}/orders")
     assert entry.after == {
-        "start": "offset:2", "partition": None, "filtered": True, "continued": False, "count": 3,
+        "start": "offset:2", "partition": None, "filtered": True, "continued": False, "masked": False,
+        "count": 3,
     }  # fmt: skip
     api.post(at, {"messages": [{"key": "card", "value": "4000-1234", "headers": [{"key": "who", "value": "me"}]}]})
     assert audited("messages.sent") == [{"count": 1, "bytes": 13}]
@@ -96,6 +100,70 @@ def test_filters_look_into_keys_and_values_as_they_are_stored(
     assert (answer["messages"], answer["scanned"], answer["reached"]) == ([], 13, {"0": 0})
 
 
+def test_filters_by_expression_and_header_are_found_together(
+    api: Api, at: str, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    record = kept_messages.add(instance.pk, "orders", b'{"total": 99, "half": "\\ud800"}', key=b"o-7")[-1]
+    record.headers = [(b"trace-id", b"7f3a"), (b"bin", b"\xff\x00"), (b"none", None)]
+    for query in ("matches=9%7B2%7D", "matches=%5Eo-%5B0-9%5D$", "key_matches=o", "header_contains=trace-id:%207f",
+                  "header_contains=none", "contains=99&matches=total&header_contains=bin&key_matches=7$&jq=.total",
+                  "jq=.half%20%7C%20test(%22.%22)%20or%20true"):  # fmt: skip
+        assert values(api.get(f"{at}?{query}"))[:1] == [99], query
+    for query in ("matches=%5E9", "key_matches=total", "header_contains=7f3b", "matches=99&header_contains=x"):
+        assert values(api.get(f"{at}?{query}")) == [], query
+
+
+def test_a_page_is_downloaded_in_each_form_and_its_link_leads_on(
+    api: Api, at: str, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.add(instance.pk, "orders", b'{"total": "=1"}', None, b"-1")
+    lines: list[str] = []
+    path = f"{at}/file?start=oldest&limit=10"
+    while path:
+        answer = api.get(path)
+        assert answer["Content-Type"] == "application/x-ndjson"
+        assert answer["Content-Disposition"] == 'attachment; filename="orders.jsonl"'
+        lines += answer.content.decode().splitlines()
+        path = answer.headers.get("Link", "").removeprefix("</api/v1").removesuffix('>; rel="next"')
+    assert [json.loads(line)["offset"] for line in lines] == list(range(15))
+    assert json.loads(lines[0]) == api.get(f"{at}?start=oldest&limit=1").json()["messages"][0]
+    table = api.get(f"{at}/file?start=offset:14&form=csv").getvalue().decode().splitlines()
+    assert (len(table), table[1].split(",")[5]) == (2, "'-1")
+    with zipfile.ZipFile(
+        io.BytesIO(api.get(f"{at}/file?start=offset:12&form=zip", Accept="application/zip").content)
+    ) as file:
+        assert file.namelist() == ["messages.jsonl", "0-12.bin", "0-14.bin"]
+    assert api.get(f"{at}/file?start=offset:14&form=value", Accept="*/*").content == b"-1"
+    assert_problem(api.get(f"{at}/file?start=offset:13&form=value"), 404, "not_found")
+    assert_problem(api.get(f"{at}/file?form=xlsx"), 400)
+    assert [entry.get("file") for entry in audited("messages.read")][-1] == "value"
+
+
+def test_a_zip_ends_before_the_value_that_makes_it_too_large(
+    api: Api, at: str, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.records[instance.pk, "orders"] = []
+    kept_messages.add(instance.pk, "orders", b"x" * 3_000_000)
+    api.get(f"{at}/file?form=zip")
+    api.get(f"{at}?limit=2")
+    for request, size_bytes in zip(kept_messages.requests, (3_000_000, limits.SHOWN_BYTES_MAX + 1), strict=True):
+        assert request.shown_bytes(kept_messages.records[instance.pk, "orders"][0]) == size_bytes
+
+
+def test_values_as_stored_are_refused_where_they_are_masked(
+    api: Api, at: str, instance: Instance, owner: Member, kept_messages: FakeMessages
+) -> None:
+    TopicMask.objects.create(instance=instance, topic="orders", part="value", path=".total")
+    developer = Api(user=make_member(Role.DEVELOPER, owner.tenant).user)
+    for form in ("zip", "value"):
+        assert_problem(developer.get(f"{at}/file?form={form}"), 403, "permission_denied")
+        assert api.get(f"{at}/file?form={form}").status_code == 200
+    assert len(kept_messages.requests) == 2
+    for form in ("csv", "jsonl"):
+        text = developer.get(f"{at}/file?form={form}").getvalue().decode()
+        assert text.count("•••") == 12
+
+
 def test_a_message_is_shown_with_all_that_it_has(
     api: Api, at: str, instance: Instance, kept_messages: FakeMessages
 ) -> None:
@@ -111,8 +179,9 @@ def test_a_message_is_shown_with_all_that_it_has(
     ]  # fmt: skip
     first, second, third, marker = api.get(f"{at}?start=oldest").json()["messages"]
     assert (first["timestamp"], first["timestamp_type"]) == ("2026-09-21T14:13:20.123Z", "log_append")
-    assert first["key"] == {"format": "null", "data": None, "bytes": 0, "truncated": False}
-    assert first["value"] == {"format": "hex", "data": "ff00", "bytes": 2, "truncated": False}
+    whole = {"truncated": False, "schema_id": None, "problem": None, "masked": False}
+    assert first["key"] == {"format": "null", "data": None, "bytes": 0, **whole}
+    assert first["value"] == {"format": "hex", "data": "ff00", "bytes": 2, **whole}
     assert [header["key"] for header in first["headers"]] == ["h", "h", "\\xfe"]
     assert [header["value"]["data"] for header in first["headers"]] == [None, "", "ff"]
     assert (second["timestamp"], second["timestamp_ms"], second["value"]["format"]) == (None, -1, "null")
@@ -137,8 +206,12 @@ def test_partitions_without_leader_and_batches_that_cannot_be_read_are_named(
 
 @pytest.mark.parametrize(
     "query",
-    ["start=latest", "start=offset:x", "start=time:2026-01-31", "limit=0", "limit=501", "partition=-1", "decode=avro",
-     "contains=", f"contains={'x' * 201}", "jq=.total", "page_token=x", f"page_token={'x' * 3000}", "limit=5&limit=6"],
+    ["start=latest", "start=offset:x", "start=time:2026-01-31", "limit=0", "limit=501", "partition=-1", "decode=thrift",
+     "contains=", f"contains={'x' * 201}", "jq=",
+     "matches=(", "key_matches=a%7B1,9999%7D", "matches=", f"matches={'x' * 201}", "header_contains=",
+     f"header_contains={'x' * 201}", "matches=(%3F=a)",
+     "jq=def%20f:%20f;%20f", "jq=range(1e18)", "jq=test(%22(%22)", f"jq={'x' * 501}",
+     "page_token=x", f"page_token={'x' * 3000}", "limit=5&limit=6"],
 )  # fmt: skip
 def test_a_wrong_query_is_refused_and_reads_nothing(query: str, api: Api, at: str, kept_messages: FakeMessages) -> None:
     assert_problem(api.get(f"{at}?{query}"), 400)
@@ -210,7 +283,7 @@ def test_a_message_that_is_refused_alone_has_its_error_and_the_others_their_offs
         (Unavailable("x"), 503, []),
     ],
 )
-def test_what_stores_nothing_leaves_no_row_and_what_is_in_doubt_does(
+def test_a_refused_send_leaves_no_row_and_one_in_doubt_does(
     trouble: Any, status: int, entries: list[str], api: Api, at: str, kept_messages: FakeMessages
 ) -> None:
     kept_messages.trouble = trouble

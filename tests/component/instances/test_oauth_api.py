@@ -1,4 +1,4 @@
-"""Whose tokens clients of an instance may bring, over REST: checked, replaced as a whole, told to brokers on commit."""
+"""OAuth configuration over REST: checked, replaced as a whole, published to brokers on commit."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_nothing_is_there_before_it_is_configured(api: Api, at: str) -> None:
         ({"jwks_url": None, "jwks": {"keys": [LONG_BY_ZEROS]}}, "/jwks"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_where_it_stands(
+def test_an_invalid_configuration_is_refused_with_a_pointer_to_the_field(
     api: Api, at: str, change: dict[str, Any], pointer: str
 ) -> None:
     problem = assert_problem(api.put(at, {**AT_AN_ADDRESS, **change}), 400, "invalid_request")
@@ -159,7 +159,7 @@ def test_keys_of_an_address_that_was_replaced_meanwhile_are_not_taken(api: Api, 
     assert OAuthConfiguration.objects.get().keys == []
 
 
-def test_a_removed_configuration_stays_until_brokers_have_been_told(api: Api, at: str) -> None:
+def test_a_removed_configuration_stays_until_brokers_have_applied_it(api: Api, at: str) -> None:
     api.put(at, AT_AN_ADDRESS)
     assert api.delete(at).status_code == 204
     assert_problem(api.get(at), 404)

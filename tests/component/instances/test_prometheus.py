@@ -1,4 +1,4 @@
-"""An instance's metrics as Prometheus reads them: what is told, how it is escaped, and what a scrape costs at most."""
+"""Prometheus metrics of an instance: their values, their escaping, and the bounds of a scrape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instances.groups import lag_history
 from instances.interfaces import Throttles, TopicSizes, Traffic
 from instances.limits import METRIC_LAGS_MAX, METRIC_TOPICS_MAX
 from instances.metrics import prometheus
-from instances.metrics.prometheus import Figures
+from instances.metrics.prometheus import ScrapeValues
 from tenants.access import ROLE_SCOPES
 from tenants.choices import Role, Scope
 from tests.component.instances.conftest import FakeObservation
@@ -22,9 +22,9 @@ from tests.testkit.fleet import make_running
 NOW_MS = 1_790_000_000_500
 
 
-def figures(*, topics: int = 0, lags: dict[tuple[str, str], int] | None = None, points: int = 0) -> Figures:
+def figures(*, topics: int = 0, lags: dict[tuple[str, str], int] | None = None, points: int = 0) -> ScrapeValues:
     until_ms = NOW_MS - 500
-    return Figures(
+    return ScrapeValues(
         bandwidth_mb_s=20,
         storage_gb=3,
         traffic=Traffic(
@@ -40,8 +40,8 @@ def figures(*, topics: int = 0, lags: dict[tuple[str, str], int] | None = None, 
     )  # fmt: skip
 
 
-def message(found: Figures) -> dict[str, dict[tuple[str, ...], float]]:
-    """By name and the values of labels, as Prometheus' own parser reads it."""
+def message(found: ScrapeValues) -> dict[str, dict[tuple[str, ...], float]]:
+    """Returns the samples of the text by name and label values, read by Prometheus' own parser."""
     return {
         family.name: {tuple(sample.labels.values()): sample.value for sample in family.samples}
         for family in text_string_to_metric_families(prometheus.render(found))
@@ -76,7 +76,7 @@ def test_any_name_of_a_group_survives_the_format(name: str) -> None:
     assert shown["penstock_group_lag_messages"] == {(name, "orders"): 7.0}
 
 
-def test_beyond_the_limits_the_largest_are_told_and_the_rest_counted() -> None:
+def test_metrics_beyond_the_limits_keep_the_largest_and_count_the_rest() -> None:
     lags = {(f"g{at}", "orders"): at for at in range(METRIC_LAGS_MAX + 5)}
     shown = message(figures(topics=METRIC_TOPICS_MAX + 3, lags=lags))
     assert len(shown["penstock_topic_size_bytes"]) == len(shown["penstock_topic_messages"]) == METRIC_TOPICS_MAX

@@ -1,4 +1,4 @@
-"""Deleted instances hold storage, which a tenant may give up before the time is over."""
+"""Purge of deleted instances: it releases their storage before the time is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call makes what a first message takes: topic, user, password, sample data that ends, and code."""
+"""The quickstart over REST: topic, user, password, sample data, and code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def queued() -> Iterator[list[tuple[str, str, str]]]:
-    """Runs of sample data that were put into the queue."""
+    """Runs of sample data that were enqueued."""
     cache.clear()
     result: list[tuple[str, str, str]] = []
     with plugged(interfaces.stream_samples, lambda *run: result.append(run)):

@@ -1,4 +1,4 @@
-"""Certificates of routes over REST: set, replaced, removed and shown, and what is said to wrong ones."""
+"""Certificates of routes over REST: set, replaced, removed, shown, and refused."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _wrong_cas(tmp_path: Path) -> list[tuple[str, str]]:
     ]
 
 
-def test_what_is_no_authority_is_refused_and_changes_nothing(api: Api, place: str, tmp_path: Path) -> None:
+def test_an_invalid_authority_is_refused_and_changes_nothing(api: Api, place: str, tmp_path: Path) -> None:
     for pem, code in _wrong_cas(tmp_path):
         problem = assert_problem(api.put(f"{place}/client-ca", {"ca_pem": pem}), 400)
         assert (problem["errors"][0]["pointer"], problem["errors"][0]["code"]) == ("/ca_pem", code)
@@ -221,7 +221,7 @@ def test_server_certificates_that_would_not_work_are_refused(api: Api, place: st
     assert api.get(place).json()["certificate"] is None
 
 
-def test_rules_that_would_run_for_years_elsewhere_are_taken_and_wrong_ones_are_told(api: Api, place: str) -> None:
+def test_mapping_rules_that_backtrack_elsewhere_are_accepted_and_invalid_ones_are_refused(api: Api, place: str) -> None:
     assert api.patch(place, {"principal_mapping_rules": "RULE:^(a+)+$/$1/, DEFAULT"}).status_code == 202
     problem = assert_problem(api.patch(place, {"principal_mapping_rules": "DEFAULT, RULE:(a/b/"}), 400)
     assert problem["errors"][0]["pointer"] == "/principal_mapping_rules"
@@ -245,7 +245,7 @@ def test_without_a_key_of_the_installation_no_private_key_is_taken(
     assert_problem(answer, 503, "unavailable")
 
 
-def test_owners_are_told_once_of_each_end(api: Api, instance: Instance) -> None:
+def test_owners_are_notified_once_of_each_expiry(api: Api, instance: Instance) -> None:
     route = make_secured_route(instance, Authority.make("Acme CA"))
     services.note_certificate_ends(timezone.now())
     assert not AuditEntry.objects.filter(action__contains="_ends").exists()
@@ -261,7 +261,7 @@ def test_owners_are_told_once_of_each_end(api: Api, instance: Instance) -> None:
     assert {"route.revocation_list_overdue"} <= {event["action"] for event in events}
 
 
-def test_nobody_is_told_of_the_ends_of_a_deleted_instance(api: Api, instance: Instance) -> None:
+def test_expiries_of_a_deleted_instance_are_not_reported(api: Api, instance: Instance) -> None:
     make_secured_route(instance, Authority.make("Acme CA"))
     Instance.objects.filter(pk=instance.pk).update(deleted_at=NOW)
     assert services.note_certificate_ends(NOW + timedelta(days=366)) == 0
@@ -284,7 +284,7 @@ def test_a_key_of_a_kind_that_nobody_knows_is_refused_with_a_reason(
 
 
 def with_unknown_curve(certificate: x509.Certificate) -> str:
-    """Another object identifier in the place of P-256's."""
+    """Returns a certificate with another object identifier in the place of P-256's."""
     der = certificate.public_bytes(Encoding.DER)
     known, strange = bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d03017f")
     assert known in der
@@ -292,7 +292,7 @@ def with_unknown_curve(certificate: x509.Certificate) -> str:
 
 
 def test_a_private_key_with_a_huge_prime_costs_no_time(api: Api, place: str) -> None:
-    """OpenSSL checks whether parts are primes: of one with 44,497 bits that takes minutes."""
+    """OpenSSL tests primality, which takes minutes for 44,497 bits."""
     key = rsa.generate_private_key(65_537, 2_048)
     name = name_of("kafka.example")
     certificate = sign(name, key.public_key(), ACME.name, ACME.key, names=["kafka.example"])
@@ -307,7 +307,7 @@ def test_a_private_key_with_a_huge_prime_costs_no_time(api: Api, place: str) -> 
 
 
 def der_of(numbers: Sequence[int]) -> bytes:
-    """A sequence of integers."""
+    """Returns a DER sequence of integers."""
     return _element(0x30, b"".join(_element(2, n.to_bytes(n.bit_length() // 8 + 1, "big")) for n in numbers))
 
 

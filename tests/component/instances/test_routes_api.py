@@ -1,4 +1,4 @@
-"""Routes over REST: opened, changed and closed, with what the API says to wrong ones."""
+"""Routes over REST: created, changed, deleted, and refused."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_name_is_used_once(api: Api, instance: Instance) -> None:
         ({"name": "other"}, "/name"),
     ],
 )
-def test_a_wrong_value_is_told_at_its_place_and_changes_nothing(
+def test_a_wrong_value_is_refused_with_a_pointer_and_changes_nothing(
     api: Api, instance: Instance, body: dict[str, Any], pointer: str
 ) -> None:
     before = routes_of(api, instance.pk)

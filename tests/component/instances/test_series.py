@@ -1,4 +1,4 @@
-"""The live chart's points: what one broker does not know takes nothing away from what the others tell."""
+"""Points of the live chart: a broker without data does not remove the others' data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_while_one_broker_is_silent_the_others_stay_drawn() -> None:
     assert (result.gaps, result.partial) == ([], [(96_000, 100_000, (2,))])
 
 
-def test_what_no_broker_knows_is_a_gap_and_no_zero() -> None:
+def test_a_second_unknown_to_every_broker_is_a_gap_and_no_zero() -> None:
     result = series(traffic(alive={1: 98_000, 2: 99_000}), since_ms=96_000, born_ms=0)
     assert result.gaps == [(96_000, 98_000)]
     assert result.points == [(98_000, 0, 0, 0), (99_000, 0, 0, 0)]

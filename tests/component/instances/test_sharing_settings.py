@@ -1,4 +1,4 @@
-"""How an instance's limits are shared out over brokers: set over REST and in the console, told to brokers."""
+"""Policy of sharing an instance's limits over brokers: set over REST and in the console, published to brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_instance_that_is_older_than_the_settings_has_the_defaults(api: Api, 
     assert (shown["bandwidth_policy"], shown["quota_scope"]) == published(instance) == ("adaptive", "cluster")
 
 
-@pytest.mark.parametrize("policy", ["adaptive", "normalised", "literal", "static"])
+@pytest.mark.parametrize("policy", ["adaptive", "normalised", "weighted", "literal", "static"])
 @pytest.mark.parametrize("scope", ["cluster", "broker"])
 def test_each_choice_reaches_the_brokers(api: Api, instance: Instance, policy: str, scope: str) -> None:
     answer = api.patch(f"/instances/{instance.pk}", {"settings": {"bandwidth_policy": policy, "quota_scope": scope}})

@@ -1,4 +1,4 @@
-"""Instances follow their tenant into suspension and out of it, and nobody else's do."""
+"""Suspension of a tenant's instances with the tenant, and their resumption."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_instances_of_a_suspended_tenant_are_frozen_and_thawed(
     assert set(reported_of) == {instance.pk for instance in mine}
 
 
-def test_what_an_operator_suspended_by_hand_stays_so(operator: Actor, tenant: Tenant) -> None:
+def test_an_instance_suspended_by_an_operator_stays_so(operator: Actor, tenant: Tenant) -> None:
     instance = make_running(tenant)
     services.suspend_instance(acting=operator, instance=instance)
     suspend(operator, tenant)
@@ -73,7 +73,7 @@ def test_what_an_operator_suspended_by_hand_stays_so(operator: Actor, tenant: Te
     assert look(instance).suspended_for == Reason.BY_OPERATOR
 
 
-def test_what_was_deleted_meanwhile_comes_back_running(
+def test_an_instance_deleted_meanwhile_comes_back_running(
     operator: Actor, tenant: Tenant, data_plane: FakeDataPlane
 ) -> None:
     instance = make_running(tenant)
@@ -86,7 +86,7 @@ def test_what_was_deleted_meanwhile_comes_back_running(
     assert look(instance).wanted_state == "active"
 
 
-def test_what_does_not_run_is_left_to_the_reconciler(operator: Actor, tenant: Tenant) -> None:
+def test_an_instance_that_does_not_run_is_left_to_the_reconciler(operator: Actor, tenant: Tenant) -> None:
     begun = make_instance(tenant, phase=Phase.PROVISIONING.value)
     failed = make_instance(tenant, phase=Phase.FAILED.value, reason=Reason.NO_ROOM)
     suspend(operator, tenant)

@@ -1,4 +1,4 @@
-"""A tenant is suspended while its instances are at work: nobody is missed, and nobody waits for the other in a ring."""
+"""Suspension of a tenant during changes of its instances: none is missed, and there is no deadlock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PLATFORM = system_actor("payments")
 
 
-def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:
+def test_an_instance_that_starts_while_its_tenant_is_suspended_is_frozen() -> None:
     tenant = make_member().tenant
     instance = make_instance(tenant, phase=Phase.PROVISIONING.value, observed_generation=0)
     work = steps.Work(system_actor("reconciler", tenant), instance, [])

@@ -1,4 +1,4 @@
-"""What held clients back last week: kept by the minute, bounded, summed over brokers, and told to its owner alone."""
+"""Past causes of throttling: stored by the minute, bounded, summed over brokers, shown to the owner only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_minutes_of_all_brokers_add_up_by_step_and_cause(instance: Instance, hou
     assert (first.entity, first.whole_limit_per_s) == ({"user": "etl"}, 2_000_000.0)
 
 
-def test_a_cause_that_refuses_is_told_beside_those_that_delay(instance: Instance, hour: datetime) -> None:
+def test_a_cause_that_refuses_is_listed_beside_those_that_delay(instance: Instance, hour: datetime) -> None:
     refused = cause(kind="frozen", quota="frozen", level=None, entity={}, waited_ms=0, longest_ms=0, clients=[])
     keep(instance, hour, cause(), refused)
     causes, _ = past_causes(instance, start=hour, end=hour + timedelta(hours=1), step_s=60)

@@ -1,4 +1,4 @@
-"""Changes of a topic: whole or not at all, one after the other, and only of the version that was read."""
+"""Changes of a topic: atomic, serialized, and only of the version that was read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOO_MANY = 900
 
 
 class Refusing(FakeDataPlane):
-    """No topic gets 900 partitions, as where a plan is used up; what has been asked for is counted."""
+    """A data plane that refuses 900 partitions, as beyond a plan, and counts the requests."""
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
         if partitions >= TOO_MANY:
@@ -56,7 +56,7 @@ def instance(owner: Member) -> Instance:
 def test_a_topic_is_made_though_no_broker_shows_it_yet(
     reason: DomainError, owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker that made it waits for its own picture, and another one may be asked next."""
+    """The creating broker waits for its own image only, and another one may be queried next."""
 
     def late(*_: object) -> None:
         raise reason
@@ -94,7 +94,7 @@ def test_a_wrong_address_is_named_by_its_place_in_the_body(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out(
+def test_one_of_two_concurrent_changes_of_the_same_version_is_carried_out(
     data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = make_member()
@@ -128,7 +128,7 @@ def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_for_a_topic_ends_with_a_retry_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "DATA_PLANE_LOCK_WAIT_MS", 50)
     instance = make_instance(make_member().tenant)
     message: list[Conflict] = []
@@ -160,7 +160,7 @@ def test_address_lists_are_published_though_the_task_for_it_is_lost(
     assert Api.of(owner).patch(at, {"allow_list": {"produce": ["10.0.0.1"]}}).status_code == 200
     assert instance.pk in sweep.incomplete(timezone.now())
     Instance.objects.filter(pk=instance.pk).update(observed_generation=2)
-    assert Api.of(owner).delete(at).status_code == 204  # the lists go with the topic, which brokers have to be told
+    assert Api.of(owner).delete(at).status_code == 204  # its lists are deleted too, which is published
     assert instance.pk in sweep.incomplete(timezone.now())
 
 
@@ -176,7 +176,7 @@ def test_address_lists_that_stay_as_they_are_are_not_published_again(
     assert Instance.objects.get(pk=instance.pk).generation == instance.generation + 1
 
 
-def test_an_instance_has_so_many_allow_lists_and_those_it_has_can_be_changed(
+def test_allow_lists_per_instance_are_limited_and_existing_ones_can_be_changed(
     owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_services, "ALLOW_LISTS_PER_INSTANCE_MAX", 2)
@@ -192,7 +192,7 @@ def test_an_instance_has_so_many_allow_lists_and_those_it_has_can_be_changed(
     assert set(TopicAllowList.objects.values_list("topic", flat=True)) == {"one", "two"}
 
 
-def test_allow_lists_of_an_instance_weigh_so_much_together_and_can_always_be_made_shorter(
+def test_allow_lists_of_an_instance_are_limited_in_bytes_and_can_always_be_shortened(
     owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_services, "ALLOW_LIST_BYTES_MAX", 1_000)

@@ -1,4 +1,4 @@
-"""Producers and consumers of a topic by REST."""
+"""Producers and consumers of a topic over REST."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(instance: Instance, data_plane: FakeDataPlane) -> str:
     return f"/instances/{instance.pk}/topics/{TOPIC}"
 
 
-def test_a_producer_is_told_with_rate_address_and_when_it_was_seen(
+def test_a_producer_is_listed_with_rate_address_and_last_activity(
     api: Api, at: str, instance: Instance, connections: FakeConnections
 ) -> None:
     connections.count(instance.pk, TOPIC, "till", 1_000)
@@ -57,7 +57,7 @@ def test_a_producer_is_told_with_rate_address_and_when_it_was_seen(
     assert answer["items"][0]["last_seen"] == "2026-09-21T14:13:30Z"
 
 
-def test_a_consumer_is_told_with_its_groups_and_the_lag_of_its_partitions(
+def test_a_consumer_is_listed_with_its_groups_and_the_lag_of_its_partitions(
     api: Api, at: str, instance: Instance, connections: FakeConnections, groups: FakeGroups
 ) -> None:
     places = [(TOPIC, partition) for partition in range(3)]
@@ -78,7 +78,7 @@ def test_a_consumer_is_told_with_its_groups_and_the_lag_of_its_partitions(
     assert not any("elsewhere" in names for names in groups.looked_at)
 
 
-def test_two_users_of_one_client_id_are_told_apart_by_the_address_of_the_member(
+def test_two_users_of_one_client_id_are_distinguished_by_the_address_of_the_member(
     api: Api, at: str, instance: Instance, connections: FakeConnections, groups: FakeGroups
 ) -> None:
     place = (TOPIC, 0)
@@ -138,7 +138,7 @@ def test_silent_brokers_are_named_and_none_at_all_is_an_error(
     assert api.get(f"{at}/producers").json()["silent"] == [{"broker_id": 2, "reason": "does not answer"}]
 
 
-def test_who_may_not(
+def test_roles_without_the_permission_and_other_tenants_are_refused(
     api: Api, at: str, owner: Member, instance: Instance, connections: FakeConnections, groups: FakeGroups
 ) -> None:
     connections.count(instance.pk, TOPIC, "till", 5)

@@ -1,4 +1,4 @@
-"""Cloning a topic by REST: what is taken over, and what is not."""
+"""Cloning a topic over REST: the settings that are copied, and what is not."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_a_name_that_is_taken_or_none_is_refused(api: Api, at: str) -> None:
     assert_problem(api.post(at.replace("orders", "none"), {"name": "copy"}), 404, "not_found")
 
 
-def test_who_may_not(api: Api, at: str, owner: Member) -> None:
+def test_roles_without_the_permission_and_other_tenants_are_refused(api: Api, at: str, owner: Member) -> None:
     assert_problem(Api.of(make_member(Role.VIEWER, owner.tenant)).post(at, {"name": "copy"}), 403)
     assert_problem(Api.of(make_member()).post(at, {"name": "copy"}), 404)

@@ -1,4 +1,4 @@
-"""The numbers at `/limits` are those that brokers refuse by."""
+"""Agreement of the limits at `/limits` with those that brokers enforce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Purging a topic by REST: the plan, what it does, what is refused, and what the audit log says."""
+"""Purge of a topic over REST: the plan, its effect, refusals, and audit rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_dry_run_says_by_partition_how_much_would_go_and_takes_nothing(api: Ap
     assert not rows()
 
 
-def test_what_was_named_goes_and_the_audit_log_has_both_ends(api: Api, at: str, groups: FakeGroups) -> None:
+def test_the_named_records_are_deleted_and_the_audit_log_has_both_ends(api: Api, at: str, groups: FakeGroups) -> None:
     assert api.post(at, {"before": {"0": 60, "2": 0}}).status_code == 200
     assert groups.logs == {("orders", 0): (60, 110), ("orders", 1): (0, 50), ("orders", 2): (7, 7)}
     (entry,) = rows()
@@ -107,7 +107,7 @@ def test_a_leader_that_does_not_answer_leaves_all_as_it_is(api: Api, at: str, gr
         {str(index): 0 for index in range(PARTITIONS_MAX + 1)},
     ],
 )  # fmt: skip
-def test_what_is_no_place_is_refused_at_the_field(api: Api, at: str, before: object) -> None:
+def test_an_invalid_offset_is_refused_at_its_field(api: Api, at: str, before: object) -> None:
     problem = assert_problem(api.post(at, {"before": before}), 400, None)
     assert problem["errors"][0]["pointer"].startswith("/before")
 

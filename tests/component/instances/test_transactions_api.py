@@ -1,4 +1,4 @@
-"""Transactions over REST: what is open, what is not known, and what is not there."""
+"""Transactions over REST: open ones, unknown states, and missing ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def good(answer: Any) -> Any:
     return json.loads(answer.content)
 
 
-def test_transactions_are_listed_and_told(api: Api, instance: Instance, transactions: FakeTransactions) -> None:
+def test_transactions_are_listed_and_described(api: Api, instance: Instance, transactions: FakeTransactions) -> None:
     transactions.add(instance.pk, "mover", ("orders", 0), ("orders", 1), started_ms=NOW_MS)
     transactions.add(instance.pk, "idle", state="Empty", started_ms=-1)
     transactions.add(instance.pk, "quiet", state="Ongoing", started_ms=NOW_MS)

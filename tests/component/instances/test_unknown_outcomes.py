@@ -1,4 +1,4 @@
-"""What was asked of brokers that never said whether they did it: the ledger has it, nothing beside it is changed."""
+"""Requests whose outcome brokers did not report: the audit row stays, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_the_ledger_has_what_nobody_knows_the_outcome_of(
 
 
 def test_address_lists_stay_where_nobody_knows_whether_their_topic_is_gone(api: Api, instance: Instance) -> None:
-    """Or a topic that lives would be open to everybody."""
+    """Otherwise a topic that still exists would be open to everybody."""
     TopicAllowList.objects.create(instance=instance, topic="orders", produce_ips=["10.0.0.0/8"], consume_ips=[])
     assert_problem(api.delete(f"/instances/{instance.pk}/topics/orders?for_good=true"), 503, "outcome_unknown")
     assert TopicAllowList.objects.get(instance=instance).produce_ips == ["10.0.0.0/8"]
 
 
-def test_of_a_change_with_an_unknown_part_the_rest_is_taken_back(api: Api, instance: Instance) -> None:
+def test_a_change_with_an_unknown_part_has_its_rest_taken_back(api: Api, instance: Instance) -> None:
     body = {"partitions": 6, "allow_list": {"produce": ["10.0.0.1"]}}
     assert_problem(api.patch(f"/instances/{instance.pk}/topics/orders", body), 503, "outcome_unknown")
     assert not TopicAllowList.objects.filter(instance=instance).exists()
@@ -92,7 +92,7 @@ def test_a_reset_of_unknown_outcome_that_was_done_can_be_undone(
     assert groups.committed(instance.pk, "etl") == {("orders", 0): 40}
 
 
-def test_the_half_of_a_change_that_is_done_is_told_where_the_other_is_refused(
+def test_the_finished_half_of_a_change_is_recorded_when_the_other_half_is_refused(
     api: Api, instance: Instance, data_plane: FakeDataPlane
 ) -> None:
     body = {"partitions": 6, "config": {"retention.ms": "1000"}}

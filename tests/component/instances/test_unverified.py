@@ -1,4 +1,4 @@
-"""A tenant of which no owner has proved a mailbox has a ceiling, where mailboxes can be proved."""
+"""Limits of a tenant without a verified owner, in installations that send mail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def verify(member: Member) -> None:
 
 
 @pytest.mark.parametrize("wider", ["bandwidth_mb_s", "storage_gb"])
-def test_what_an_unverified_tenant_buys_beyond_the_ceiling_says_to_verify(owner: Member, wider: str) -> None:
+def test_an_unverified_tenant_beyond_the_ceiling_is_asked_to_verify(owner: Member, wider: str) -> None:
     api = Api.of(owner)
     beyond = api.post("/instances", {"name": "wide"} | WITHIN | {wider: WITHIN[wider] + 1})
     problem = assert_problem(beyond, 403, "unverified")
@@ -82,7 +82,7 @@ def test_another_owner_with_a_mailbox_is_enough_and_another_member_is_not(owner:
     assert api.post("/instances", wide).status_code == 202
 
 
-def test_what_deleted_instances_hold_of_storage_counts_until_they_are_purged(owner: Member) -> None:
+def test_storage_of_deleted_instances_counts_until_they_are_purged(owner: Member) -> None:
     now = timezone.now()
     deleted = make_running(
         owner.tenant, storage_gb=UNVERIFIED_STORAGE_GB_MAX - 5, bandwidth_mb_s=UNVERIFIED_BANDWIDTH_MB_S_MAX,

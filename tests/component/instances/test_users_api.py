@@ -1,4 +1,4 @@
-"""Users of an instance over REST: passwords shown once, two at a time, full access, expiry, and who is cut off."""
+"""Users of an instance over REST: passwords shown once, two at a time, full access, expiry, and disconnections."""
 
 from __future__ import annotations
 
@@ -129,12 +129,15 @@ def test_names_in_one_alphabet_may_be_used(api: Api, at: str, users: FakeUsers, 
 def test_a_user_of_a_name_that_is_refused_today_can_be_read_and_deleted(
     api: Api, at: str, instance: Instance, users: FakeUsers, name: str
 ) -> None:
-    """Kafka's own tools make such users."""
+    """Kafka's own tools can create such users."""
     users.add(instance.pk, name)
     own = f"{at}/{quote(name, safe='').replace('.', '%2E')}"
     assert api.get(own).json()["name"] == name
     assert api.patch(own, {"disabled": True}).status_code == 200
     assert api.delete(own).status_code == 204
+    assert api.get(own).status_code == 404
+    assert api.post(f"{own}/restore").status_code == 204
+    assert api.delete(f"{own}?for_good=true").status_code == 204
     assert not users.found
 
 
@@ -145,6 +148,9 @@ def test_a_user_of_any_name_has_its_own_address(api: Api, at: str, users: FakeUs
     assert api.get(own).json()["name"] == name
     assert api.post(f"{own}/secrets").status_code == 201
     assert api.delete(own).status_code == 204
+    assert api.get(own).status_code == 404
+    assert api.post(f"{own}/restore").status_code == 204
+    assert api.delete(f"{own}?for_good=true").status_code == 204
     assert not users.found
 
 
@@ -164,12 +170,14 @@ def test_a_user_expires_later_or_never_but_not_before_now(api: Api, at: str, use
     assert_problem(api.post(at, {"name": "late", "expires_at": past}), 400)
 
 
-def test_a_user_past_its_expiry_is_told_as_expired(api: Api, at: str, instance: Instance, users: FakeUsers) -> None:
+def test_a_user_past_its_expiry_is_shown_as_expired(api: Api, at: str, instance: Instance, users: FakeUsers) -> None:
     users.add(instance.pk, "old", expires_at_ms=CREATED_AT_MS - 10**12)
     assert api.get(f"{at}/old").json()["state"] == "expired"
 
 
-def test_what_is_changed_is_told_before_and_after(api: Api, at: str, instance: Instance, users: FakeUsers) -> None:
+def test_a_change_is_audited_with_values_before_and_after(
+    api: Api, at: str, instance: Instance, users: FakeUsers
+) -> None:
     users.add(instance.pk, "etl")
     shown = api.patch(f"{at}/etl", {"superuser": True, "disabled": True}).json()
     assert (shown["superuser"], shown["disabled"], shown["state"]) == (True, True, "disabled")
@@ -230,6 +238,7 @@ def test_a_deletion_says_what_was_there(api: Api, at: str, instance: Instance, u
     assert entry.before == {
         "superuser": True, "disabled": False, "expires_at": None, "key_ids": ["sec-1", "sec-2"],
     }  # fmt: skip
+    assert set(entry.after) == {"restorable_until"}
     assert_problem(api.delete(f"{at}/etl"), 404)
 
 

@@ -1,19 +1,19 @@
-"""An instance with two groups to look at and to move, as several tests begin with it."""
+"""An instance with two groups, the starting point of several tests."""
 
 from __future__ import annotations
 
-from instances.groups.offset_plans import Aim, Target
+from instances.groups.offset_plans import ResetMode, ResetTarget
 from instances.models import Instance
 from tenants.models import Tenant
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.fake_groups import FakeGroups, member
 from tests.testkit.fleet import make_running
 
-TARGETS = {aim.value: Target(aim=aim) for aim in (Aim.EARLIEST, Aim.LATEST)}
+TARGETS = {aim.value: ResetTarget(aim=aim) for aim in (ResetMode.EARLIEST, ResetMode.LATEST)}
 
 
 def with_groups(tenant: Tenant, groups: FakeGroups, data_plane: FakeDataPlane) -> Instance:
-    """Topics `orders` (3 partitions) and `clicks`, a group `etl` without members and `live` with two."""
+    """Creates topics `orders` (3 partitions) and `clicks`, a group `etl` without members and `live` with two."""
     running = make_running(tenant)
     data_plane.add(running.pk, "orders", 3)
     data_plane.add(running.pk, "clicks", 1)

@@ -24,8 +24,8 @@ def main() -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from billing.archives import running
-    from billing.models import Archive
+    from archives import running
+    from archives.models import Archive
     from billing.pipeline import spark
 
     connection.settings_dict.update(given["database"])

@@ -1,4 +1,4 @@
-"""Topics with records that are known, archives of them, and what is to be in their files."""
+"""Topics with known records, archives of them, and the expected content of their files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from django.utils import timezone
 from pyspark.sql import SparkSession
 
-from billing.archives import job, running, services
-from billing.archives.files import SUM_MODULUS, TIMESTAMP_MS, row_sum
-from billing.archives.placing import UNDATED
-from billing.models import Archive, ArchiveFile
+from archives import job, running, services
+from archives.files import SUM_MODULUS, TIMESTAMP_MS, row_sum
+from archives.models import Archive, ArchiveFile
+from archives.placing import UNDATED
 from instances.models import Instance
 from tenants.actors import member_actor
 from tests.testkit.api_cases import owner_of
+from tests.testkit.engine import eventually
 
 INSTANCE = "ins-archived"
 # Of the 14th of March 2026, 10:59.
@@ -31,7 +33,7 @@ Record = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes
 
 @dataclass
 class Sender:
-    """Produces, and keeps what was accepted: (partition, offset, timestamp in ms, key, value, headers)."""
+    """A producer that keeps accepted records: (partition, offset, timestamp in ms, key, value, headers)."""
 
     bootstrap: str
     topic: str
@@ -59,7 +61,7 @@ class Sender:
 
     @staticmethod
     def timestamp_ms(number: int, *, first_ms: int = BEFORE_ELEVEN_MS) -> int:
-        """Half of a minute each: they cross an hour, and go back and forth over it."""
+        """Returns a timestamp; successive ones are half a minute apart and go back and forth over an hour's end."""
         return first_ms + (number % 7) * 30_000
 
     @staticmethod
@@ -74,7 +76,7 @@ def make_archive(instance: Instance, topic: str, **given: Any) -> Archive:
     return services.create(acting=acting, instance=instance, topic=topic, url="file:lake", **given)
 
 
-def run(archive: Archive, spark: SparkSession, **options: Any) -> job.RunReport:
+def run(archive: Archive, spark: SparkSession, **options: Any) -> job.ArchiveRunReport:
     return running.run_one(lambda: spark, Archive.objects.get(pk=archive.pk), timezone.now(), **options)
 
 
@@ -83,7 +85,7 @@ def folder_of(archive: Archive, root: Path) -> Path:
 
 
 def table_of(archive: Archive, root: Path) -> pa.Table:
-    """All there is in the folder, as the page says that it is read."""
+    """Returns all rows in the folder, read as the documentation says."""
     found = ds.dataset(folder_of(archive, root), format="parquet", partitioning="hive")
     if UNDATED.path in "".join(found.files) and TIMESTAMP_MS not in found.schema.names:
         found = found.replace_schema(found.schema.append(pa.field(TIMESTAMP_MS, pa.int64())))
@@ -102,7 +104,7 @@ def records_of(table: pa.Table) -> list[Record]:
 
 
 def at_ms_of(row: dict[str, Any]) -> int:
-    """In files without a date the timestamp as it was written."""
+    """Returns the timestamp as it was written, for files without a date."""
     if row.get(TIMESTAMP_MS) is not None:
         return int(row[TIMESTAMP_MS])
     return round(row["timestamp"].timestamp() * 1_000)
@@ -113,7 +115,7 @@ def content_sum(records: list[Record]) -> int:
 
 
 def assert_holds(archive: Archive, root: Path, records: list[Record]) -> None:
-    """The files that are there, and their rows in the database, say these records and no others."""
+    """Asserts that the files, and their rows in the database, have exactly these records."""
     found = records_of(table_of(archive, root)) if records else []
     assert [row[:2] for row in found] == sorted(row[:2] for row in records)
     assert found == sorted(records)
@@ -126,13 +128,13 @@ def assert_holds(archive: Archive, root: Path, records: list[Record]) -> None:
     assert all((folder / each.path).stat().st_size == each.bytes for each in files)
 
 
-def run_here(archive: Archive) -> job.RunReport:
+def run_here(archive: Archive) -> job.ArchiveRunReport:
     session: Any = InThisProcess()
     return running.run_one(lambda: session, Archive.objects.get(pk=archive.pk), timezone.now())
 
 
 class InThisProcess:
-    """As much of a session as a run asks for, without Spark."""
+    """A run's session without Spark: it executes tasks in this process."""
 
     def __init__(self, tasks: Any = None) -> None:
         self.tasks = tasks
@@ -153,3 +155,22 @@ class InThisProcess:
 
     def collect(self) -> list[Any]:
         return self.tasks
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    wanted = [TopicPartition(topic, partition, offset) for partition in range(3)]
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    for future in client.delete_records(wanted).values():
+        future.result(30)
+
+
+def make_anew(bootstrap: str, topic: str, partitions: int) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.delete_topics([topic])[topic].result(30)
+
+    def is_made() -> bool:
+        new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        failure = client.create_topics([new])[topic].exception(30)
+        return failure is None
+
+    eventually(is_made, "the topic is made anew")

@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests: starting it is the expensive part. One broker for those of archives."""
+"""One Spark session for all pipeline tests, because its start is expensive, and one broker for those of archives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANTED = "planted-password-of-mail"
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, java: Java) -> Iterator[SparkSession]:
-    """A session as the pipeline makes it, on two local cores."""
+    """A session with the pipeline's settings, on two local cores."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(java.spark_home))
         patch.setenv("MAIL_PASSWORD", PLANTED)
@@ -64,7 +64,9 @@ def root(settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture()
 def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    """Of three partitions, named after the test. Its records are of last March: retention would delete them."""
+    """Creates a topic of three partitions named after the test. Retention is off, because its records are of last
+    March.
+    """
     name = f"orders-{zlib.crc32(request.node.name.encode())}"
     client = AdminClient({"bootstrap.servers": bootstrap})
     for future in client.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "-1"})]).values():

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+import structlog
 from pyspark import SparkContext
 
 from billing.lake.address import open_lake
@@ -25,6 +26,8 @@ from billing.pipeline.cluster import Cluster
 
 
 def main() -> None:
+    # Standard output has what the test waits for.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     given = json.loads(Path(sys.argv[1]).read_text())
     deadly = sys.argv[2]
 
@@ -40,11 +43,10 @@ def main() -> None:
     sys.stdin.readline()
     if context is not None:
         threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
-    while not job.run(
-        session, Cluster(**given["cluster"]), given["dsn"], lake=open_lake(given["lake"]), at_point=at_point,
-        spark_from_records=sys.maxsize if in_process else 0,
-    ).caught_up:  # fmt: skip
-        pass
+    lake, cluster = open_lake(given["lake"]), Cluster(**given["cluster"])
+    with job.Runs(session, cluster, given["dsn"], lake=lake, at_point=at_point) as runs:
+        while not runs.run(sys.maxsize if in_process else 0).caught_up:
+            pass
     if context is None:
         return
     # One of them is the driver.

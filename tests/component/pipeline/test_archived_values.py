@@ -1,4 +1,4 @@
-"""What archives make of values, and how they read: as a user by TLS, at a pace, past what is damaged."""
+"""Values in archives, and reading of topics: as a user over TLS, at a limited rate, past damaged records."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import io
 import json
 import struct
 import time
+import uuid
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
+from django.utils import timezone
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
-from billing.archives import reading, running
-from billing.models import Archive, ArchivePartition, ArchiveState
+from archives import limits, reading, running
+from archives.models import Archive, ArchivePartition, ArchiveState
+from brokers.provisioning import topic_documents
+from brokers.provisioning.publisher import Publisher
 from instances.lifecycle.phases import Phase
-from instances.models import Instance
+from instances.models import DeletedTopic, Instance
 from tests.component.pipeline.archived import (
     BEFORE_ELEVEN_MS,
     Sender,
@@ -31,7 +36,7 @@ from tests.component.pipeline.archived import (
     run_here,
     table_of,
 )
-from tests.testkit.engine import EngineCluster
+from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.users import added, alter
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600), pytest.mark.usefixtures("root")]
@@ -100,7 +105,7 @@ def test_avro_values_have_columns(instance: Instance, bootstrap: str, topic: str
 
 
 def test_an_archive_keeps_its_own_pace(instance: Instance, sender: Sender, root: Path) -> None:
-    """It is slower than the instance lets it be, and has all of it in the end."""
+    """It is slower than the instance's limit, and complete in the end."""
     sender.codec = "none"
     sender.send(3_000)
     size = sum(len(each[3] or b"") + len(each[4] or b"") for each in sender.records)
@@ -153,7 +158,7 @@ def test_it_reads_as_a_user_by_tls(
 def test_a_damaged_batch_is_skipped_and_counted_or_stops_its_partition(
     instance: Instance, cluster: EngineCluster, bootstrap: str, topic: str, root: Path
 ) -> None:
-    """BAT-5. A byte of its records is changed on the broker's disk, between two batches that are whole."""
+    """BAT-5: one byte on the broker's disk is changed, between two valid batches."""
     one_batch = {"linger.ms": 500}
     produce(bootstrap, topic, [b"whole-one"])
     produce(bootstrap, topic, [b"damaged-two", *(b"lost" for _ in range(6))], **one_batch)
@@ -188,10 +193,50 @@ def test_an_archive_ends_with_its_instance_and_its_files_stay(instance: Instance
     assert_holds(archive, root, sender.records)
 
 
+def test_an_archive_of_a_deleted_topic_waits_says_so_and_goes_on_when_it_is_restored(
+    instance: Instance, cluster: EngineCluster, sender: Sender, root: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": sender.bootstrap})
+
+    def publish(*, is_shown: bool) -> None:
+        topic_documents.publish(instance, Publisher(cluster.zookeeper, ""))
+        eventually(lambda: (sender.topic in admin.list_topics(timeout=10).topics) == is_shown, "brokers heard of it")
+
+    archive = make_archive(instance, sender.topic)
+    sender.send(9)
+    assert run_here(archive).caught_up
+    sender.send(6)
+    now = timezone.now()
+    row = DeletedTopic.objects.create(
+        instance=instance, topic=sender.topic, topic_id=id_of(admin, sender.topic), partitions=3, deleted_at=now,
+        expires_at=now + timedelta(days=7),
+    )  # fmt: skip
+    publish(is_shown=False)
+    report = run_here(archive)
+    assert "can be restored" in report.error
+    archive.refresh_from_db()
+    assert (archive.state, archive.error) == (ArchiveState.ACTIVE, report.error), "the page shows both"
+    assert archive.next_run_at <= timezone.now() + timedelta(minutes=limits.RETRY_MINUTES)
+    assert_holds(archive, root, sender.records[:9])
+
+    row.is_restored = True
+    row.save()
+    publish(is_shown=True)
+    report = run_here(archive)
+    assert (report.records, report.caught_up, report.error) == (6, True, "")
+    assert_holds(archive, root, sender.records)
+
+
+def id_of(admin: AdminClient, topic: str) -> str:
+    given = admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id
+    bits = given.get_most_significant_bits() % 2**64, given.get_least_significant_bits() % 2**64
+    return str(uuid.UUID(int=bits[0] << 64 | bits[1]))
+
+
 def test_partitions_that_had_no_turn_come_first_in_the_next_run(
     instance: Instance, sender: Sender, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run is over in time, however many partitions there are and however slowly each of them is read."""
+    """A run ends in time, for any number of partitions and any speed of reading."""
     archive = make_archive(instance, sender.topic)
     sender.send(90)
     read: list[int] = []

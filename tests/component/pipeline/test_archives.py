@@ -1,4 +1,4 @@
-"""A real broker, a real Spark, and the files of an archive: each committed record once, whatever is killed when."""
+"""Archives with a real broker and a real Spark: each committed record once, after a kill at any point."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 from django.db import connection
 from django.utils import timezone
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -31,10 +30,10 @@ from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 from werkzeug.serving import make_server
 
-from billing.archives import limits, reading, running, selectors, services
-from billing.archives.placing import UNDATED
-from billing.archives.plan import Pace, Range
-from billing.models import Archive, ArchiveFile, ArchivePartition
+from archives import limits, reading, running, selectors, services
+from archives.models import Archive, ArchiveFile, ArchivePartition
+from archives.placing import UNDATED
+from archives.plan import Range, TaskPace
 from brokers.engine.records.builder import Record, build_batch
 from config.embedded.java import Java
 from config.environment import BASE_DIR
@@ -46,7 +45,9 @@ from tests.component.pipeline.archived import (
     InThisProcess,
     Sender,
     assert_holds,
+    delete_before,
     folder_of,
+    make_anew,
     make_archive,
     records_of,
     run,
@@ -54,7 +55,7 @@ from tests.component.pipeline.archived import (
     table_of,
 )
 from tests.testkit.api_cases import owner_of
-from tests.testkit.engine import EngineCluster, eventually
+from tests.testkit.engine import EngineCluster
 from tests.testkit.records import produce as produce_batch
 from tests.testkit.tls import make_certificate
 from tests.testkit.wire import WireClient
@@ -115,9 +116,7 @@ def test_every_record_is_archived_once_with_all_it_has(
 def test_a_driver_that_is_killed_between_files_and_commit_loses_and_repeats_nothing(
     instance: Instance, sender: Sender, spark: SparkSession, java: Java, root: Path, tmp_path: Path, settings: Any
 ) -> None:
-    """BAT-3, BAT-4. Killed with files written and not committed, with more records behind them, and in the midst of
-    the transaction.
-    """
+    """BAT-3, BAT-4: killed after writing files, with more records behind them, and during the transaction."""
     archive = make_archive(instance, sender.topic)
     driver = Driver(archive, java, root, tmp_path, settings.SECRET_KEY)
     sender.send(300)
@@ -152,14 +151,7 @@ def test_files_of_a_killed_run_whose_records_are_deleted_since_go_before_the_nex
     assert [row.missed_offsets for row in ArchivePartition.objects.filter(archive=archive)] == [10, 10, 10]
 
 
-def delete_before(bootstrap: str, topic: str, offset: int) -> None:
-    wanted = [TopicPartition(topic, partition, offset) for partition in range(3)]
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    for future in client.delete_records(wanted).values():
-        future.result(30)
-
-
-def test_a_gap_is_told_and_nothing_is_skipped_unless_the_archive_is_to_skip(
+def test_a_gap_is_reported_and_nothing_is_skipped_unless_the_archive_is_to_skip(
     instance: Instance, sender: Sender, spark: SparkSession, bootstrap: str, root: Path
 ) -> None:
     """BAT-6."""
@@ -202,7 +194,7 @@ def test_records_of_aborted_and_open_transactions_are_not_archived(
 def test_records_without_an_hour_are_kept_in_a_folder_of_their_own(
     instance: Instance, sender: Sender, spark: SparkSession, root: Path
 ) -> None:
-    """No timestamp, one before 1970, after 9999, and the largest that there is."""
+    """Without a timestamp, before 1970, after 9999, and with the largest timestamp."""
     archive = make_archive(instance, sender.topic, on_bad_record="fail")
     sender.send(3)
     for at_ms in (-1, -86_400_000, 253_402_300_800_000, 2**63 - 200_000):
@@ -223,7 +215,7 @@ def test_records_without_an_hour_are_kept_in_a_folder_of_their_own(
 def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lost(
     instance: Instance, sender: Sender, root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks run here, so that their limits can be small."""
+    """Tasks run in this process, so that their limits can be small."""
     monkeypatch.setattr(limits, "RECORDS_PER_TASK_MAX", 40)
     monkeypatch.setattr(limits, "OPEN_FILES_MAX", 2)
     monkeypatch.setattr(limits, "OWN_FILE_BYTES_MIN", 1)
@@ -243,7 +235,7 @@ def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lo
 def test_records_of_a_year_come_in_few_files_and_in_one_run(
     instance: Instance, sender: Sender, spark: SparkSession, root: Path
 ) -> None:
-    """5,000 records over 8,760 hours, in no order."""
+    """5,000 records over 8,760 hours, unordered."""
     archive = make_archive(instance, sender.topic)
     drawn = random.Random(7)
     producer = Producer({"bootstrap.servers": sender.bootstrap, "compression.type": "lz4"})
@@ -261,22 +253,12 @@ def test_records_of_a_year_come_in_few_files_and_in_one_run(
     )
 
 
-def make_anew(bootstrap: str, topic: str, partitions: int) -> None:
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    client.delete_topics([topic])[topic].result(30)
-
-    def is_made() -> bool:
-        new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-        failure = client.create_topics([new])[topic].exception(30)
-        return failure is None
-
-    eventually(is_made, "the topic is made anew")
-
-
 def test_progress_is_of_a_topic_and_not_of_its_name(
     instance: Instance, sender: Sender, bootstrap: str, root: Path
 ) -> None:
-    """It is deleted, and made again with more records than were archived of the old one, and another partition."""
+    """The topic is deleted and created again, with more records than were archived of the old one, and another
+    partition.
+    """
     archive = make_archive(instance, sender.topic)
     sender.send(99)
     assert run_here(archive).caught_up
@@ -303,7 +285,7 @@ def test_progress_is_of_a_topic_and_not_of_its_name(
     assert_holds(archive, root, [*old, *sender.records])
 
 
-def test_what_was_seen_of_a_deleted_topic_and_not_archived_is_counted_as_missed(
+def test_unarchived_records_of_a_deleted_topic_are_counted_as_missed(
     instance: Instance, sender: Sender, bootstrap: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "RECORDS_PER_TASK_MAX", 10)
@@ -341,7 +323,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_no_continuation_of_the_ol
 def test_header_names_that_are_not_utf_8_are_archived(
     instance: Instance, sender: Sender, bootstrap: str, spark: SparkSession, root: Path
 ) -> None:
-    """And the records around them; by Spark's tasks as well, for librdkafka is called there."""
+    """The records around them too; also by Spark's tasks, which call librdkafka themselves."""
     archive = make_archive(instance, sender.topic, on_bad_record="fail")
     producer = Producer({"bootstrap.servers": bootstrap})
     sender.send(30)
@@ -361,14 +343,14 @@ def test_header_names_that_are_not_utf_8_are_archived(
 
 
 class RawName(bytes):
-    """A header's name that is no text, for a builder of batches that encodes names."""
+    """A header name that is not text, for a builder of batches that encodes names."""
 
     def encode(self) -> bytes:
         return bytes(self)
 
 
 def produce_raw(bootstrap: str, topic: str, headers: list[list[tuple[bytes, bytes | None]]]) -> None:
-    """Records `raw-0`, … of partition 0 with these headers, whose names no client of Python sends."""
+    """Produces records `raw-0`, … to partition 0 with these headers, whose names no Python client can send."""
     named: Any = [tuple((RawName(name), value) for name, value in each) for each in headers]
     batch = build_batch([
         Record(BEFORE_ELEVEN_MS, b"key", b"raw-%d" % number, headers=each) for number, each in enumerate(named)
@@ -385,7 +367,7 @@ def produce_raw(bootstrap: str, topic: str, headers: list[list[tuple[bytes, byte
 
 @pytest.fixture()
 def s3(tmp_path: Path, settings: Any) -> Iterator[int]:
-    """The port of a server that speaks S3 over TLS, with the bucket `acme-lake`."""
+    """Port of an S3 server over TLS with the bucket `acme-lake`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(make_certificate(tmp_path, "s3"))
     settings.OUTBOUND_CA_FILE = str(tmp_path / "ca.pem")
@@ -430,11 +412,11 @@ def test_an_archive_in_a_bucket_holds_the_same(
 def test_a_bucket_that_has_come_to_lie_inside_our_network_is_not_connected_to(
     instance: Instance, sender: Sender, s3: int
 ) -> None:
-    """What a name means may change after it was named: it is looked at when it is connected to."""
+    """A name may resolve to another address later: it is checked when it is connected to."""
     archive = make_s3_archive(instance, sender.topic, s3)
     sender.send(1)
     store = replace(running.store_of(archive), private=())
-    pace = Pace(ends_s=time.time() + limits.TASKS_S)
+    pace = TaskPace(ends_s=time.time() + limits.TASKS_S)
     result = reading.archive_range(running.source_of(archive), store, pace, Range(partition=0, start=0, stop=1))
     assert "cannot be written to" in result.error and not result.files
 
@@ -446,10 +428,10 @@ def seconds_until_caught_up(archive: Archive, within_s: float = 120) -> float:
     return time.monotonic() - began_s
 
 
-def test_what_it_reads_is_of_a_client_that_the_instance_can_throttle(
+def test_an_archive_reads_as_a_client_that_the_instance_can_throttle(
     instance: Instance, sender: Sender, cluster: EngineCluster
 ) -> None:
-    """BAT-8: its quota holds for it, and a run that is throttled ends with what it has."""
+    """BAT-8: the client's quota applies, and a throttled run ends with what it has."""
     archive = make_archive(instance, sender.topic)
     sender.codec = "none"
     sender.send(3_000)

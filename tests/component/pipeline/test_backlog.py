@@ -1,4 +1,4 @@
-"""A backlog of usage is worked off in runs that fit into memory, and every report counts as it would by itself."""
+"""Backlogs of usage in several runs that fit into memory; every report counts once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from billing.lake.address import LakePlace, open_lake
 from billing.models import LakeFile, UsageHour, UsageOffset
 from billing.pipeline import job, sink
 from billing.pipeline.cluster import Cluster
-from billing.pipeline.consuming import consumer_conf
+from billing.pipeline.consuming import UsageConsumer, consumer_conf
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import NAME_CHARACTERS_MAX, USAGE_TOPIC, UsageEvent
+from brokers.contract.usage import NAME_CHARACTERS_MAX, USAGE_TOPIC, CounterValue, ReportHead, UsageEvent
+from brokers.contract.usage_columns import to_record
 from tests.component.pipeline.test_lake import s3
 from tests.testkit.engine import EngineCluster, eventually
 
@@ -35,14 +36,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 
 class Runs:
-    """Which of a test's runs are Spark's."""
+    """The selection of a test's runs that use Spark."""
 
     spark_from_records = job.SPARK_FROM_RECORDS
 
 
 @pytest.fixture(params=[0, sys.maxsize], ids=["by Spark", "in one process"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs of a test are Spark's, and none."""
+    """Runs the test with Spark for all runs, and for none."""
     monkeypatch.setattr(Runs, "spark_from_records", request.param)
 
 
@@ -50,7 +51,7 @@ AT_MS = int(time.time() * 1_000) - 300_000
 
 
 def report(conf: dict[str, Any], count: int, instance_id: str, client_id: str) -> int:
-    """So many reports of one counter; what they come to."""
+    """Produces a number of reports of one counter; returns their sum."""
     write(conf, (
         UsageEvent(
             broker_id=9, broker_epoch=1, sequence=sequence, at_ms=AT_MS + sequence, instance_id=instance_id,
@@ -62,7 +63,7 @@ def report(conf: dict[str, Any], count: int, instance_id: str, client_id: str) -
 
 
 def write(conf: dict[str, Any], raws: Iterable[bytes]) -> None:
-    """Records of `__usage`, as whatever has a broker's rights may write them."""
+    """Writes records of `__usage`, as any holder of a broker's rights may."""
     login = _login_of(conf)
     client = AdminClient(login)
 
@@ -86,20 +87,16 @@ def source_of(cluster: EngineCluster) -> Cluster:
 
 
 def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
-    source = source_of(cluster)
-    for runs in range(1, 100):
-        report = job.run(
-            lambda: spark, source, dsn.conninfo(), lake=open_lake(lake.as_uri()),
-            spark_from_records=Runs.spark_from_records,
-        )  # fmt: skip
-        if report.caught_up:
-            return runs
+    with job.Runs(lambda: spark, source_of(cluster), dsn.conninfo(), lake=open_lake(lake.as_uri())) as work:
+        for runs in range(1, 100):
+            if work.run(Runs.spark_from_records).caught_up:
+                return runs
     raise AssertionError("not caught up after 99 runs")
 
 
 @pytest.fixture()
 def begun_at_the_end(cluster: EngineCluster) -> None:
-    """What other tests reported is not read again; the tables were emptied behind them."""
+    """Skips the reports of other tests, whose tables were emptied."""
     for partition, (_, high) in job.available_offsets(source_of(cluster)).items():
         UsageOffset.objects.create(
             cluster_id=cluster.cluster_id, topic=USAGE_TOPIC, partition=partition, next_offset=high
@@ -117,7 +114,7 @@ def billed(instance_id: str) -> int:
 
 
 @pytest.mark.usefixtures("begun_at_the_end", "both_ways")
-def test_a_backlog_is_worked_off_in_runs_of_so_many_bytes(
+def test_a_backlog_is_worked_off_in_runs_of_limited_bytes(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "BYTES_PER_RUN_MAX", 3_000)
@@ -126,12 +123,74 @@ def test_a_backlog_is_worked_off_in_runs_of_so_many_bytes(
     assert billed("ins-backlog1") == expected
 
 
+@pytest.mark.usefixtures("begun_at_the_end")
+def test_records_are_read_while_those_before_them_are_committed_and_count_once_although_a_commit_fails(
+    cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next records are asked for before a transaction ends, and read again after a failure."""
+    monkeypatch.setattr(job, "BYTES_PER_RUN_MAX", 3_000)
+    expected = report(conf_of(cluster), 150, "ins-backlog6", "short")
+    reads: list[int] = []
+    read = UsageConsumer.read
+
+    def noted(consumer: UsageConsumer, partition: int, start: int, stop: int, bytes_max: int) -> Any:
+        reads.append(start)
+        return read(consumer, partition, start, stop, bytes_max)
+
+    monkeypatch.setattr(UsageConsumer, "read", noted)
+    commits = 0
+
+    def at_point(point: str) -> None:
+        nonlocal commits
+        commits += point == "written"
+        if point == "written" and commits == 2:
+            eventually(lambda: len(reads) == 3, "the third range is read before the second one is committed")
+            raise ConnectionError
+
+    lake, source = open_lake(tmp_path.as_uri()), source_of(cluster)
+    with job.Runs(lambda: spark, source, dsn.conninfo(), lake=lake, at_point=at_point) as runs:
+        assert not runs.run(sys.maxsize).caught_up
+        with pytest.raises(ConnectionError):
+            runs.run(sys.maxsize)
+        while not runs.run(sys.maxsize).caught_up:
+            pass
+    assert reads[1] in reads[3:]
+    assert billed("ins-backlog6") == expected
+
+
+@pytest.mark.usefixtures("begun_at_the_end", "both_ways")
+def test_brokers_of_both_versions_are_billed_to_the_byte_whatever_the_runs(
+    cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process reports in records of one counter and then in columns, as one whose setting was changed."""
+    monkeypatch.setattr(job, "BYTES_PER_RUN_MAX", 40_000)
+    counters = [
+        CounterValue("ins-backlog5", f"t{place}", "app", "\U0001f600" * (place % 50), "produce", 0, 0)
+        for place in range(60)
+    ]
+    raws = []
+    for sequence in range(1, 21):
+        head = ReportHead(9, 5, sequence, AT_MS + sequence)
+        values = [counter._replace(bytes=sequence * 1_001, requests=sequence) for counter in counters]
+        if sequence < 4:
+            raws += [UsageEvent.of(head, value).to_json() for value in values]
+        else:
+            raws += [to_record(head, values[:40]), to_record(head, values[40:])]
+    write(conf_of(cluster), raws)
+    assert runs_until_caught_up(cluster, spark, tmp_path) >= 3
+    assert billed("ins-backlog5") == 60 * 20 * 1_001
+    now = datetime.now(UTC)
+    span = now - timedelta(days=1), now + timedelta(days=1)
+    found = replay.hours(open_lake(tmp_path.as_uri()), ["ins-backlog5"], *span)
+    assert sum(hour.bytes for hour in found) == 60 * 20 * 1_001
+
+
 @pytest.mark.usefixtures("begun_at_the_end", "both_ways")
 @pytest.mark.long("billing/pipeline")
 def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """More than one run takes."""
+    """The backlog is larger than one run."""
     expected = report(conf_of(cluster), 70_000, "ins-backlog2", "\U0001f600" * NAME_CHARACTERS_MAX)
     assert runs_until_caught_up(cluster, spark, tmp_path) >= 2
     assert billed("ins-backlog2") == expected
@@ -141,7 +200,7 @@ def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
 def test_reports_that_are_lost_stop_the_runs_until_an_operator_skips_them(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log went back, as that of a broker whose disk was lost. What is read a second time counts once."""
+    """The log was cut, as after the loss of a disk. Records that are read twice count once."""
     monkeypatch.setattr(selectors, "usage_sources", lambda: [source_of(cluster)])
     report(conf_of(cluster), 10, "ins-backlog3", "short")
     runs_until_caught_up(cluster, spark, tmp_path)

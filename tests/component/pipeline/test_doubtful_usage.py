@@ -1,4 +1,4 @@
-"""Usage records that are not to be believed, through a real broker, Spark and PostgreSQL: told, and stopping nobody."""
+"""Implausible usage records through a real broker, Spark and PostgreSQL: reported, without stopping the pipeline."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def event(sequence: int, count: int, **changes: Any) -> bytes:
 
 
 def problems() -> dict[str, tuple[int, int]]:
-    """Broker and records of each kind."""
+    """Returns broker and records of each kind."""
     return {row.kind: (row.broker_id, row.records) for row in UsageProblem.objects.all()}
 
 
-def test_records_that_cannot_be_read_are_counted_and_told_and_the_others_are_billed(
+def test_unreadable_records_are_counted_and_reported_and_the_others_are_billed(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     hostile = [
         event(2, 100, at_ms=10**18), event(2, 100, instance_id="i" * 17), event(2, -5), event(2, 2**63), b"\xff", b"",
         b"[1,2,3]", event(2, 9, topic="\x00"), event(2, 9, client_id="c" * 9_000),
     ]  # fmt: skip
-    write(conf_of(cluster), [event(1, 40), *hostile, b"[2,9,9]", event(3, 70)])
+    write(conf_of(cluster), [event(1, 40), *hostile, b"[3,9,9]", event(3, 70)])
     runs_until_caught_up(cluster, spark, tmp_path)
     assert billed("ins-doubted") == 70 + 9 + 9, "names are made harmless, and counted"
     assert problems() == {"malformed": (-1, 7), "newer_version": (-1, 1)}
@@ -88,10 +88,10 @@ def test_usage_by_a_clock_that_is_wrong_is_billed_when_it_was_read(
     assert sum(each.bytes for each in replay.hours(place, ["ins-doubted"], *span)) == 250
 
 
-def test_an_epoch_that_is_used_again_is_refused_and_told(
+def test_an_epoch_that_is_used_again_is_refused_and_reported(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A registry that was restored gives a second process the epoch of the first; a third one has its own."""
+    """A restored registry gives a second process the epoch of the first; a third one has its own."""
     now_ms = int(time.time() * 1_000)
     write(conf_of(cluster), [event(n, n * 1_000, at_ms=now_ms + n) for n in range(1, 6)])
     runs_until_caught_up(cluster, spark, tmp_path)
@@ -109,7 +109,7 @@ def test_an_epoch_that_is_used_again_is_refused_and_told(
 def test_a_report_that_is_said_again_with_more_counts_once_in_tables_and_lake(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its first try was appended in part."""
+    """Its first attempt was partly appended."""
     for sequence, count in ((1, 100), (1, 150), (2, 170)):
         write(conf_of(cluster), [event(sequence, count)])
         runs_until_caught_up(cluster, spark, tmp_path)

@@ -33,7 +33,8 @@ from billing.pipeline.cluster import Cluster
 from billing.pipeline.consuming import consumer_conf
 from billing.pipeline.sink import PipelineBusy
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import COUNTED_THINGS, DIRECTIONS, USAGE_TOPIC, UsageEvent
+from brokers.contract.usage import COUNTED_THINGS, DIRECTIONS, RECORD_VERSION_SETTING, USAGE_TOPIC
+from brokers.contract.usage_columns import VERSION, events_in
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from tests.interop.clients import ConfluentKafka
@@ -53,7 +54,9 @@ SPARK_POINTS = depth.names_from(
 
 @pytest.fixture()
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
-    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("metered"), size=1) as running:
+    """A broker that writes usage as those of the product do."""
+    overrides = {RECORD_VERSION_SETTING: str(VERSION)}
+    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("metered"), size=1, overrides=overrides) as running:
         running.create_instance(INSTANCE)
         yield running
 
@@ -85,7 +88,7 @@ class Driver:
 
     @contextmanager
     def warm(self, kill_at: str) -> Iterator[Callable[[], None]]:
-        """A process that starts meanwhile, with its Spark. The call runs the pipeline in it, until it is killed."""
+        """Starts a process with its Spark beforehand. The returned call runs the pipeline in it until it is killed."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.component.pipeline.driver", str(self.settings_file), kill_at],
             stdin=subprocess.PIPE,
@@ -120,14 +123,14 @@ class Driver:
             return False  # PostgreSQL has not noticed yet that the process before was killed
 
     def lose_half_of_what_does_not_count(self) -> None:
-        """Files of the run that was killed, if it came so far."""
+        """Deletes half of the files of the killed run, if it wrote any."""
         counting = set(LakeFile.objects.values_list("path", flat=True))
         strays = [file for file in self.lake.rglob("*.parquet") if str(file.relative_to(self.lake)) not in counting]
         for file in strays[::2]:
             file.unlink()
 
     def reported(self) -> dict[str, int]:
-        """What the broker has reported so far: the last counter of every key, summed per direction."""
+        """Returns the broker's reported bytes: the last counter of every key, summed by direction."""
         consumer = Consumer(consumer_conf(self.cluster["bootstrap"], self.cluster))
         counters: dict[tuple[Any, ...], int] = {}
         try:
@@ -138,16 +141,16 @@ class Driver:
                 while low < high and time.monotonic() < deadline:
                     for message in consumer.consume(1_000, 0.2):
                         assert message.error() is None, message.error()
-                        event = UsageEvent.from_json(message.value())
-                        key = (
-                            event.broker_epoch,
-                            event.instance_id,
-                            event.topic,
-                            event.user,
-                            event.client_id,
-                            event.direction,
-                        )
-                        counters[key] = event.bytes
+                        for event in events_in(message.value()):
+                            key = (
+                                event.broker_epoch,
+                                event.instance_id,
+                                event.topic,
+                                event.user,
+                                event.client_id,
+                                event.direction,
+                            )
+                            counters[key] = event.bytes
                         low = message.offset() + 1
         finally:
             consumer.close()
@@ -158,7 +161,7 @@ class Driver:
 
 
 def log_bytes(cluster: EngineCluster) -> int:
-    """Size of the instance's logs as the leader holds them: exactly the record-batch bytes that were accepted."""
+    """Returns the size of the instance's logs at the leader: exactly the accepted record-batch bytes."""
     topics = cluster.brokers[0].admin(f"/v1/instances/{INSTANCE}/topics")["topics"]
     return sum(partition["size_bytes"] for partition in topics.get(TOPIC, []))
 

@@ -1,4 +1,4 @@
-"""The lake: files under names that come out again, on disk and in S3; merged, replayed, and told when broken."""
+"""Files of the lake, on disk and in S3: written under derived names, merged, replayed, and reported if damaged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> LakePlace:
 
 @pytest.fixture()
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LakePlace]:
-    """A server that speaks S3, with a bucket."""
+    """An S3 server with a bucket."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -50,7 +50,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LakePlace]:
 
 
 def reports(*rows: tuple[int, datetime, int, int], instance_id: str = INSTANCE) -> pa.Table:
-    """(sequence, instant, cumulative bytes, bytes added) of one counter."""
+    """Returns (sequence, instant, cumulative bytes, bytes added) of one counter."""
     columns: dict[str, list[Any]] = {name: [] for name in files.COLUMNS}
     for sequence, at, count, added in rows:
         row = {
@@ -65,8 +65,8 @@ def reports(*rows: tuple[int, datetime, int, int], instance_id: str = INSTANCE) 
     )
 
 
-def keep(place: LakePlace, table: pa.Table, start: int, stop: int) -> list[files.Written]:
-    """As a run of the pipeline does it."""
+def keep(place: LakePlace, table: pa.Table, start: int, stop: int) -> list[files.WrittenFile]:
+    """Writes a table into the lake in the way of a run of the pipeline."""
     written = files.write(place, CLUSTER, {0: (start, stop)}, table)
     with sink.exclusive(dsn.conninfo(), CLUSTER) as connection, connection.transaction(), connection.cursor() as cursor:
         sink.add_lake_files(cursor, written)
@@ -80,7 +80,7 @@ def total(place: LakePlace) -> int:
 
 
 @pytest.mark.parametrize("where", ["place", "s3"])
-def test_what_is_kept_is_replayed_on_disk_and_in_s3(where: str, request: pytest.FixtureRequest) -> None:
+def test_kept_reports_are_replayed_from_disk_and_from_s3(where: str, request: pytest.FixtureRequest) -> None:
     place: LakePlace = request.getfixturevalue(where)
     keep(place, reports((1, NOON, 100, 100), (2, NOON + timedelta(hours=1), 250, 150)), 0, 2)
     keep(place, reports((3, NOON + timedelta(hours=1, minutes=5), 300, 50)), 2, 3)
@@ -112,7 +112,7 @@ def test_a_file_that_no_row_names_does_not_count(place: LakePlace) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "fewer rows", "other bytes"])
-def test_a_file_that_is_not_what_was_written_is_told_and_never_summed(place: LakePlace, harm: str) -> None:
+def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(place: LakePlace, harm: str) -> None:
     (written,) = keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 50)), 0, 2)
     file = Path(place.folder) / written.path
     if harm == "gone":
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_what_was_written_is_told_and_never_summed(place: Lak
     assert LakeFile.objects.count() == 2
 
 
-def test_a_counter_that_grew_by_other_than_was_added_is_told(place: LakePlace) -> None:
+def test_a_counter_that_grew_by_other_than_was_added_is_reported(place: LakePlace) -> None:
     keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 40)), 0, 2)
     with pytest.raises(replay.LakeBroken, match="grew by 50 bytes and 40 were added"):
         total(place)
@@ -178,7 +178,7 @@ def test_files_that_are_merged_while_they_are_read_are_read_again(
 
 
 def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_all_count(place: LakePlace) -> None:
-    """The merged file comes after it, with reports of before."""
+    """The merged file comes after it, with earlier reports."""
     for number in range(2):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
     old = list(LakeFile.objects.order_by("id"))

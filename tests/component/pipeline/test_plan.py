@@ -1,4 +1,4 @@
-"""billing.pipeline.job.plan: which offsets a run reads, and when it must refuse to go on."""
+"""Plan of a run (`billing.pipeline.job.plan`): the offsets that it reads, and the cases in which it refuses."""
 
 import pytest
 

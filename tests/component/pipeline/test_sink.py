@@ -1,4 +1,4 @@
-"""billing.pipeline.sink against real PostgreSQL: rows, counters and offsets together or not at all."""
+"""Writes to real PostgreSQL (`billing.pipeline.sink`): rows, counters and offsets atomically."""
 
 from __future__ import annotations
 
@@ -149,6 +149,32 @@ def test_days_and_hours_are_the_sums_of_their_minutes_in_whatever_runs_they_came
     assert {row[:5]: row[5] for row in days} == by_day
     assert {row[:2]: row[2] for row in UsageHour.objects.values_list("hour", "direction", "bytes")} == by_hour
     assert len(by_day) == 3 * len(names)
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+def test_each_stored_counter_is_looked_up_in_the_index(is_analyzed):
+    """The planner knows little of a new cluster: it once expected a few counters, and compared them with all keys."""
+    names = [f"t{number}" for number in range(6_000)]
+    keys = [(1, 7, "ins-aaaaaaaa", name, "u", "c", "produce") for name in names]
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        counters = counter_table(*((*key, 5, 100, 1) for key in keys[:4_000]))
+        sink.commit(connection, cluster_id=CLUSTER, start={}, stop={0: 1}, minutes=minute_table(), counters=counters)
+        if is_analyzed:
+            connection.execute("ANALYZE billing_usagecounter")
+        with connection.transaction():
+            found = sink.stored_counters(connection, CLUSTER, key_table(*keys[2_000:]))
+            scans = connection.execute(
+                "SELECT seq_scan, idx_scan, idx_tup_fetch FROM pg_stat_xact_all_tables"
+                " WHERE relname = 'billing_usagecounter'"
+            ).fetchone()
+            keys_read = connection.execute(
+                "SELECT seq_scan FROM pg_stat_xact_all_tables WHERE relname = 'key_in'"
+            ).fetchone()
+    assert found.column("sequence").null_count == 2_000
+    sequential, looks, fetched = scans
+    # A look for each key that fetches the counter alone, and one read of the keys.
+    assert (sequential, fetched, keys_read) == (0, 2_000, (1,))
+    assert looks >= 4_000
 
 
 @given(

@@ -1,20 +1,21 @@
-"""On a Spark cluster of a master and two workers a run is exact, also where a worker dies in the midst of it."""
+"""Exact runs on a Spark cluster of a master and two workers, also if a worker dies during one; and on another host,
+whose executor and driver are killed.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import secrets
+import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
-import pyspark
 import pytest
 from confluent_kafka import Producer
 from django.db.models import Sum
@@ -25,11 +26,14 @@ from billing.lake.address import open_lake
 from billing.models import UsageHour, UsageMinute, UsageOffset
 from billing.pipeline.consuming import consumer_conf
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import CA_FILE, control
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
 from config.embedded.java import Java
-from config.embedded.process import free_port
 from config.environment import BASE_DIR
+from tests.component.pipeline import standalone
+from tests.component.pipeline.standalone import LOOPBACK, Standalone, begin, driver, lose, other_host
 from tests.testkit.engine import EngineCluster, eventually
+from tests.testkit.tls import process_file
 
 pytestmark = [
     pytest.mark.django_db(transaction=True), pytest.mark.timeout(300),
@@ -38,61 +42,11 @@ pytestmark = [
 ]  # fmt: skip
 
 INSTANCE = "ins-meterone"
-SPARK_HOME = Path(pyspark.__file__).parent
 RUN_TIMEOUT_S = 180
 TOPICS, REPORTS, BYTES_PER_REPORT = 40, 500, 7
 # None that a broker has, so that what the real one reports meanwhile is apart.
 BROKER_ID = 900
 HOUR_MS = 3_600_000
-
-
-class Standalone:
-    """Spark's own cluster manager, and workers that are processes."""
-
-    def __init__(self, directory: Path, java: Java, stack: ExitStack) -> None:
-        self._environment = {
-            "PATH": os.environ["PATH"], "JAVA_HOME": str(java.spark_home), "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(directory),
-        }  # fmt: skip
-        self._directory, self._stack = directory, stack
-        port = free_port()
-        self.url = f"spark://127.0.0.1:{port}"
-        self._log = directory / "spark.log"
-        self._start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        eventually(lambda: "I have been elected leader" in self._log.read_text(), "the master leads", 60)
-
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        before = self._log.read_text().count("Successfully registered with master")
-        worker = self._start(
-            "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "700m", self.url
-        )
-        eventually(
-            lambda: self._log.read_text().count("Successfully registered with master") > before, "the worker is in", 60
-        )
-        return worker
-
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
-                env=self._environment, cwd=self._directory, stdout=log, stderr=log,
-            )  # fmt: skip
-        self._stack.callback(lose, process)
-        return process
-
-
-def lose(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started, as a machine is lost."""
-    try:
-        processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        processes = []
-    for each in processes:
-        try:
-            each.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    process.wait()
 
 
 @pytest.fixture
@@ -103,7 +57,7 @@ def cluster(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 
 
 def report(login: dict[str, str]) -> int:
-    """Reports of a broker's counters in all partitions; how many bytes they come to."""
+    """Produces reports of a broker's counters in all partitions; returns the number of bytes."""
     conf = {name: value for name, value in consumer_conf(login["bootstrap"], login).items() if is_of_producers(name)}
     producer = Producer(conf)
     partitions = len(producer.list_topics(USAGE_TOPIC, timeout=10).topics[USAGE_TOPIC].partitions)
@@ -130,25 +84,6 @@ def is_of_producers(name: str) -> bool:
     return name.startswith(("security.", "sasl.", "ssl.", "bootstrap."))
 
 
-@contextmanager
-def driver(directory: Path, java: Java, body: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    settings = directory / "driver.json"
-    settings.write_text(json.dumps(body))
-    command = [sys.executable, "-m", "tests.component.pipeline.driver", str(settings), "never"]
-    environment = os.environ | {"JAVA_HOME": str(java.spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    log, pipe = (directory / "driver.log").open("wb"), subprocess.PIPE
-    with (
-        log,
-        subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environment, cwd=BASE_DIR
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_worker_that_dies_in_the_midst_of_a_run_neither_loses_nor_repeats_a_byte(
     cluster: EngineCluster, java: Java, tmp_path: Path
 ) -> None:
@@ -167,17 +102,82 @@ def test_a_worker_that_dies_in_the_midst_of_a_run_neither_loses_nor_repeats_a_by
             "master": standalone.url, "local_dir": str(tmp_path / "spark"), "dsn": dsn.conninfo(), "lake": lake,
             "cluster": {"cluster_id": cluster.cluster_id, **login},
         }  # fmt: skip
-        process = stack.enter_context(driver(tmp_path, java, body))
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "reading\n", (tmp_path / "driver.log").read_text()[-3_000:]
+        process = stack.enter_context(driver(tmp_path, java, body, {"SPARK_LOCAL_IP": LOOPBACK}))
+        begin(process, tmp_path)
         lose(workers[0])
         said, _ = process.communicate(timeout=RUN_TIMEOUT_S)
         assert process.returncode == 0, (tmp_path / "driver.log").read_text()[-3_000:]
         assert said == "executors 1\n"
 
+    assert_exact(cluster, lake, sent)
+
+
+def test_another_host_runs_tasks_with_a_secret_and_its_executor_and_the_driver_may_be_killed(
+    zookeeper_address: str, java: Java, tmp_path: Path
+) -> None:
+    """Everything is set up by the lines of the page for operators."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("another host is a network namespace, which root creates with ip (iproute2)")
+    conf_dir, secret = tmp_path / "conf", secrets.token_hex(32)
+    write_defaults(conf_dir, secret)
+    with ExitStack() as stack:
+        here, host = stack.enter_context(other_host())
+        host = replace(host, variables={"SPARK_CONF_DIR": str(conf_dir)})
+        cluster = stack.enter_context(EngineCluster(zookeeper_address, tmp_path / "metered", internal_host=here))
+        cluster.create_instance(INSTANCE)
+        settings = cluster.brokers[0].settings
+        login = {
+            "bootstrap": f"{settings.internal_host}:{settings.internal_port}", "username": "", "password": "",
+            "certificate_file": str(process_file(cluster.internal_tls, control("pipeline"))),
+            "ca_file": str(cluster.internal_tls / CA_FILE),
+        }  # fmt: skip
+        eventually(lambda: USAGE_TOPIC in known_topics(login), "the broker has reported once", 60)
+        sent = report(login)
+        spark = Standalone(tmp_path, java, stack, host)
+        worker = spark.add_worker()
+        lake = (tmp_path / "lake").as_uri()
+        body = {
+            "master": spark.url, "local_dir": str(tmp_path / "spark"), "dsn": dsn.conninfo(), "lake": lake,
+            "cluster": {"cluster_id": cluster.cluster_id, **login},
+        }  # fmt: skip
+        variables = {"SPARK_LOCAL_IP": here, "SPARK_CONF_DIR": str(conf_dir)}
+
+        # Another secret is refused, and a driver that has it ends.
+        write_defaults(tmp_path / "wrong", secrets.token_hex(32))
+        wrong = variables | {"SPARK_CONF_DIR": str(tmp_path / "wrong")}
+        stranger = stack.enter_context(driver(tmp_path, java, body, wrong))
+
+        process = stack.enter_context(driver(tmp_path, java, body, variables, "kept"))
+        (executor,) = eventually(lambda: standalone.executors_of(worker), "an executor is started", 60)
+        for pid in (process.pid, worker.pid):
+            assert secret not in standalone.commands_of(pid)
+        begin(process, tmp_path)
+        executor.send_signal(signal.SIGKILL)
+        process.communicate(timeout=RUN_TIMEOUT_S)
+        assert process.returncode == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3_000:]
+        assert not UsageMinute.objects.filter(instance_id=INSTANCE).exists()
+
+        process = stack.enter_context(driver(tmp_path, java, body, variables))
+        begin(process, tmp_path)
+        said, _ = process.communicate(timeout=RUN_TIMEOUT_S)
+        assert (process.returncode, said) == (0, "executors 1\n"), (tmp_path / "driver.log").read_text()[-3_000:]
+
+        stranger.communicate(timeout=RUN_TIMEOUT_S)
+        assert stranger.returncode not in (0, -signal.SIGKILL)
+    assert_exact(cluster, lake, sent)
+
+
+def write_defaults(directory: Path, secret: str) -> None:
+    """Writes the file that the page for operators shows, with this secret."""
+    page = (BASE_DIR / "docs/how-to/use-a-spark-cluster.md").read_text()
+    (lines,) = re.findall(r"```\n(spark\.authenticate .*?)```", page, re.DOTALL)
+    assert "…" in lines
+    directory.mkdir()
+    (directory / "spark-defaults.conf").write_text(lines.replace("…", secret))
+
+
+def assert_exact(cluster: EngineCluster, lake: str, sent: int) -> None:
+    """Asserts that minutes, hours and lake count each byte that was sent exactly once."""
     of_reports = UsageMinute.objects.filter(instance_id=INSTANCE, topic__startswith="t")
     assert of_reports.aggregate(sum=Sum("bytes"))["sum"] == sent
     hours = UsageHour.objects.filter(instance_id=INSTANCE, direction="produce")

@@ -1,4 +1,4 @@
-"""A worker that is asked to stop in the middle of a run ends at once, and so does its Java; an idle one has none."""
+"""Stops of a worker in the middle of a run: it ends at once with its Java; an idle worker has no Java."""
 
 from __future__ import annotations
 

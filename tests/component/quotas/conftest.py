@@ -1,4 +1,4 @@
-"""The same stand-ins as for instances: quotas live in the data plane too."""
+"""Fixtures of quotas: the fakes of the data plane that instances use."""
 
 from tests.component.instances.conftest import asked_to_reconcile, client_quotas, data_plane, observation
 

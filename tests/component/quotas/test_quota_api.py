@@ -1,4 +1,4 @@
-"""Client quotas over REST: set, listed by level, explained and removed; and what every endpoint promises."""
+"""Client quotas over REST: set, listed by level, explained, removed, and the guarantees of every endpoint."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_an_explanation_always_agrees_with_the_rule_it_explains(
 
 
 @pytest.mark.parametrize("name", ["c" * 1_024, "\U0001f30a" * 1_024, " lead", "a\nb"])
-def test_whatever_a_client_of_kafka_may_call_a_quota_can_be_explained_and_removed(
+def test_a_quota_of_any_name_kafka_allows_can_be_explained_and_removed(
     name: str, api: Api, instance: Instance, client_quotas: FakeQuotas
 ) -> None:
     part = EntityPart(name=name)

@@ -1,1 +1,1 @@
-"""Tests of tenants, and of the conventions every endpoint keeps."""
+"""Tests of tenants, and of the conventions of all endpoints."""

@@ -1,4 +1,4 @@
-"""The audit log: one row per change, never rewritten, never telling a secret."""
+"""The audit log: one row per change, immutable, and without secrets."""
 
 from __future__ import annotations
 

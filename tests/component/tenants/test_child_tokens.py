@@ -1,4 +1,4 @@
-"""What a token makes stays within the token: scopes, life, and whom it invites."""
+"""Limits of a token on its own creations: scopes, lifetime, and the roles of invited members."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_open_invitation_dies_with_the_token_it_was_made_with(owner: Member) 
     assert AuditEntry.objects.filter(action="token.revoked", after={"revoked_invitations": 1}).count() == 1
 
 
-def test_a_tenant_invites_so_many_people_a_day(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invitations_of_a_tenant_are_limited_per_day(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits.INVITATIONS_PER_TENANT_AND_DAY_MAX > limits.INVITATIONS_PENDING_MAX
     monkeypatch.setattr(members, "INVITATIONS_PER_TENANT_AND_DAY_MAX", 2)
     api = Api.of(owner)

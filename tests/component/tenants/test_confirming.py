@@ -1,4 +1,4 @@
-"""What an open session is not enough for: tokens, owners, deletion, and what the tenant asks of members."""
+"""Actions that need a confirmation in an open session: tokens, owners, deletion, and the tenant's rules for members."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def owner() -> Member:
 
 @pytest.fixture
 def browser(owner: Member) -> Client:
-    """Signed in so long ago that it must be confirmed."""
+    """A signed-in browser whose session is old enough to need a confirmation."""
     client = Client()
     give_password(client, owner.user, PASSWORD)
     forget(client)

@@ -1,4 +1,4 @@
-"""Every endpoint of the tenants app keeps the promises of the API."""
+"""Guarantees of every endpoint of the tenants app."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_record_exists_exactly_when_its_work_is_committed(api: Api, monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_requests_at_once_one_works_and_the_other_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_concurrent_requests_works_and_the_other_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = make_token(make_member())
     inside, go_on = threading.Event(), threading.Event()
     keep = idempotency._keep

@@ -1,4 +1,4 @@
-"""Who may take whose membership away, by REST and on the console alike, also while the tenant is suspended."""
+"""Removal of memberships: the permitted cases over REST and in the console, also while the tenant is suspended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audit log's CSV says to a spreadsheet: text, never a formula."""
+"""Cells of the audit log's CSV, which a spreadsheet must read as text and never as a formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where mail is configured: sign-up tells nobody who has an account, and an address is proved before it is used."""
+"""Verified addresses in installations that send mail: sign-up does not reveal accounts, and an address is verified
+first.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ def test_an_account_is_used_once_its_mailbox_is_proved_with_the_password_that_wa
     assert sign_in() is not None
 
 
-def test_who_signed_up_with_somebody_elses_address_never_gets_in(mailoutbox: list[EmailMessage]) -> None:
+def test_a_stranger_who_signed_up_with_the_address_never_gets_in(mailoutbox: list[EmailMessage]) -> None:
     sign_up(password=OTHER_PASSWORD)  # the attacker
     sign_up(password=PASSWORD)  # whose address it is
     assert [mail.subject for mail in mailoutbox] == ["[Penstock] Verify your e-mail address"] * 2
@@ -146,13 +148,13 @@ def test_a_mail_server_that_is_away_changes_no_answer(monkeypatch: pytest.Monkey
 
 
 def invite(owner: Member, mailoutbox: list[EmailMessage]) -> tuple[str, str]:
-    """The link that the inviter sees, and the one in the mail."""
+    """Creates an invitation; returns the link for the inviter and the one in the mail."""
     _invitation, secret = services.invite_member(acting=member_actor(owner), email=EMAIL, role="developer")
     assert mailoutbox[-1].to == [EMAIL]
     return reverse("page-join", args=[secret]), link_in(mailoutbox[-1])
 
 
-def test_who_joins_by_the_mailed_link_has_proved_the_mailbox(mailoutbox: list[EmailMessage]) -> None:
+def test_joining_by_the_mailed_link_proves_the_mailbox(mailoutbox: list[EmailMessage]) -> None:
     owner = make_member()
     _shown, mailed = invite(owner, mailoutbox)
     browser = Client()
@@ -163,7 +165,7 @@ def test_who_joins_by_the_mailed_link_has_proved_the_mailbox(mailoutbox: list[Em
     assert user.memberships.get().tenant == owner.tenant
 
 
-def test_who_has_an_account_proves_its_mailbox_by_the_mailed_link(mailoutbox: list[EmailMessage]) -> None:
+def test_the_mailed_link_proves_the_mailbox_of_an_existing_account(mailoutbox: list[EmailMessage]) -> None:
     services.sign_up(email=EMAIL, password=PASSWORD, tenant_name="Engines")
     _shown, mailed = invite(make_member(), mailoutbox)
     browser = sign_in()
@@ -172,7 +174,7 @@ def test_who_has_an_account_proves_its_mailbox_by_the_mailed_link(mailoutbox: li
     assert User.objects.get(email=EMAIL).email_verified_at is not None
 
 
-def test_who_joins_by_the_link_that_the_inviter_sees_has_proved_nothing(mailoutbox: list[EmailMessage]) -> None:
+def test_joining_by_the_link_that_the_inviter_sees_proves_nothing(mailoutbox: list[EmailMessage]) -> None:
     shown, mailed = invite(make_member(), mailoutbox)
     guessed = mailed.rstrip("/").rsplit("/", 1)[0] + "/" + "0" * 64 + "/"
     assert Client().get(guessed).status_code == 404
@@ -206,7 +208,7 @@ def test_without_mail_an_account_begins_at_once(settings: Any, mailoutbox: list[
     assert Tenant.objects.count() == 1
 
 
-def test_who_is_let_in_unverified_asks_for_the_mail_under_settings(mailoutbox: list[EmailMessage]) -> None:
+def test_an_unverified_user_asks_for_the_mail_under_settings(mailoutbox: list[EmailMessage]) -> None:
     services.sign_up(email=EMAIL, password=PASSWORD, tenant_name="Engines")
     browser = sign_in()
     assert browser is not None

@@ -1,4 +1,4 @@
-"""Members and invitations: who may give which role, and that a tenant never loses its last owner."""
+"""Members and invitations: the roles that each role may give, and the last owner, who cannot be removed."""
 
 from __future__ import annotations
 

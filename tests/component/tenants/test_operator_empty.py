@@ -1,4 +1,4 @@
-"""Lists of the operator panel with nothing in them: each says what would stand there and what to do."""
+"""Empty lists of the operator panel: each says what it would show and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.operator import OperatorAdmin
 pytestmark = pytest.mark.django_db
 
 LISTS = sorted((m for m, found in admin.site._registry.items() if isinstance(found, OperatorAdmin)), key=str)
-NEVER_EMPTY = frozenset({"tenants.User", "tenants.AuditEntry"})  # whoever looks is one, and has been appointed
+NEVER_EMPTY = frozenset({"tenants.User", "tenants.AuditEntry"})  # the operator in this test, and its appointment
 
 
 @pytest.fixture()

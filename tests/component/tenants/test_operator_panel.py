@@ -1,4 +1,4 @@
-"""The operator panel: who gets in, what it shows, what its actions leave behind."""
+"""The operator panel: access, pages, and the effects and audit rows of its actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def panel(operator: User) -> Client:
 
 
 def act(panel: Client, page: str, action: str, row: object) -> str:
-    """Run an action on one row, and give back the page that follows."""
+    """Runs an action on one row, and returns the page that follows."""
     url = reverse(f"admin:tenants_{page}_changelist")
     body = {"action": action, "_selected_action": [row.pk]}  # type: ignore[attr-defined]
     answer = panel.post(url, body, follow=True)
@@ -42,7 +42,7 @@ def act(panel: Client, page: str, action: str, row: object) -> str:
 
 
 def suspend(panel: Client, tenant: Tenant, **changes: str) -> str:
-    """Send the form of the page that asks before a suspension, and give back the page that follows."""
+    """Sends the form of the confirmation before a suspension, and returns the page that follows."""
     said = {"reason": "unpaid", "note": " Write to billing@penstock.example. ", "typed": tenant.name} | changes
     body = {"action": "suspend", "_selected_action": [tenant.pk]} | said
     return panel.post(reverse("admin:tenants_tenant_changelist"), body, follow=True).content.decode()
@@ -149,8 +149,8 @@ def test_the_shell_names_the_place_and_lists_the_pages(panel: Client) -> None:
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "{:%b %Y, %H:%M:%S} UTC"), ("zh-hans", "日 {:%H:%M:%S} UTC")])
-def test_times_are_told_to_the_second_and_with_their_zone(panel: Client, language: str, words: str) -> None:
-    """What an operator reads here is looked for in logs, by people in several zones."""
+def test_times_have_seconds_and_their_zone(panel: Client, language: str, words: str) -> None:
+    """Operators in several zones search logs for these times."""
     created_at = make_member().tenant.created_at.astimezone(UTC)
     page = panel.get(reverse("admin:tenants_tenant_changelist"), headers={"accept-language": language})
     assert words.format(created_at) in page.content.decode()

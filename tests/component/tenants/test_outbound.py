@@ -1,4 +1,4 @@
-"""Requests to addresses that tenants name: where they may go, and what bounds them (server-side request forgery)."""
+"""Requests to addresses that tenants name: permitted targets and limits (server-side request forgery)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BYTES_MAX = 1_000
 
 @pytest.fixture()
 def server(tmp_path: Path, settings: Any) -> Iterator[HttpsServer]:
-    """One that may be asked."""
+    """A server with a permitted address."""
     with https_server(tmp_path) as running:
         settings.OUTBOUND_PRIVATE_ADDRESSES = LOOPBACK
         settings.OUTBOUND_CA_FILE = running.ca_file
@@ -46,8 +46,8 @@ def test_addresses_that_are_never_asked(url: str) -> None:
 
 
 def test_an_address_by_https_says_where_to_go() -> None:
-    assert target_of("https://example.com") == outbound.Target("example.com", 443, "/")
-    assert target_of("https://EXAMPLE.com:8443/a?b=c") == outbound.Target("example.com", 8443, "/a?b=c")
+    assert target_of("https://example.com") == outbound.OutboundTarget("example.com", 443, "/")
+    assert target_of("https://EXAMPLE.com:8443/a?b=c") == outbound.OutboundTarget("example.com", 8443, "/a?b=c")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_public_addresses_are_asked_and_those_that_the_operator_names_otherwise(
     assert not may_be_asked(ip_address("93.184.216.34"))
 
 
-def test_what_is_there_is_fetched(server: HttpsServer) -> None:
+def test_an_existing_document_is_fetched(server: HttpsServer) -> None:
     server.answers({"keys": []})
     assert fetch(server.url, bytes_max=BYTES_MAX) == b'{"keys": []}'
     (request,) = server.requests
@@ -91,8 +91,8 @@ def test_a_private_address_is_not_connected_to_though_a_name_leads_there(server:
     assert not server.requests
 
 
-def test_what_was_checked_is_connected_to(server: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: the second answer of the resolver would be another one."""
+def test_the_checked_address_is_the_one_connected_to(server: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: the resolver's second answer would differ."""
     asked: list[str] = []
 
     def resolve(host: str, port: int, **_: Any) -> list[Any]:
@@ -106,10 +106,8 @@ def test_what_was_checked_is_connected_to(server: HttpsServer, monkeypatch: pyte
     assert asked == ["localhost"]
 
 
-def test_of_several_addresses_only_those_that_may_be_asked_are(
-    server: HttpsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a name that leads to a private one as well, that is not."""
+def test_only_permitted_addresses_of_a_name_are_asked(server: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with a public and a private address is fetched from the public one."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 1)) for address in ("10.0.0.1", "127.0.0.1")]
     monkeypatch.setattr(outbound.socket, "getaddrinfo", lambda *_given, **_named: found)
     server.answers({})
@@ -148,13 +146,13 @@ def test_an_answer_without_an_end_is_cut(server: HttpsServer) -> None:
     ],
     ids=["nothing", "nonsense", "many headers", "a long header"],
 )
-def test_what_is_no_http_is_no_answer(server: HttpsServer, answer: bytes) -> None:
+def test_an_answer_that_is_not_http_is_refused(server: HttpsServer, answer: bytes) -> None:
     server.answer = answer
     with pytest.raises(OutboundFailed, match="no answer"):
         fetch(server.url, bytes_max=BYTES_MAX)
 
 
-def test_what_was_compressed_unasked_is_not_unpacked(server: HttpsServer) -> None:
+def test_an_answer_compressed_unasked_is_not_unpacked(server: HttpsServer) -> None:
     server.answers({}, Content_Encoding="gzip")
     with pytest.raises(OutboundFailed, match="compressed"):
         fetch(server.url, bytes_max=BYTES_MAX)

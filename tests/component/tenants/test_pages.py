@@ -1,4 +1,4 @@
-"""Cursor pages: reading all pages gives everything once, whatever happens in between."""
+"""Cursor pages: reading all pages returns every row once, also during changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def owner(db: None) -> Member:
 
 
 def read_all(api: Api, path: str, page_size: int) -> list[dict[str, Any]]:
-    """Follow next_page_token to the end."""
+    """Follows next_page_token to the end."""
     items: list[dict[str, Any]] = []
     token = ""
     joint = "&" if "?" in path else "?"
@@ -52,7 +52,7 @@ def test_pages_of_items_hold_everything_once_and_in_order(names: set[str], page_
 
 
 @given(names=NAMES, added=NAMES, removed=NAMES, page_size=st.integers(1, 10))
-def test_what_is_there_throughout_is_seen_once_even_when_the_list_changes(
+def test_an_item_present_throughout_is_seen_once_even_when_the_list_changes(
     names: set[str], added: set[str], removed: set[str], page_size: int
 ) -> None:
     first, token = page_of_items(names, key=str, page_size=page_size, page_token=None, binding="b")

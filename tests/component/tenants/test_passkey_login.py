@@ -1,4 +1,4 @@
-"""Signing in by a passkey alone: what opens, what does not, and how often one may try."""
+"""Sign-in by a passkey alone: accepted and refused keys, and the limit of attempts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def passkey(user: User) -> SoftPasskey:
 
 
 def added(user: User) -> SoftPasskey:
-    """One that the person has added."""
+    """A passkey that the person has added."""
     made = SoftPasskey("http://localhost", user.pk.encode())
     browser = Client(headers=HOST)
     give_password(browser, user, PASSWORD)
@@ -71,7 +71,7 @@ def test_a_passkey_opens_without_a_password_and_counts_as_a_second_factor(user: 
     assert browser.get("/tokens/").status_code == 200
 
 
-def test_what_a_device_is_asked_for_makes_such_a_passkey_where_it_can(user: User) -> None:
+def test_a_device_is_asked_for_a_resident_and_verified_passkey_where_it_can(user: User) -> None:
     browser = Client(headers=HOST)
     give_password(browser, user, PASSWORD)
     options = browser.get(reverse("mfa_add_webauthn")).context["js_data"]["creation_options"]["publicKey"]
@@ -122,7 +122,7 @@ def test_an_answer_opens_once(user: User, passkey: SoftPasskey) -> None:
     assert not is_signed_in(other)
 
 
-def test_who_may_not_enter_does_not_by_a_passkey_either(user: User, passkey: SoftPasskey, settings: Any) -> None:
+def test_a_user_who_may_not_enter_does_not_enter_by_a_passkey(user: User, passkey: SoftPasskey, settings: Any) -> None:
     settings.MAIL_IS_CONFIGURED = True
     for changes in ({"is_active": False}, {"enters_verified_only": True, "email_verified_at": None}):
         User.objects.filter(pk=user.pk).update(is_active=True, enters_verified_only=False)
@@ -182,7 +182,7 @@ def test_a_form_from_another_site_is_refused(user: User, passkey: SoftPasskey) -
     assert not is_signed_in(browser)
 
 
-def test_it_is_told_where_somebody_signed_in_from(user: User, passkey: SoftPasskey) -> None:
+def test_the_address_of_a_sign_in_is_audited(user: User, passkey: SoftPasskey) -> None:
     browser = Client(headers={**HOST, "User-Agent": "Firefox"}, REMOTE_ADDR="198.51.100.99")
     browser.post(LOGIN, {"credential": passkey.get(ask(browser), user.pk)})
     assert AuditEntry.objects.filter(target_id=user.pk, ip="198.51.100.99").exists()

@@ -1,4 +1,4 @@
-"""A changed password is a change like any other: the audit log has who, when and from where, and never the password."""
+"""Changed passwords in the audit log: actor, time and address, and never the password."""
 
 from __future__ import annotations
 

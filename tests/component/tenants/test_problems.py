@@ -1,4 +1,4 @@
-"""Every refusal is a problem document: stable code, request id, places, and nothing that helps an attacker."""
+"""Problem documents of all refusals: stable code, request id, pointers, and no internals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SECRET_IN_A_CRASH = "postgres://user:hunter2@host"
 
 
 class Crash(ApiView):
-    """An endpoint of ours that fails."""
+    """An endpoint of ours that raises."""
 
     @endpoint("crash", ANYBODY)
     def get(self, request: Request) -> Response:
-        """Fail."""
+        """Raises an unexpected error."""
         raise RuntimeError(SECRET_IN_A_CRASH)
 
 

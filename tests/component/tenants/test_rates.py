@@ -1,4 +1,4 @@
-"""Rate limits: counted in Redis, told in relative headers, and open when Redis is away."""
+"""Rate limits: counted in Redis, reported in headers, and off while Redis is unreachable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def api() -> Api:
     return Api.of(make_member())
 
 
-def test_reads_and_writes_are_counted_apart_and_told_in_headers(
+def test_reads_and_writes_are_counted_separately_and_shown_in_headers(
     api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "API_READS_PER_MINUTE_MAX", 3)
@@ -43,10 +43,10 @@ def test_wrong_tokens_are_charged_to_their_address(redis_url: str, monkeypatch: 
         assert statuses == [401, 401, 429, 429]
 
 
-def test_who_is_turned_away_before_anything_is_asked_is_charged_to_the_address(
+def test_a_request_refused_before_authentication_is_charged_to_the_address(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session without its CSRF token, or a tenant that is not the caller's: refusing costs us a query each time."""
+    """A session without its CSRF token, or another tenant's: refusing them costs a query each time."""
     monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
     member = make_member()
     calls = [

@@ -1,4 +1,4 @@
-"""A second factor: set up, asked for at every door, counted, recovered from, and taken away."""
+"""Second factors: set-up, requirement at every sign-in, limits, recovery, and removal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def user() -> User:
 
 @pytest.fixture
 def browser(user: User) -> Client:
-    """Just signed in."""
+    """A browser that has just signed in."""
     client = Client()
     assert give_password(client, user, PASSWORD).status_code == 302
     return client
@@ -237,7 +237,7 @@ def test_a_long_or_deep_answer_is_refused(browser: Client, junk: str) -> None:
     assert browser.post(reverse("mfa_add_webauthn"), {"credential": junk}).status_code == 200
 
 
-def test_an_account_has_so_many_passkeys(user: User, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passkeys_per_account_are_limited(user: User, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenants.second_factor.forms.PASSKEYS_PER_USER_MAX", 1)
     host = {"Host": "localhost"}
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Sessions: seen by their owner alone, ended one by one or all, idle or old, and told of when they begin elsewhere."""
+"""Sessions: visible to their owner only, ended singly or together, idle or old, and a mail about a new one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_when_it_was_seen_is_written_once_a_minute(user: User) -> None:
 
 
 @pytest.mark.parametrize("headers", [{"HX-Request": "true"}, {"Accept": "application/json"}])
-def test_what_an_open_page_fetches_by_itself_keeps_no_session_alive(user: User, headers: dict[str, str]) -> None:
+def test_requests_that_an_open_page_makes_by_itself_keep_no_session_alive(user: User, headers: dict[str, str]) -> None:
     here = enter(user)
     long_ago(here, hours=1)
     before = row_of(here).last_seen_at
@@ -143,7 +143,7 @@ def test_what_an_open_page_fetches_by_itself_keeps_no_session_alive(user: User, 
     assert row_of(here).last_seen_at > before
 
 
-def test_what_has_ended_is_deleted(user: User, settings: Any) -> None:
+def test_ended_sessions_are_deleted(user: User, settings: Any) -> None:
     here, idle = enter(user), enter(user)
     long_ago(idle, seconds=settings.SESSION_IDLE_S + 1)
     assert services.forget_ended_sessions(timezone.now()) == 1
@@ -161,13 +161,13 @@ def test_a_request_does_not_bring_an_ended_session_back(user: User) -> None:
     assert not Session.objects.exists()
 
 
-def test_an_account_has_so_many_sessions(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_per_account_are_limited(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenants.services.sessions.SESSIONS_PER_USER_MAX", 2)
     clients = [enter(user) for _ in range(3)]
     assert [is_in(client) for client in clients] == [False, True, True]
 
 
-def test_a_new_place_is_told_in_the_console_and_not_to_itself(user: User) -> None:
+def test_a_sign_in_from_a_new_place_is_shown_to_other_sessions_and_not_to_itself(user: User) -> None:
     here = enter(user)
     assert "from a new place" not in here.get("/security/").content.decode(), "the first sign-in is no news"
     thief = enter(user, PHONE, "203.0.113.9")

@@ -1,4 +1,4 @@
-"""Guessing passwords: what fails is counted by address and by account, and nobody is locked out by somebody else."""
+"""Guessed passwords: failures count by address and by account, and no stranger can lock an account."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def address(number: int) -> str:
     return f"198.51.{number // 250}.{number % 250 + 1}"
 
 
-def test_an_account_is_guessed_at_from_one_address_so_often_and_the_right_password_still_works_elsewhere(
+def test_guesses_at_an_account_from_one_address_are_limited_and_the_right_password_works_elsewhere(
     user: User,
 ) -> None:
     for _ in range(limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX):
@@ -63,7 +63,7 @@ def test_an_account_is_guessed_at_from_one_address_so_often_and_the_right_passwo
     assert is_in(sign_in(user.email, PASSWORD, "192.0.2.2"))
 
 
-def test_an_address_guesses_so_often_at_however_many_accounts() -> None:
+def test_guesses_of_an_address_are_limited_over_all_accounts() -> None:
     for number in range(limits.SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX):
         assert not is_in(sign_in(f"nobody-{number}@example.com", "a guess", "192.0.2.1"))
     assert REFUSED in sign_in(make_user().email, PASSWORD, "192.0.2.1").content.decode()
@@ -87,7 +87,7 @@ def test_an_account_attacked_from_everywhere_stays_open_where_its_owner_was_befo
     assert is_in(sign_in(user.email, PASSWORD, "192.0.2.1")), "the owner is locked out by somebody else"
 
 
-def test_what_is_right_is_not_counted(user: User) -> None:
+def test_successful_sign_ins_are_not_counted(user: User) -> None:
     for _ in range(2 * limits.SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX):
         assert is_in(sign_in(user.email, PASSWORD, "192.0.2.1"))
 
@@ -138,7 +138,7 @@ def test_a_page_that_waits_in_vain_for_its_turn_says_when_to_come_again(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: object, **__: object) -> None:
-        raise hashing.Busy
+        raise hashing.HashingBusy
 
     monkeypatch.setattr("tenants.sign_in.authenticate", busy)
     for _ in range(2 * limits.SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX):  # nor is it counted

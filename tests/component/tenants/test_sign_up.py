@@ -1,4 +1,4 @@
-"""Signing up, signing in, operators and the demo tenant."""
+"""Sign-up, sign-in, operators and the demo tenant."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_without_mail_and_beyond_loopback_a_sign_up_tells_nothing(settings: Any)
     for email in (known, "nobody@example.com"):
         form = {"email": email, "password": PASSWORD, "tenant_name": "A"}
         page = Client().post(reverse("page-sign-up"), form)
-        answers.add((page.status_code, "made by invitation" in page.content.decode()))
+        answers.add((page.status_code, "created by invitation" in page.content.decode()))
     assert answers == {(403, True)}
     assert User.objects.count() == 1
 

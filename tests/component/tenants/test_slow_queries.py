@@ -1,4 +1,4 @@
-"""What the database gives up is told as that, by pages and by REST, and no other trouble is."""
+"""Queries that the database cancels: their error in pages and over REST, apart from other database errors."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ def sleep_too_long(*_args: Any, **_options: Any) -> Any:
 
 
 def test_a_call_whose_query_is_given_up_says_so_and_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.access.archives_of", sleep_too_long)
+    monkeypatch.setattr("archives.access.archives_of", sleep_too_long)
     answer = Api.of(make_member()).get("/archives")
     assert_problem(answer, 503, "took_too_long")
     assert answer["Retry-After"] == "5"
 
 
 def test_a_page_whose_query_is_given_up_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.archives.selectors.with_progress", sleep_too_long)
+    monkeypatch.setattr("archives.selectors.with_progress", sleep_too_long)
     client.force_login(make_member().user)
     page = client.get("/archives/")
     assert (page.status_code, page["Retry-After"]) == (503, "5")
     assert "takes too long" in page.content.decode()
 
 
-def test_other_troubles_of_the_database_are_told_as_what_they_are() -> None:
+def test_other_database_errors_are_not_taken_for_a_timeout() -> None:
     assert not is_given_up(OperationalError("the connection is lost"))
     assert not is_given_up(ValueError())
 
 
 @pytest.mark.parametrize(("process", "shown"), [("web", "20s"), ("worker", "0"), ("pipeline", "0")])
 def test_queries_are_given_up_for_the_web_server_alone(process: str, shown: str) -> None:
-    """What works for hours goes on in the worker."""
+    """Tasks that take hours go on in the worker."""
     given = connection.settings_dict
     place = f"host={given['HOST']}&port={given['PORT'] or 5432}"
     url = f"postgres://{given['USER']}:{given['PASSWORD']}@/{given['NAME']}?{place}"

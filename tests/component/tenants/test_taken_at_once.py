@@ -1,4 +1,4 @@
-"""A name or an address that two ask for at the same instant: one has it, the other is told, and nothing crashes."""
+"""Two simultaneous requests for one name or address: one succeeds, the other is refused, and nothing crashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def refused_beside(first: Callable[[], object], second: Callable[[], object]) -> DomainError:
-    """The second begins while the first is not committed; what it is told."""
+    """Starts the second request before the first is committed; returns its refusal."""
     with transaction.atomic():
         first()
         thread, failed = beside(second)
@@ -55,19 +55,19 @@ def create(owner: Member) -> Callable[[], object]:
     return lambda: instance_services.create_instance(acting=member_actor(owner), name="orders", plan="small")
 
 
-def test_of_two_equal_sign_ups_at_once_the_second_is_told_that_the_address_is_taken() -> None:
+def test_the_second_of_two_equal_concurrent_sign_ups_is_refused_as_taken() -> None:
     assert refused_beside(sign_up, sign_up).code == "email_taken"
     assert User.objects.count() == 1
 
 
-def test_of_two_instances_that_are_given_one_name_at_once_the_second_is_told() -> None:
+def test_the_second_of_two_instances_renamed_alike_at_once_is_refused() -> None:
     owner = make_member()
     item, other = make_instance(owner.tenant), make_instance(owner.tenant)
     refusal = refused_beside(rename(owner, item), rename(owner, other))
     assert (refusal.code, [error.pointer for error in refusal.errors]) == ("name_taken", ["/name"])
 
 
-def test_an_instance_that_is_bought_while_another_takes_its_name_is_told() -> None:
+def test_an_instance_bought_while_another_takes_its_name_is_refused() -> None:
     owner = make_member()
     held = make_instance(owner.tenant)
     with plugged(interfaces.plan_catalogue, catalogue):
@@ -75,7 +75,7 @@ def test_an_instance_that_is_bought_while_another_takes_its_name_is_told() -> No
     assert Instance.objects.filter(name="orders").count() == 1
 
 
-def test_who_accepts_two_invitations_at_once_does_not_belong_to_more_tenants_than_a_person_may(
+def test_two_invitations_accepted_at_once_do_not_exceed_the_tenants_per_person(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guest = make_user()

@@ -1,4 +1,4 @@
-"""The page that makes a token: a reload sends the form again, which makes no second one."""
+"""The page that creates a token: a reload repeats the form, which creates no second one."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_form_that_was_refused_may_be_sent_again(browser: Client) -> None:
     assert ApiToken.objects.count() == 1
 
 
-def test_what_tells_a_form_from_another_is_of_one_person(browser: Client, owner: Member) -> None:
+def test_the_idempotency_key_of_a_form_is_per_person(browser: Client, owner: Member) -> None:
     form = filled_in(browser)
     browser.post("/tokens/", form)
     other = Client()
@@ -114,7 +114,7 @@ def test_what_tells_a_form_from_another_is_of_one_person(browser: Client, owner:
     assert ApiToken.objects.count() == 2
 
 
-def test_what_is_kept_of_a_form_is_not_the_secret(browser: Client) -> None:
+def test_the_record_of_a_form_does_not_hold_the_secret(browser: Client) -> None:
     page = browser.post("/tokens/", filled_in(browser)).content.decode()
     secret = re.search(r"pst_[\w-]{43}", page)
     assert secret is not None

@@ -1,4 +1,4 @@
-"""Tokens: shown once, kept as a hash, narrow, and dead at once when revoked, expired or orphaned."""
+"""Tokens: shown once, stored as a hash, narrow, and invalid at once when revoked, expired or orphaned."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_the_secret_is_never_sent_to_the_database(owner: Member) -> None:
 
 
 def test_a_token_does_nothing_in_the_name_of_another_tenant(owner: Member) -> None:
-    """Who names a tenant means that one: a token taken for another's would change its own instead."""
+    """A token used for the named tenant would change its own tenant instead."""
     api, other = Api.of(owner), make_member()
     Member.objects.create(tenant=other.tenant, user=owner.user, role=Role.OWNER)
     for named in (other.tenant_id, "ten-00000000", "x"):

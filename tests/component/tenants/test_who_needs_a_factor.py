@@ -1,4 +1,4 @@
-"""Who must have a second factor: members where an owner asks for it, and operators beyond loopback."""
+"""Requirement of a second factor: for members if an owner asks for it, and for operators beyond loopback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operator() -> User:
 
 
 def enter(user: User, secret: str | None = None) -> Client:
-    """A browser that has signed in at the console."""
+    """Returns a browser that has signed in at the console."""
     client = Client()
     give_password(client, user, PASSWORD)
     if secret is not None:
@@ -68,7 +68,7 @@ def test_an_owner_asks_members_for_a_factor(settings: Any) -> None:
     assert not owner.tenant.requires_second_factor
 
 
-def test_an_owner_without_one_is_told_to_begin_with_their_own() -> None:
+def test_an_owner_without_a_factor_must_set_up_their_own_first() -> None:
     owner = make_member()
     page = enter(owner.user).post(reverse("page-tenant-factor"), {"wanted": "on"}, follow=True)
     assert "Set up a second factor of your own first." in page.content.decode()
@@ -119,7 +119,7 @@ def test_a_member_with_one_works_as_before_and_so_do_tokens_and_other_tenants() 
     assert with_factor.get("/members/").status_code == 200
 
 
-def test_who_asks_sees_who_has_none_yet() -> None:
+def test_an_owner_sees_which_members_have_no_factor_yet() -> None:
     tenant = make_tenant()
     asking(tenant)
     owner = owner_of(tenant)
@@ -160,7 +160,7 @@ def test_the_default_is_off_for_a_demo_on_ones_own_machine_and_on_beyond(monkeyp
 # --- by REST ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_owner_asks_by_rest_and_is_told_before_whom_it_stops() -> None:
+def test_an_owner_requires_factors_by_rest_and_sees_the_members_it_locks_out() -> None:
     owner = make_member()
     without = [make_member(Role.VIEWER, owner.tenant).user.email, make_member(Role.ADMIN, owner.tenant).user.email]
     place, api = f"/tenants/{owner.tenant_id}", Api.of(owner)
@@ -183,7 +183,7 @@ def test_an_owner_asks_by_rest_and_is_told_before_whom_it_stops() -> None:
     assert rows.all().count() == 2
 
 
-def test_who_has_none_asks_nobody_by_rest_either() -> None:
+def test_an_owner_without_a_factor_cannot_require_it_by_rest() -> None:
     owner = make_member()
     refusal = Api.of(owner).patch(f"/tenants/{owner.tenant_id}", {"second_factor_required": True})
     assert (refusal.status_code, refusal.json()["code"]) == (409, "no_second_factor")

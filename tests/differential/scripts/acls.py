@@ -41,7 +41,7 @@ def creation(**given: Any) -> AclCreation:
 
 
 def acl_filter(**given: Any) -> DeleteAclsFilter:
-    """Of everything that the scripts make, but for what is given."""
+    """Returns a filter that matches all rules of the scripts but for the given fields."""
     usual = {
         "resource_type_filter": ANY,
         "resource_name_filter": None,

@@ -114,7 +114,7 @@ AUTHORISED: Final[dict[str, Callable[[Player], None]]] = {
     "acls": acls.script,
     "rights": rights.script,
 }
-# A minute each; played when somebody asks for them (`PENSTOCK_DIFFERENTIAL_LONG=1`).
+# A minute each; played on demand (`PENSTOCK_DIFFERENTIAL_LONG=1`).
 LONG: Final[dict[str, Callable[[Player], None]]] = {
     "used_up_epochs": used_up_epochs.script,
 }

@@ -103,7 +103,7 @@ def _try(player: Player, label: str, configs: dict[str, str]) -> None:
 
 
 def _defaults(player: Player) -> None:
-    """What each key is described as when it is not set."""
+    """Describes each key that is not set."""
     for version in range(1, 5):
         request = DescribeConfigsRequest(resources=[described(PREFIX, sorted(VALUES))], include_synonyms=True)
         (result,) = player.call(ApiKey.DESCRIBE_CONFIGS, version, request).results

@@ -1,4 +1,4 @@
-"""What comes before any call is served: ApiVersions, calls that do not exist, frames that are none (WIRE-1, 10, 14)."""
+"""Connections before any served call: ApiVersions, unknown APIs, malformed frames (WIRE-1, 10, 14)."""
 
 from __future__ import annotations
 

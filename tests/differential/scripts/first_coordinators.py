@@ -1,4 +1,4 @@
-"""A broker that nobody has asked for a coordinator yet: what everybody is told, and the first to ask (GRP-2, GRP-3).
+"""The first requests for a coordinator on a new broker (GRP-2, GRP-3).
 
 It must be the first script on its broker.
 """

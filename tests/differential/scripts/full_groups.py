@@ -38,7 +38,7 @@ def _stable(player: Player, version: int) -> None:
 
 
 def _freed(player: Player, version: int) -> None:
-    """A seat that somebody leaves is taken."""
+    """A place that a member leaves is free for another one."""
     group = f"{PREFIX}.v{version}.freed"
     item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
     complete(item, two)
@@ -71,7 +71,7 @@ def _last_one_back(player: Player, version: int) -> None:
 
 
 def _more_ids_than_seats(player: Player, version: int) -> None:
-    """Ids are given out; whoever comes back with one after the seats are taken has come in vain."""
+    """Ids are given out freely; a member that joins with one after the group is full is refused."""
     group = f"{PREFIX}.v{version}.ids"
     item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
     complete(item)
@@ -89,7 +89,7 @@ def _more_ids_than_seats(player: Player, version: int) -> None:
 
 
 def _instances(player: Player, version: int) -> None:
-    """Who replaces an instance needs no seat."""
+    """A static member that replaces another one needs no additional place."""
     group = f"{PREFIX}.v{version}.instances"
     item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
     complete(item, two)

@@ -29,7 +29,7 @@ from tests.differential.play import Player
 PREFIX = "diff.mutations"
 RATE = "controller_mutation_rate"
 TIMEOUT_MS = 10_000
-# Partitions a second: two at once and a little, and whoever owes four waits for the rest of the script.
+# Partitions a second: a burst of two, and a client with a debt of four waits for the rest of the script.
 LIMIT = 0.2
 RAISED = 10_000.0
 AFTERWARDS = "afterwards"
@@ -88,7 +88,7 @@ def _alter(player: Player, limits: Mapping[str, float | None]) -> None:
 
 
 def _limit(player: Player, limits: Mapping[str, float | None], step: str) -> None:
-    """Sets them, and waits until the broker acts on the one that was set last: that of somebody else."""
+    """Sets quotas, and waits until the broker applies the one that was set last, which is another client's."""
     probe = _probe(step)
     _alter(player, limits)
     _alter(player, {probe: LIMIT / 2})
@@ -103,7 +103,7 @@ def _limit(player: Player, limits: Mapping[str, float | None], step: str) -> Non
 
 
 def _results(answer: Any) -> list[Any]:
-    """Of an answer of any of the three calls."""
+    """Returns the results in an answer of any of the three calls."""
     (name,) = [name for name in ("topics", "results", "responses") if hasattr(answer, name)]
     results: list[Any] = getattr(answer, name)
     return results
@@ -114,7 +114,7 @@ def _is_refused(answer: Any) -> bool:
 
 
 class _Asking:
-    """As one client, in one version."""
+    """One client with one version."""
 
     def __init__(self, player: Player, client_id: str, what: str, version: int) -> None:
         self.player = player
@@ -123,8 +123,8 @@ class _Asking:
         self.version = version
 
     def ask(self, label: str, api_key: ApiKey, request: Any) -> None:
-        """Of what is paid, the answer that is no refusal: a broker may take a raised limit over with a first question,
-        which is refused with no time to wait.
+        """Records the first answer that is not refused: a broker may apply a raised limit with a first request, which
+        is refused with no time to wait.
         """
         asking = self.player.another(self.client_id)
 

@@ -1,4 +1,4 @@
-"""Groups and transactional ids with names that somebody might not have thought of (CKA-16, GRP-1, GRP-4)."""
+"""Groups and transactional ids with unusual names (CKA-16, GRP-1, GRP-4)."""
 
 from __future__ import annotations
 

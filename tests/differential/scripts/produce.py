@@ -38,7 +38,7 @@ def script(player: Player) -> None:
 
 
 class _Asking:
-    """Asks in one version, to the topic of that version unless told otherwise."""
+    """A client of one version, by default with the topic of that version."""
 
     def __init__(self, player: Player, version: int) -> None:
         self.player = player

@@ -1,7 +1,7 @@
-"""What each API asks of its principal: without any right, with each one alone, with all, and with one that is denied.
+"""Rights that each API requires: requests without any right, with each one, with all, and with one denied.
 
-Of each answer the authorisation errors alone are written down. Nothing that is asked about exists but coordinators, so
-that nobody has to wait, and nothing is told apart from what may not be used.
+Only the authorization errors of an answer are recorded. The named resources do not exist, except for coordinators, so
+that no request waits and an unauthorized resource looks like a missing one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.required_rights import DENIALS
+from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from brokers.engine.protocol.registry import message_class
@@ -116,7 +116,7 @@ def questions(api_key: ApiKey) -> Iterator[Question]:
 
 
 def _set(owner: Player, granted: list[Right], denied: list[Right]) -> None:
-    """Each kind has rules about somebody else, so that what is not granted is not allowed."""
+    """Sets rules. Each resource type has one about another principal, so that nothing is allowed by default."""
     _clear(owner)
     somebody = [_acl((AclOperation.ALL, kind), principal="User:somebody") for kind in KINDS]
     grants = [_acl(right) for right in granted]

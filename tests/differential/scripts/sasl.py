@@ -62,12 +62,14 @@ class Peer:
         self.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
 
     def is_open(self) -> None:
-        """Whether it is, without looking at what it says."""
+        """Checks that the connection is open, without recording the answer."""
         self.metadata()
 
 
 def shown_of(answer: Any) -> Any:
-    """What two brokers say alike: codes, words, mechanisms, and of a token how it begins."""
+    """Returns the parts of an answer that are equal in two brokers: codes, words, mechanisms, the beginning
+    of a token.
+    """
     if not hasattr(answer, "error_code"):
         return {"brokers": len(answer.brokers)}
     shown = {"error_code": answer.error_code}

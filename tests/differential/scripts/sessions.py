@@ -36,7 +36,7 @@ def _session(player: Player, version: int) -> None:
 
 
 def _pending(player: Player, version: int) -> None:
-    """Who does not come back with the id it was given is forgotten, and nobody waits for it any longer."""
+    """A member that does not return with its given id is removed, and nobody waits for it."""
     if version < 4:
         return
     group = f"{PREFIX}.v{version}.pending"

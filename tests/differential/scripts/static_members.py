@@ -21,7 +21,7 @@ def script(player: Player) -> None:
 
 
 def _successor(member: Member) -> Member:
-    """The same instance, started again: it knows no member id."""
+    """Returns a restarted member of the same instance, which has no member id."""
     return Member(member.at, member.group, member.name, member.version, member.instance)
 
 
@@ -93,7 +93,7 @@ def _follower(player: Player, version: int) -> None:
 
 
 def _preparing(player: Player, version: int) -> None:
-    """Replaced while its join waits: the one that waited is told that it is fenced."""
+    """A member that is replaced while its join waits gets a fencing error."""
     group = f"{PREFIX}.v{version}.preparing"
     item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
     complete(item)

@@ -1,4 +1,4 @@
-"""What readers of committed and of uncommitted records see of open, committed and aborted transactions (TXN-20…23)."""
+"""Records that readers of both isolation levels see of open, committed and aborted transactions (TXN-20…23)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _committed(player: Player, version: int) -> None:
 
 
 def _seen(player: Player, version: int) -> None:
-    """Pending offsets are not seen, and whoever wants stable ones is told to wait."""
+    """Pending offsets are hidden; a request for stable ones has to wait."""
     group = f"{PREFIX}.seen.v{version}"
     item = Transactional(player, f"{PREFIX}.seen.v{version}")
     Committing(player, group, 9).ask(None, topics={TOPIC: [offset(0, 1), offset(1, 1)]})
@@ -182,7 +182,7 @@ def _static(player: Player, version: int) -> None:
 
 
 def _two_producers(player: Player) -> None:
-    """Of two pending offsets for a partition, the later in the log wins, whoever commits first."""
+    """The later of two pending offsets in the log wins, in any order of the commits."""
     group = f"{PREFIX}.race"
     item, two = (Transactional(player, f"{PREFIX}.race.{name}").begun() for name in ("one", "two"))
     for at, producer in enumerate((item, two), 1):
@@ -199,7 +199,7 @@ def _two_producers(player: Player) -> None:
 
 
 def _deleted(player: Player) -> None:
-    """What can be deleted while an offset is pending."""
+    """Deletions while an offset is pending."""
     group = f"{PREFIX}.deleted"
     item = Transactional(player, f"{PREFIX}.deleted").begun()
     Committing(player, group, 9).ask(None, topics={TOPIC: [offset(0, 1), offset(1, 1)]})

@@ -49,7 +49,7 @@ def _worn(player: Player, name: str, epoch: int) -> Transactional:
 
 
 def _asked_at_once(player: Player, frame: bytes, count: int) -> int:
-    """How many of them were given an epoch; the others came too early."""
+    """Returns the number of requests that got an epoch; the others came too early."""
     connection = player._connection()
     connection.sendall(frame * count)
     error_at = 4 + 1 + 4
@@ -97,7 +97,7 @@ def _open(player: Player) -> None:
 
 
 def _previous(player: Player) -> None:
-    """Who has the last epoch because it named the one before asks again."""
+    """A producer that has the last epoch and named the one before asks again."""
     item = _worn(player, "previous", LAST - 1)
     id, epoch = item.id, item.epoch
     item.init("previous: the last epoch", VERSION, producer_id=id, producer_epoch=epoch)

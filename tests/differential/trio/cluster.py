@@ -21,7 +21,7 @@ ROLES = ("A", "B", "C")
 
 
 class Trio(ABC):
-    """`ids` are broker ids by role. `prefix` is what the operator sees in front of a tenant's topic names."""
+    """Three brokers. `ids` are broker ids by role. `prefix` precedes a tenant's topic names in the operator's view."""
 
     ids: dict[str, int]
     prefix = ""
@@ -62,12 +62,17 @@ class Trio(ABC):
             self.start(role)
 
 
+def rack_of(broker_id: int) -> str:
+    """Each broker is in a rack of its own, named as `apache_kafka.py` names it."""
+    return f"RACK{broker_id}"
+
+
 def roles_by(controller: int, ids: list[int]) -> dict[str, int]:
     return dict(zip(ROLES, [controller, *sorted(set(ids) - {controller})], strict=True))
 
 
 class ApacheTrio(Trio):
-    """What `apache_kafka.py up --brokers 3` started, by the `state.json` it wrote."""
+    """The brokers that `apache_kafka.py up --brokers 3` started, by its `state.json`."""
 
     def __init__(self, state_file: Path) -> None:
         state = json.loads(state_file.read_text())

@@ -1,4 +1,4 @@
-"""What three brokers of ours answer otherwise than three of Apache Kafka 3.9.1, on purpose, each with its reason."""
+"""Intended differences of three brokers from three of Apache Kafka 3.9.1, each with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.differential.meant_coordinating import REPORTED_IN_EACH, REPORTED_IN_
 from tests.differential.meant_differences import applied
 
 AT_ONCE = "an assignment that cannot be is refused at once, instead of made as far as it goes (observed-3.9.1)"
-LEADERS_ANSWER = "followers answer no consumers, so that a consumer never reads what its leader has not told yet"
+LEADERS_ANSWER = "followers answer only consumers with a rack: the others' share of the bandwidth is at the leaders"
 COMMITTED_BY_THE_ISR = "what everybody in sync has is committed, also where they are fewer than a topic wants (DEC-11)"
 DECIDED = "an outcome that is decided is told at once, not once every partition has its marker (TXN-10)"
 WRONG_BROKER_FIRST = "who asks the wrong broker is told so, whatever else is wrong"
@@ -22,7 +22,7 @@ HONOURED = "a key that brokers do not go by is refused, instead of kept and show
 
 
 def expected(script: str, label: str, recorded: Any) -> Any:
-    """What our brokers should answer: the recorded answer, or what we mean to say instead."""
+    """Returns the answer that our brokers should give: the recorded one, or an intended difference."""
     return applied(DIFFERENCES, script, label, recorded)
 
 
@@ -40,7 +40,7 @@ def _elected_anyway(answer: Any) -> Any:
 
 
 def _asked_a_follower(answer: Any) -> Any:
-    """As where no replica is: the partition is led elsewhere."""
+    """Answers as a broker without a replica: the partition is led elsewhere."""
     topic = answer["responses"][0]
     refused = {"error_code": 6, "high_watermark": -1, "aborted_transactions": None, "records": []}
     topic["partitions"] = [refused]

@@ -7,7 +7,7 @@ from pathlib import Path
 from brokers.contract.documents import InstanceSettings
 from brokers.contract.process import CLUSTER_USER
 from tests.differential.play import Address
-from tests.differential.trio.cluster import Trio, roles_by
+from tests.differential.trio.cluster import Trio, rack_of, roles_by
 from tests.testkit.engine import HOST, BrokerProcess, EngineCluster, eventually
 
 INSTANCE = "ins-differen"
@@ -25,7 +25,9 @@ class OurTrio(Trio):
     prefix = f"{INSTANCE}."
 
     def __init__(self, zookeeper_address: str, directory: Path) -> None:
-        self._cluster = EngineCluster(zookeeper_address, directory, size=3, overrides=OVERRIDES)
+        self._cluster = EngineCluster(
+            zookeeper_address, directory, size=3, overrides=OVERRIDES, racks=[rack_of(id) for id in (1, 2, 3)]
+        )
 
     def __enter__(self) -> OurTrio:
         self._cluster.__enter__()

@@ -34,7 +34,9 @@ UNKNOWN_BROKER = 99
 
 
 class TrioPlayer:
-    """`at["A"]` asks as a tenant, `operator["A"]` as the cluster itself; all write into `answers`."""
+    """A client of three brokers. `at["A"]` acts as a tenant, `operator["A"]` as the cluster itself; all record into
+    `answers`.
+    """
 
     def __init__(self, trio: Trio) -> None:
         self.trio = trio
@@ -79,7 +81,7 @@ class TrioPlayer:
         return sorted(str(self._role(id)) for id in ids)
 
     def _records(self, value: bytes | None) -> Any:
-        """`offset+count epoch` of each batch."""
+        """Returns `offset+count epoch` of each batch."""
         batches = RULES["records"](value)
         if batches is None:
             return None
@@ -100,7 +102,7 @@ class TrioPlayer:
         return [{"?": UNKNOWN_BROKER, "!": -1}.get(role) or self.trio.ids[role] for role in roles]
 
     def inside(self, topic: str) -> str:
-        """What the operator calls a tenant's topic."""
+        """Returns the operator's name of a tenant's topic."""
         return f"{self.trio.prefix}{topic}"
 
     def name_epoch(self, topic: str, name: str, index: int = 0) -> int:

@@ -36,7 +36,7 @@ def play(script: str, trio: Trio) -> dict[str, Any]:
 
 
 def recorded(script: str) -> dict[str, Any]:
-    """What Apache Kafka answered."""
+    """Returns the recorded answers of Apache Kafka."""
     answers: dict[str, Any] = json.loads((GOLDEN / f"{script}.json").read_text())
     return answers
 

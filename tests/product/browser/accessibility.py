@@ -1,4 +1,4 @@
-"""What axe-core objects to on a page (design/console: keyboard, reading, contrast)."""
+"""Violations that axe-core reports on a page (design/console: keyboard, reading, contrast)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 
 
 def objections(page: Page, within: str = "html") -> list[str]:
-    """One line per kind of fault: the rule, how bad, how often, and the first place. `within` leaves out what frames a
-    page that is not ours (the operator panel's).
+    """Returns one line per kind of violation: the rule, its severity, the count, and the first place. `within` leaves
+    out the frame of a page that is not ours (the operator panel's).
     """
     return [
         f"{item['id']} ({item['impact']}): {item['help']}; {len(item['nodes'])}, first {item['nodes'][0]['html'][:150]}"

@@ -1,4 +1,4 @@
-"""Chromium, driven by Playwright: one browser per session, a fresh profile per page, and a place for pictures."""
+"""Chromium driven by Playwright: one browser per session, a fresh profile per page, and a folder for screenshots."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium. Without one these tests are skipped: it is no part of the product.
-
-    One per module: while Playwright runs, its event loop is in the way of every asynchronous test of another module.
+    """The system's Chromium; without one these tests are skipped. One per module: while Playwright runs, its event loop
+    blocks asynchronous tests of other modules.
     """
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("there is no Chromium on this machine")
     expect.set_options(timeout=SEEN_WITHIN_MS)
-    # Playwright runs an event loop in this thread; Django must be told that its calls are ours and in order.
+    # Playwright runs an event loop in this thread; this tells Django that our synchronous calls are safe.
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
@@ -45,7 +44,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[OpenPage]:
-    """Opens a page in a fresh profile; a script error or a request outside fails the test."""
+    """Opens a page in a fresh profile; a script error or an external request fails the test."""
     complaints: list[str] = []
     contexts = []
 
@@ -73,19 +72,19 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
 
 
 def act_on_loaded_pages(page: Page) -> None:
-    """Clicks, input and expectations wait for the load of what a link led to: its scripts may run after it is seen."""
+    """Makes clicks, input and expectations wait for the load of a page: its scripts may run after it is visible."""
     page.add_locator_handler(page.locator("html:not([data-loaded])"), lambda: page.wait_for_load_state("load"))
 
 
 def press(page: Page, key: str) -> None:
-    """A key, once the page listens: no handler waits for the keyboard's sake."""
+    """Presses a key once the page listens for it."""
     page.wait_for_load_state("load")
     page.keyboard.press(key)
 
 
 @pytest.fixture
 def picture() -> Callable[[Page, str], Path]:
-    """Keeps a picture of the whole page under `test-results/pictures/`."""
+    """Saves a screenshot of the whole page under `test-results/pictures/`."""
 
     def take(page: Page, name: str) -> Path:
         PICTURES.mkdir(parents=True, exist_ok=True)

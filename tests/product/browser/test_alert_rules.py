@@ -1,4 +1,4 @@
-"""Alert rules in a browser: one is set, fires, and says so, in both themes and languages and on a telephone."""
+"""Alert rules in a browser: created, firing, and shown in both themes and languages and on a telephone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from billing.alerts import firings
-from billing.alerts.firings import Beginning
-from billing.models import AlertRule
 from instances.models import Instance
+from notifications.alerts import firings
+from notifications.alerts.firings import Fired
+from notifications.models import AlertRule
 from tenants.models import User
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.accessibility import objections
@@ -45,7 +45,7 @@ def test_a_rule_is_set_and_its_firing_is_shown(
     rule = AlertRule.objects.get()
     now = timezone.now()
     AlertRule.objects.update(state="firing", value=1_234_567, is_unknown=False, evaluated_at=now, state_since=now)
-    firings.begin([Beginning(rule, 1_234_567, now - timedelta(minutes=5))], now)
+    firings.begin([Fired(rule, 1_234_567, now - timedelta(minutes=5))], now)
     User.objects.filter(email="ida@halvorsen.example").update(language=language)
     for width in (1280, NARROWEST):
         page.set_viewport_size({"width": width, "height": 800})

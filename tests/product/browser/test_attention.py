@@ -1,4 +1,6 @@
-"""A silent broker reaches who looks at the list or at the instance, without a reload, and goes again."""
+"""The notice of an unresponsive broker appears in the list and on the instance's page without a reload, and
+disappears.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log with names as long as Kafka allows: the table keeps its columns and rows, a title has the whole."""
+"""The audit log with names of Kafka's maximum length: the table keeps its layout, and a title has the full name."""
 
 from __future__ import annotations
 

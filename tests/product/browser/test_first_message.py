@@ -1,4 +1,4 @@
-"""The first five minutes by one button: messages, a limit at work, a question before an act, help; with a stopwatch."""
+"""The first five minutes by one button: messages, a limit at work, a confirmation, help; with a stopwatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page after sign-up: the form to buy in it is put there by htmx, and works like that of its own page."""
+"""The first page after sign-up: htmx inserts the form that creates an instance, which works as on its own page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of hosts and clusters as an operator fills them, in both themes and languages; readable on a phone."""
+"""Forms of hosts and clusters for operators, in both themes and languages, and on a phone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHONE = 390
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Cluster]:
-    """A cluster whose brokers keep silent."""
+    """A cluster of unresponsive brokers."""
     monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={}, silent=()))
     yield make_fleet(tmp_path, name="eu-1")
 

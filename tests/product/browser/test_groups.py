@@ -1,4 +1,4 @@
-"""Consumer groups as a person meets them: who is behind, a reset with its table first, the way back, transactions."""
+"""Consumer groups in a browser: lags, a reset with its preview, undo, and transactions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = "n" * 240  # a name without a place to break it
 
 @pytest.fixture
 def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactions) -> Instance:
-    """Groups in every state, one of them growing for minutes, with a trend; transactions of all ages."""
+    """Groups in every state, one with a growing lag and a trend; transactions of all ages."""
     now_ms = time.time_ns() // 1_000_000
     groups.logs |= {("clicks.raw", index): (0, 250_000 + 7 * index) for index in range(12)}
     workers = [
@@ -101,7 +101,7 @@ def test_a_reset_shows_its_table_first_and_can_be_taken_back(
     page.keyboard.press("e")
     page.wait_for_url(re.compile("/groups/reset/"))
     expect(page.get_by_label("Messages", exact=True)).to_be_hidden()
-    page.get_by_label("So many messages forward or back").check()
+    page.get_by_label("Forward or back by a number of messages").check()
     page.get_by_label("Messages", exact=True).fill("-105")
     picture(page, "group-reset-form-light-1280")
     page.get_by_role("button", name="Show what changes").click()

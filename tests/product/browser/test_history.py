@@ -1,4 +1,4 @@
-"""The month of an instance in the chart: what was metered, who was delayed, and a sentence where there is nothing."""
+"""A month of an instance in the chart: metered traffic, delays, and a sentence where there are none."""
 
 from __future__ import annotations
 

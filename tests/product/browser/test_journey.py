@@ -1,4 +1,4 @@
-"""A stranger's first minutes in the real product: sign up, instance, topic, produce with the shown code, see it."""
+"""The first minutes of a new user in the real product: sign-up, instance, topic, produce with the shown code."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from playwright.sync_api import Page, expect
 
 from billing.call_limits import COSTS_PER_MINUTE_MAX
+from instances.acls.presets import Preset
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD
 from tests.product.browser.conftest import OpenPage, press
 from tests.testkit.stack import Stack
@@ -51,10 +52,14 @@ def buy_instance(page: Page, name: str) -> None:
     expect(page.locator(".pill.running")).to_be_visible(timeout=RUNNING_WITHIN_MS)
 
 
-def make_user(page: Page, name: str) -> str:
-    """On the instance's page; the password, which is shown once. Ends where it began."""
+def make_user(page: Page, name: str, rights: str | None = None) -> str:
+    """Creates a user with the proposed rights, or with `rights`, on the instance's page; returns the password, which is
+    shown once. Ends on the same page.
+    """
     page.get_by_role("navigation", name="Sections").get_by_role("link", name="Users").click()
     page.get_by_label("Name", exact=True).fill(name)
+    if rights is not None:
+        page.get_by_label("May", exact=True).select_option(rights)
     page.locator("main").get_by_role("button", name="Create user").click()
     password = page.locator("[data-secret] .copy").nth(1)
     expect(password).to_contain_text("psu_")
@@ -65,7 +70,7 @@ def make_user(page: Page, name: str) -> str:
 
 
 def shown_snippet(page: Page, language: str, password: str) -> str:
-    """With the password in its place."""
+    """Returns the shown code with the password filled in."""
     tab = page.get_by_role("tab", name=language, exact=True)
     tab.click()
     expect(tab).to_have_attribute("aria-selected", "true")
@@ -81,7 +86,7 @@ def run_python(code: str, folder: Path) -> None:
 
 
 def has_cost(page: Page, topic: str) -> bool:
-    """Whether the page says what the topic's bytes come to, all of them. Who asks too often waits a minute."""
+    """True if the page shows the full cost of the topic's bytes. It waits first, because the page limits requests."""
     page.wait_for_timeout(60_000 / COSTS_PER_MINUTE_MAX)
     page.reload()
     row = page.get_by_role("row").filter(has_text=topic)
@@ -166,7 +171,7 @@ def test_a_quota_set_in_the_console_is_explained_in_the_console(
 
 
 def client_of(page: Page, user: str, password: str) -> dict[str, str]:
-    """Settings of the user, with the address that the page shows."""
+    """Returns settings of the user, with the address on the page."""
     servers = page.locator("#connect dd .copy").first.get_attribute("data-copy")
     assert servers is not None
     return {
@@ -176,7 +181,7 @@ def client_of(page: Page, user: str, password: str) -> dict[str, str]:
 
 
 def refusal_of(client: dict[str, str], topic: str) -> KafkaError | None:
-    """What the client is told of a message; None when it arrived."""
+    """Returns the client's error for a message; None if it was delivered."""
     answers: list[KafkaError | None] = []
     producer = Producer(client)
     producer.produce(topic, b"{}", on_delivery=lambda error, _message: answers.append(error))
@@ -186,7 +191,7 @@ def refusal_of(client: dict[str, str], topic: str) -> KafkaError | None:
 
 
 @pytest.mark.long("instances/views/users.py", "instances/views/acls.py", "instances/services/acls.py")
-def test_a_user_with_rights_to_read_alone_is_told_so_when_it_writes(
+def test_a_user_with_read_rights_alone_is_refused_when_it_writes(
     stack: Stack, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
     page = open_page()
@@ -194,8 +199,8 @@ def test_a_user_with_rights_to_read_alone_is_told_so_when_it_writes(
     buy_instance(page, "ledger")
     page.get_by_role("button", name="Create topic “orders”").click()
     expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
-    writer = client_of(page, "shop", make_user(page, "shop"))
-    reader = client_of(page, "reports", make_user(page, "reports"))
+    writer = client_of(page, "shop", make_user(page, "shop", Preset.NOTHING))
+    reader = client_of(page, "reports", make_user(page, "reports", Preset.NOTHING))
     sections = page.get_by_role("navigation", name="Sections")
     sections.get_by_role("link", name="Access").click()
     for name, task, group in (("shop", "write", ""), ("reports", "read", "monthly")):

@@ -1,4 +1,4 @@
-"""The keyboard: keys jump and act, never while typing; Tab reaches everything; the theme changes without a reload."""
+"""The keyboard: shortcuts work except during typing, Tab reaches everything, and the theme changes without a reload."""
 
 from __future__ import annotations
 

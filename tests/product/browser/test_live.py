@@ -1,4 +1,4 @@
-"""What a page says of an operation while somebody looks at it: the end comes without a reload."""
+"""Live parts of a page during an operation: its end is shown without a reload."""
 
 from __future__ import annotations
 

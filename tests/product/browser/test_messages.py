@@ -1,4 +1,4 @@
-"""Messages as a person meets them: the newest first, one opens in place, a filter, older ones, and one that is sent."""
+"""Messages in a browser: newest first, opened in place, filtered, older ones, and sending."""
 
 from __future__ import annotations
 
@@ -86,3 +86,52 @@ def test_the_first_message_is_sent_from_an_empty_topic(
     page.get_by_role("button", name="Send", exact=True).click()
     expect(page.locator("details.message")).to_have_count(1)
     assert re.search(r"/topics/t/orders\.created/$", page.url)
+
+
+def test_new_messages_come_on_top_while_the_view_is_live(
+    live_server: LiveServer, open_page: OpenPage, busy: Instance, kept_messages: FakeMessages
+) -> None:
+    page = open_page(width=1280)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{busy.pk}/topics/t/{TOPIC}/?q=order")
+    live = page.get_by_role("button", name="Live", exact=True)
+    live.click()
+    expect(page.get_by_text("Live: waiting for new messages")).to_be_visible()
+    kept_messages.add(busy.pk, TOPIC, b'{"order": "fresh"}', b"passed over", b'{"order": "fresher"}')
+    first = page.locator("details.message").first
+    expect(first).to_contain_text("fresher", timeout=15_000)
+    expect(page.locator("details.message", has_text="passed over")).to_have_count(0)
+    expect(page.get_by_text("Live: 2 new messages")).to_be_visible()
+    assert objections(page) == []
+    page.get_by_role("button", name="Stop", exact=True).click()
+    kept_messages.add(busy.pk, TOPIC, b'{"order": "too late"}')
+    expect(page.get_by_text("Live: 2 new messages")).to_be_hidden()
+    expect(live).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_schemas_and_masks_are_set_on_one_page(
+    theme: str, width: int, live_server: LiveServer, open_page: OpenPage, busy: Instance
+) -> None:
+    page = open_page(theme=theme, width=width)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{busy.pk}/topics/t/{TOPIC}/reading/")
+    assert objections(page) == []
+    file = {"name": "order.avsc", "mimeType": "application/json", "buffer": b'"long"'}
+    page.get_by_label("From a file").set_input_files(file)  # type: ignore[arg-type]
+    expect(page.get_by_label("Schema", exact=True)).to_have_value('"long"')
+    page.get_by_label("From a file").set_input_files({**file, "buffer": b"\x0a\x02\x08\x01"})  # type: ignore[arg-type]
+    expect(page.get_by_label("Schema", exact=True)).to_have_value("CgIIAQ==")
+    page.get_by_label("Schema", exact=True).fill('"long"')
+    page.get_by_role("button", name="Add the schema").click()
+    expect(page.get_by_text("The schema is added.")).to_be_visible()
+    page.get_by_label("Masked fields").fill("value .lines.sku")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("1 field is masked.")).to_be_visible()
+    assert_nothing_scrolls_sideways(page)
+    assert objections(page) == []
+    page.locator("table summary").first.click()
+    expect(page.locator("table pre")).to_have_text('"long"')
+    page.get_by_role("button", name=re.compile("Delete schema")).click()
+    expect(page.get_by_role("heading", name="Delete the schema?")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The operator's pages of money as Chromium draws them, in both themes and at every width."""
+"""Screenshots of the operator's pages of money, in both themes and at every width."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = ("Acme Payments GmbH", "Beta Logistics", "Corvus Analytics", "D" * 60, "
 
 @pytest.fixture
 def year_of_invoices(transactional_db: None, tmp_path: Path) -> None:
-    """A year of invoices of six tenants in two currencies, with debts of every age, and a fleet that is sold."""
+    """A year of invoices of six tenants in two currencies, with debts of every age, and a fully sold fleet."""
     cache.clear()
     services.ensure_default_plans()
     cluster = make_fleet(tmp_path, brokers=3, name="eu-1")

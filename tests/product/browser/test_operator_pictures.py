@@ -1,4 +1,4 @@
-"""The operator's pages of a cluster as Chromium draws them, in both themes; readable, and nobody is shut out."""
+"""Screenshots of the operator's pages of a cluster, in both themes; readable and accessible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def share(number: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Cluster]:
-    """Four brokers: broker 2 is behind, broker 3 is being emptied, broker 4 does not answer."""
+    """Four brokers: 2 is behind, 3 is being drained, 4 does not answer."""
     fleet = make_fleet(tmp_path, brokers=4, name="eu-2")
     now = timezone.now() + timedelta(hours=1)  # however slow the machine, the answers are fresh
     fleet.brokers.filter(number__lt=4).update(process_state=ProcessState.RUNNING, observed_at=now)
@@ -72,7 +72,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
 
 
 def hanging_ones() -> FakeClusterTransactions:
-    """One past its time-out, one that waits for a marker, one that no coordinator knows of."""
+    """A transaction past its time-out, one that waits for a marker, and one unknown to all coordinators."""
     now_ms = time.time_ns() // 1_000_000
     result, orders = FakeClusterTransactions(), "ins-00000000.orders.created"
     result.add("ins-00000000.settlement-7", (orders, 0), (orders, 3), producer_id=4_711, started_ms=now_ms - 3_600_000)
@@ -102,7 +102,7 @@ def admin_clients(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeClus
 
 @pytest.fixture
 def draining(cluster: Cluster, admin_clients: FakeCluster) -> str:
-    """A drain of broker 3 with some of its moves done; its id."""
+    """A drain of broker 3 with some completed moves; returns its id."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     acting = system_actor("ida@penstock.example")
     row = services.plan_drain(acting=acting, broker=broker)
@@ -237,7 +237,7 @@ def test_a_pace_that_is_being_typed_survives_what_comes_meanwhile(
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
+def test_the_consequences_of_a_lost_broker_are_shown_before_it_is_given_up(
     theme: str,
     live_server: LiveServer,
     cluster: Cluster,

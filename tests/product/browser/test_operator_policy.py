@@ -1,4 +1,4 @@
-"""The operator panel in Chromium under a policy without inline scripts and styles: `open_page` hears each complaint."""
+"""The operator panel under a policy without inline scripts and styles: `open_page` fails at each violation."""
 
 from __future__ import annotations
 

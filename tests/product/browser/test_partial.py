@@ -1,5 +1,5 @@
-"""The live chart while one of several brokers is silent: what the others tell stays drawn, and whose part is missing is
-said.
+"""The live chart while one of several brokers is unresponsive: the others' data stays, and the missing
+broker is named.
 """
 
 from __future__ import annotations

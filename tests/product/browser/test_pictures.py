@@ -1,4 +1,4 @@
-"""Pictures of the pages in both themes and languages; nothing scrolls sideways at any width, and nobody is shut out."""
+"""Screenshots of the pages in both themes and languages: accessible, and without horizontal scrolling at any width."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIMIT = 20_000_000
 
 @pytest.fixture
 def busy(instance: Instance, observation: FakeObservation) -> Instance:
-    """Traffic that wanders, reaches its limit at the end, and has a hole of 30 s in it."""
+    """Varying traffic that reaches its limit at the end, with a gap of 30 s."""
     now_s = NOW_MS // 1_000
     points = []
     for age in range(SECONDS_SHOWN, 0, -1):

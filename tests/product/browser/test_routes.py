@@ -1,4 +1,4 @@
-"""Routes as a person meets them: the ways in, one more, its certificate and code, closed again."""
+"""Routes in a browser: the list, a new one, its certificate and code, and its deletion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Snap = Callable[[Page, str], Path]
 
 @pytest.fixture(autouse=True)
 def beyond_loopback() -> Iterator[None]:
-    """A plaintext route is to be confirmed."""
+    """Makes a plaintext route need a confirmation."""
     with plugged(instance_interfaces.exposure, lambda: True):
         yield
 

@@ -1,4 +1,4 @@
-"""One's second factor and sessions: an app, a passkey of a virtual authenticator, recovery codes, sessions."""
+"""A person's second factors and sessions: an app, a passkey of a virtual authenticator, recovery codes, sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def give_password(page: Page, live_server: LiveServer) -> None:
 
 
 def examine(page: Page, name: str, picture: Snap) -> None:
-    """Nobody is shut out, nothing scrolls sideways, and a picture is kept."""
+    """Checks accessibility and horizontal scrolling, and saves a screenshot."""
     assert objections(page) == [], name
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 800})
@@ -144,7 +144,7 @@ def test_a_browser_without_the_passkey_says_so_and_takes_a_code(
 
 
 def with_authenticator(page: Page) -> None:
-    """An authenticator of the browser's own, with nobody to press its button."""
+    """Adds the browser's virtual authenticator, which needs no button."""
     devtools = page.context.new_cdp_session(page)
     devtools.send("WebAuthn.enable")
     options = {
@@ -171,7 +171,7 @@ def test_sessions_are_listed_and_ended_in_chinese_and_in_the_dark(
     expect(other.get_by_role("button", name="Log in")).to_be_visible()
 
 
-def test_who_must_have_a_factor_is_led_there_and_confirms_with_it(
+def test_a_member_who_must_have_a_factor_is_led_there_and_confirms_with_it(
     live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     secret = set_up_app(owner.user)

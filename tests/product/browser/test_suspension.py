@@ -1,4 +1,4 @@
-"""An operator suspends a tenant in the panel, and the tenant reads why on its pages."""
+"""Suspension of a tenant by an operator in the panel, and its reason on the tenant's pages."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_a_suspension_is_confirmed_and_the_tenant_reads_the_operators_words(
     page = open_page(theme=theme)
     log_in(page, live_server)
     page.goto(f"{live_server.url}/instances/{instance.pk}/")
-    expect(page.locator("#why .suspended q")).to_have_text(NOTE)
+    expect(page.locator(".suspended q")).to_have_text(NOTE)
     assert objections(page) == []
     picture(page, f"suspended-{theme}")

@@ -1,4 +1,4 @@
-"""The throttle page: a week leads to its minutes, bandwidth stands by broker, and nothing is wider than the screen."""
+"""The throttle page: a week leads to its minutes, bandwidth is shown by broker, and nothing exceeds the screen."""
 
 from __future__ import annotations
 

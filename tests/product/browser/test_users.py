@@ -1,4 +1,6 @@
-"""Users and access rules as a person meets them: a password once, a second one, rules given, tested and taken back."""
+"""Users and access rules in a browser: a password shown once, a second one, and rules that are created, tested,
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +70,8 @@ def test_a_password_is_shown_copied_and_gone(
     expect(page.locator("[data-secret]")).to_contain_text("psu_")
     page.get_by_role("button", name="Copy password").click()
     page.get_by_role("button", name="Remove").first.click()
+    expect(page.get_by_text("Remove a password of orders-service?")).to_be_visible()
+    page.get_by_role("button", name="Remove").click()
     expect(page.get_by_role("button", name="Remove")).to_have_count(0)
     picture(page, f"user-{theme}-1280")
     assert objections(page) == []

@@ -1,4 +1,6 @@
-"""A producer far above its quota is held to it without an error; another client does not notice (QUO-30, 31, 35)."""
+"""A producer far above its quota is limited to it without an error, and another client is unaffected
+(QUO-30, 31, 35).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console beside connections that are silent or slow, and beside a tenant that asks for pages without an end."""
+"""The console beside silent and slow connections, and beside a tenant that requests pages without end."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ TIMEOUT_S = 30
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Where signing in leads to is another request."""
+    """Follows no redirect: the page after a sign-in is another request."""
 
     def redirect_request(self, *_args: object) -> None:  # type: ignore[override]
         return None
 
 
 class Person:
-    """Somebody with a browser and a login."""
+    """A signed-in browser."""
 
     def __init__(self, root: str, form: str, **fields: str) -> None:
         self.root, self.form, self.fields = root, form, fields
         self.take_form()
 
     def take_form(self) -> None:
-        """A fresh browser with the form of signing in."""
+        """Opens a fresh browser with the sign-in form."""
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         self._browser = urllib.request.build_opener(cookies, _Redirects)
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', self.open(self.form))
@@ -63,7 +63,7 @@ class Person:
             return str(answer.read().decode())
 
     def sign_in(self) -> None:
-        """Send the form that was taken."""
+        """Sends the form."""
         try:
             self.open(self.form, {"csrfmiddlewaretoken": self._token, **self.fields})
         except urllib.error.HTTPError as answer:
@@ -97,7 +97,7 @@ def operator(stack: Stack, root: str) -> Person:
 
 @contextmanager
 def slow_connections(port: int) -> Iterator[Callable[[], None]]:
-    """200 of them; gives back what sends a byte more on each, and opens those again that were closed."""
+    """Opens 200 connections; returns a call that sends one more byte on each, and reopens closed ones."""
     with ExitStack() as opened:
         clients: list[tuple[socket.socket, bytes]] = []
 
@@ -122,7 +122,7 @@ def slow_connections(port: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def flood(person: Person, path: str) -> Iterator[None]:
-    """One person asks for one page, always some of them at a time."""
+    """Requests one page as one person, always several at a time."""
     is_over = threading.Event()
 
     def ask() -> None:
@@ -141,7 +141,7 @@ def flood(person: Person, path: str) -> Iterator[None]:
 
 
 def typical_s(ask: Callable[[], object], meanwhile: Callable[[], object] = lambda: None) -> float:
-    """The median of how long it takes."""
+    """Returns the median duration."""
     durations = []
     for _ in range(ASKED):
         meanwhile()

@@ -1,4 +1,4 @@
-"""Requests made to reach into another instance: every field of every call of every version, filled with its names."""
+"""Requests into another instance: every field of every call of every version, filled with its names."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ SENSIBLE: dict[str, Any] = {
 
 
 def versions() -> Iterator[tuple[ApiKey, int]]:
-    """Every (call, version) that a tenant port serves."""
+    """Yields every (call, version) that a tenant port serves."""
     for api_key, (lowest, highest) in ADVERTISED_TENANT.items():
         for version in range(lowest, highest + 1):
             yield api_key, version
 
 
 def requests(api_key: ApiKey, version: int, names: list[str], topic_ids: list[bytes]) -> Iterator[Any]:
-    """Requests with each of the foreign `names` in every text field and each of `topic_ids` in every uuid field."""
+    """Yields requests with each of the foreign `names` in every text field and each of `topic_ids` in every
+    uuid field.
+    """
     blank = filled(message_class(api_key, "request"), version, None, bytes(16))
     for name in names:
         yield filled(message_class(api_key, "request"), version, name, bytes(16))
@@ -62,7 +64,7 @@ def requests(api_key: ApiKey, version: int, names: list[str], topic_ids: list[by
 
 
 def filled(cls: type[Any], version: int, name: str | None, topic_id: bytes) -> Any:
-    """An instance of the declared class with one item in every array."""
+    """Returns an instance of the declared class with one item in every array."""
     values: dict[str, Any] = {}
     for field, spec, _default in fields_of(cls):
         if not spec.exists(version):

@@ -1,4 +1,4 @@
-"""What tests of operators share: traffic with a memory, brokers' processes, and who was away for how long."""
+"""Helpers for tests of operators: traffic that records acknowledgements, broker processes, and their downtimes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Topics = Mapping[str, tuple[int, int]]
 
 @dataclass
 class Traffic:
-    """What a producer was told: (topic, partition, offset, key) of every acknowledgement, and every error."""
+    """Results of a producer: (topic, partition, offset, key) of every acknowledgement, and every error."""
 
     bootstrap: str
     topics: Topics
@@ -46,7 +46,7 @@ class Traffic:
         self.acknowledged.add((message.topic(), message.partition(), message.offset(), message.key()))
 
     def unread(self) -> set[tuple[str, int, int, bytes]]:
-        """What was acknowledged and cannot be read."""
+        """Returns acknowledged records that cannot be read."""
         consumer = Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "op", "auto.offset.reset": "earliest", **QUIET}
         )
@@ -63,7 +63,7 @@ class Traffic:
 
 @contextmanager
 def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
-    """An idempotent producer with acks=all to every partition, until the block ends."""
+    """Runs an idempotent producer with acks=all on every partition until the block ends."""
     result, must_stop = Traffic(bootstrap, topics), threading.Event()
 
     def run() -> None:
@@ -95,7 +95,7 @@ def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
 
 
 def broker_process(stack: Stack, number: int) -> psutil.Process:
-    """The process that serves as this broker. Raises AssertionError when none does."""
+    """Returns the process of this broker. Raises AssertionError if there is none."""
     ending = f"/{number}/settings.json"
     for process in stack.processes():
         words = words_of(process)
@@ -105,14 +105,16 @@ def broker_process(stack: Stack, number: int) -> psutil.Process:
 
 
 def program_process(stack: Stack, *words: str) -> psutil.Process:
-    """The process of one of the product's programs, the first of a family: its command line has all of `words`."""
+    """Returns the process of one of the product's programs, the parent of its family: its command line has all of
+    `words`.
+    """
     result = [process for process in stack.processes() if set(words) <= set(words_of(process))]
     assert result, f"nothing runs as {' '.join(words)}"
     return min(result, key=lambda process: process.create_time())
 
 
 def answers(address: str) -> bool:
-    """Whether a Kafka server answers there, on a connection of its own."""
+    """True if a Kafka server answers on a new connection to this address."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), PROBE_TIMEOUT_S) as probe:
@@ -125,7 +127,7 @@ def answers(address: str) -> bool:
 
 @contextmanager
 def watched(addresses: list[str]) -> Iterator[dict[str, float]]:
-    """Address -> the longest time between two answers of its broker while the block lasted, in seconds."""
+    """Records, for each address, the longest time between two answers of its broker during the block, in seconds."""
     longest = dict.fromkeys(addresses, 0.0)
     must_stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""An operator's session with a running product: signs in as a browser would, then calls the API with its cookie."""
+"""An operator's session with a running product: it signs in like a browser, then calls the API with its cookie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 20
 
 
 class Operator:
-    """`Operator(stack).get("/operator/clusters")`. Paths are below `/api/v1`."""
+    """An operator's API client: `Operator(stack).get("/operator/clusters")`. Paths are below `/api/v1`."""
 
     def __init__(self, stack: Stack) -> None:
         self._root = str(stack.ready["console_url"]).rstrip("/")

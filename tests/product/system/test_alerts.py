@@ -1,4 +1,4 @@
-"""Alert rules over figures of a real product: the lag of a real group, and brokers that answer."""
+"""Alert rules on a real product: the lag of a real group, and brokers that answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def instance(tenant: Caller) -> dict[str, Any]:
 
 
 def fall_behind(instance: dict[str, Any], topic: str, group: str) -> None:
-    """A group that has read nothing of the records there are."""
+    """Creates a group that has read none of the records."""
     producer = Producer({"bootstrap.servers": instance["bootstrap_servers"], "acks": "all"})
     for number in range(RECORDS):
         producer.produce(topic, str(number).encode(), partition=0)

@@ -1,4 +1,4 @@
-"""A new instance as it is sold: closed, with users that have what they were given, by a stock client."""
+"""A new instance with its defaults: closed, with users' rights exercised by a stock client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Call = Callable[[], Any]
 
 
 class Sold:
-    """An instance as it is created without saying more, with its owner's token."""
+    """An instance with default settings, and its owner's token."""
 
     def __init__(self, tenant: Caller) -> None:
         self.tenant = tenant
@@ -61,7 +61,7 @@ class Sold:
         return bool(self.tenant.get(self.path)["status"]["phase"] == "running")
 
     def user(self, name: str, **rights: Any) -> dict[str, Any]:
-        """A new user's settings of a client."""
+        """Creates a user; returns its client's settings."""
         status, body = self.tenant.call("POST", f"{self.path}/users", {"name": name, **rights})
         assert status == 201, body
         return {
@@ -83,7 +83,7 @@ def sold(stack: Stack) -> Iterator[Sold]:
 
 @pytest.fixture(scope="module")
 def owners(sold: Sold) -> dict[str, Any]:
-    """Settings of the user with full access, who made a topic with a record and a group."""
+    """Settings of the user with full access, who created a topic with a record and a group."""
     conf = sold.user("root", superuser=True)
     admin = AdminClient(conf)
     admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(TIMEOUT_S)
@@ -93,7 +93,7 @@ def owners(sold: Sold) -> dict[str, Any]:
 
 
 def produced(conf: dict[str, Any], topic: str) -> int:
-    """The error code of one record."""
+    """Returns the error code of one record."""
     errors: list[Any] = []
     producer = Producer({**conf, "message.timeout.ms": TIMEOUT_S * 1_000})
     producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
@@ -102,7 +102,7 @@ def produced(conf: dict[str, Any], topic: str) -> int:
 
 
 def consumed(conf: dict[str, Any], topic: str, group: str) -> bytes:
-    """The first record, by a member of a group that commits it. Raises `KafkaException`."""
+    """Returns the first record, read by a member of a group that commits it. Raises `KafkaException`."""
     consumer = Consumer({**conf, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     try:
         consumer.subscribe([topic])
@@ -116,7 +116,7 @@ def consumed(conf: dict[str, Any], topic: str, group: str) -> bytes:
 
 
 def transacted(conf: dict[str, Any], topic: str, transactional_id: str) -> None:
-    """One record in a transaction. Raises `KafkaException`."""
+    """Produces one record in a transaction. Raises `KafkaException`."""
     producer = Producer({**conf, "transactional.id": transactional_id})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
@@ -125,7 +125,7 @@ def transacted(conf: dict[str, Any], topic: str, transactional_id: str) -> None:
 
 
 def calls(conf: dict[str, Any]) -> dict[str, Call]:
-    """Everything that reads or changes what others have, by what it does; each raises `KafkaException` when refused."""
+    """Returns every call that reads or changes others' objects, by name; each raises `KafkaException` when refused."""
     admin = AdminClient(conf)
 
     def first(futures: dict[Any, Any]) -> Any:
@@ -190,7 +190,7 @@ def test_a_user_with_the_preset_produces_and_consumes_and_does_not_administer(
 
 
 def test_the_rights_of_one_instance_open_no_other(sold: Sold, owners: dict[str, Any], stack: Stack) -> None:
-    """A user of this name in another tenant's closed instance was given nothing there."""
+    """A user of this name in another tenant's closed instance has no rights."""
     other = Sold(another_tenant(stack))
     conf = other.user("app")
     for what, call in calls(conf).items():
@@ -201,7 +201,7 @@ def test_the_rights_of_one_instance_open_no_other(sold: Sold, owners: dict[str, 
 
 
 def seen(sold: Sold) -> list[Any]:
-    """Returns what the owner sees of the instance over REST; of users without their use."""
+    """Returns the owner's view of the instance over REST, without the use of users."""
     users = sold.tenant.get(f"{sold.path}/users")["items"]
     topics = sold.tenant.get(f"{sold.path}/topics")["items"]
     return [

@@ -1,4 +1,4 @@
-"""A product that is started without a build ends up compiled by itself, and no client notices."""
+"""A product that is started without a build compiles itself, and no client notices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILED_WITHIN_S = 1_500.0
 
 @pytest.fixture()
 def product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """With compiled modules wanted, builds of its own, and none yet."""
+    """A product with compiled modules enabled, with its own builds, and none yet."""
     monkeypatch.delenv(finder.SWITCH)
     monkeypatch.setenv("PENSTOCK_NATIVE_DIR", str(tmp_path / "builds"))
     product = make_stack(tmp_path)
@@ -32,7 +32,7 @@ def note_of(product: Stack) -> notes.Note:
 
 
 def started_as(product: Stack) -> list[str]:
-    """Whether each start of a broker found compiled modules, in the words of the brokers' logs."""
+    """Returns the log lines of brokers about compiled modules, one for each start."""
     lines = [
         line
         for file in product.state_dir.glob("agent/*/*/broker.log")

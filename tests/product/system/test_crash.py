@@ -1,4 +1,4 @@
-"""A broker is killed under load: every acknowledged record is there afterwards and in order (REP-5, LOG-36)."""
+"""A broker that is killed under load: every acknowledged record is there afterwards, in order (REP-5, LOG-36)."""
 
 from __future__ import annotations
 

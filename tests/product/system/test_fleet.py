@@ -1,5 +1,5 @@
-"""A new operator grows a running product and shrinks it again, as docs/how-to/add-a-host.md and add-a-cluster.md say:
-a host, a cluster on it, a dedicated instance with traffic, and all of it gone.
+"""Growth and reduction of a running product, by docs/how-to/add-a-host.md and add-a-cluster.md: a host, a cluster on
+it, and a dedicated instance with traffic.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,12 +47,14 @@ def tenant(stack: Stack) -> Caller:
 
 
 @contextmanager
-def running(stack: Stack, command: str) -> Iterator[None]:
-    """The agent of a host, started by the line that the API has answered."""
+def running(command: str, state_dir: Path) -> Iterator[None]:
+    """Runs the agent of a host, by the command line in the API's answer, with a state directory of its own and without
+    addresses of a database or a queue.
+    """
     words = shlex.split(command)
     process = subprocess.Popen(
-        [sys.executable, str(BASE_DIR / words[0]), *words[1:]],
-        env=environment() | {"PENSTOCK_STATE_DIR": str(stack.state_dir)},
+        [sys.executable, str(BASE_DIR / words[0]), *words[1:], "--state-dir", str(state_dir)],
+        env=environment(),
         cwd=BASE_DIR,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -65,7 +68,7 @@ def running(stack: Stack, command: str) -> Iterator[None]:
 
 
 def done(caller: Caller, operation: Any, within_s: float) -> Any:
-    """An operation on a cluster, once it has succeeded."""
+    """Waits for the success of an operation on a cluster, and returns it."""
     at = f"/operator/operations/{operation['id']}"
 
     def over() -> Any:
@@ -78,7 +81,7 @@ def done(caller: Caller, operation: Any, within_s: float) -> Any:
 
 
 def move_records(bootstrap: str) -> set[bytes]:
-    """Keys that were acknowledged and read again."""
+    """Produces and reads back records with these keys."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **QUIET})
     for number in range(RECORDS):
         producer.produce(TOPIC, b"x" * 100, str(number).encode())
@@ -97,11 +100,11 @@ def move_records(bootstrap: str) -> set[bytes]:
 
 
 def test_a_host_and_a_cluster_come_serve_a_dedicated_instance_and_go(
-    stack: Stack, operator: Caller, tenant: Caller
+    stack: Stack, operator: Caller, tenant: Caller, tmp_path: Path
 ) -> None:
     wanted = {
         "name": "second", "zone": "east", "advertised_host": ADDRESS, "port_first": stack.port_base,
-        "port_last": stack.port_base + PORTS - 1,
+        "port_last": stack.port_base + PORTS - 1, "data_dirs": [str(tmp_path / "disk")],
     }  # fmt: skip
     status, host = operator.call("POST", "/operator/hosts", wanted)
     assert status == 201, host
@@ -111,7 +114,7 @@ def test_a_host_and_a_cluster_come_serve_a_dedicated_instance_and_go(
     _, planned = tenant.call("POST", "/instances?dry_run=true", dedicated)
     assert planned["steps"][1]["data"]["outcome"] == "waits"
 
-    with running(stack, host["agent_command"]):
+    with running(host["join_command"], tmp_path / "host"):
         at = f"/operator/hosts/{host['id']}"
         eventually(lambda: operator.get(at)["agent_is_alive"], within_s=60, what="the agent")
         _, planned = tenant.call("POST", "/instances?dry_run=true", dedicated)

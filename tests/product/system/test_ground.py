@@ -1,4 +1,4 @@
-"""What the product stands on, as a stranger on the machine finds it: files, sockets, environments, ZooKeeper's tree."""
+"""Exposure of a running product to other users of the machine: files, sockets, environments, ZooKeeper's tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET_CHARS_MIN = 16
 
 
 def secrets_of(stack: Stack) -> dict[str, str]:
-    """What is secret in the state directory, by the name of its file; an identity's password without its user."""
+    """Returns the secrets in the state directory by file name; for an identity, the password without its user."""
     files = [file for file in (stack.state_dir / SECRETS_DIR).rglob("*") if file.is_file()]
     texts = {file.name: file.read_text() for file in files if "BEGIN CERTIFICATE" not in file.read_text()}
     logins = json.loads(texts.pop("logins.json"))
@@ -43,7 +43,7 @@ def is_control_plane(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def zookeeper(stack: Stack) -> Iterator[KazooClient]:
-    """A session of somebody who has no secret."""
+    """A ZooKeeper session without any secret."""
     address = json.loads((stack.state_dir / "services.json").read_text())["ZOOKEEPER_URL"]
     client = KazooClient(hosts=address)
     client.start(timeout=30)

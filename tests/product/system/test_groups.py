@@ -1,4 +1,4 @@
-"""Consumer groups and transactions of a real product, by REST, while real clients use them."""
+"""Consumer groups and transactions of a real product, over REST, with real clients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def produce(instance: dict[str, Any], topic: str, count: int) -> None:
 
 @pytest.fixture
 def reader(instance: dict[str, Any], topic: str) -> Iterator[Join]:
-    """Makes consumers of a group; those still open are closed in the end."""
+    """Creates consumers of a group; open ones are closed at the end."""
     made: list[Consumer] = []
 
     def join(group: str) -> Consumer:
@@ -69,7 +69,7 @@ def reader(instance: dict[str, Any], topic: str) -> Iterator[Join]:
 
 
 def read(consumers: list[Consumer], count: int) -> set[tuple[int, int]]:
-    """(partition, offset) of so many messages, committed."""
+    """Reads and commits a number of messages; returns their (partition, offset)."""
     result: set[tuple[int, int]] = set()
 
     def reconcile_once() -> bool:
@@ -118,7 +118,7 @@ def test_a_group_is_seen_reset_and_deleted_while_real_consumers_come_and_go(
 
 
 def stable(tenant: Caller, root: str, consumers: list[Consumer]) -> dict[str, Any] | None:
-    """The group once each consumer has partitions; they have to be polled to find together."""
+    """Waits until each consumer has partitions; they have to be polled for that."""
     for consumer in consumers:
         message = consumer.poll(0.05)
         assert message is None or message.error()

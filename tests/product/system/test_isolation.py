@@ -1,4 +1,4 @@
-"""Two tenants each own `orders`: nothing of one is seen or touched through the other's address (CKA-10, 17, 20)."""
+"""Two tenants with a topic `orders` each: nothing of one is visible or reachable by the other (CKA-10, 17, 20)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES_NO_TOPIC = {ApiKey.CREATE_TOPICS, ApiKey.API_VERSIONS, ApiKey.FIND_COORDIN
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One tenant with an instance that holds `orders` and a few records."""
+    """One tenant with an instance that has `orders` and a few records."""
 
     caller: Caller
     instance: dict[str, Any]
@@ -168,7 +168,7 @@ def test_a_fetch_as_a_replica_is_refused(sides: tuple[Side, Side]) -> None:
     assert codes - {0}, "a tenant's connection was taken for a replica"
 
 
-def test_every_address_told_to_a_tenant_is_its_own(sides: tuple[Side, Side]) -> None:
+def test_every_address_given_to_a_tenant_is_its_own(sides: tuple[Side, Side]) -> None:
     for side in sides:
         message = {
             f"{b.host}:{b.port}"

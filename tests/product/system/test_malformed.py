@@ -1,4 +1,4 @@
-"""Bytes no client would send: the connection ends, the broker goes on, its memory does not grow (WIRE-1, WIRE-10)."""
+"""Malformed bytes: the connection ends, the broker continues, and its memory does not grow (WIRE-1, WIRE-10)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def is_serving(address: str) -> bool:
 
 
 @pytest.mark.parametrize("sent", NOT_KAFKA.values(), ids=NOT_KAFKA.keys())
-def test_what_is_not_kafka_is_cut_off_without_a_word(address: str, sent: bytes) -> None:
+def test_bytes_that_are_not_kafka_end_the_connection_without_an_answer(address: str, sent: bytes) -> None:
     with Wire(address) as wire:
         wire.socket.sendall(sent)
         assert wire.read_frame() is None
@@ -60,7 +60,7 @@ def test_what_is_not_kafka_is_cut_off_without_a_word(address: str, sent: bytes) 
 
 
 def mutated(frame: bytes, rng: random.Random) -> bytes:
-    """The frame with bytes changed, cut out or put in; its size field is mended half of the time."""
+    """Returns the frame with bytes changed, removed or inserted; its size field is corrected half of the time."""
     body = bytearray(frame[4:])
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(body)) if body else 0

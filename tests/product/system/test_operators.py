@@ -1,4 +1,4 @@
-"""A cluster is grown, levelled, shrunk and restarted under the eyes of clients, who notice nothing."""
+"""A cluster that is grown, balanced, shrunk and restarted during traffic, without an error for clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cluster(operator: Operator) -> str:
 
 @pytest.fixture(scope="module")
 def topics(stack: Stack) -> Iterator[str]:
-    """Topics of one, two and three copies; gives back the bootstrap servers."""
+    """Creates topics of one, two and three replicas; returns the bootstrap servers."""
     bootstrap = stack.open_bootstrap()
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     wanted = [NewTopic(name, count, factor) for name, (count, factor) in PARTITIONS.items()]
@@ -75,7 +75,7 @@ def is_whole(found: Any) -> bool:
 
 
 def carried_out(operator: Operator, body: dict[str, Any]) -> Any:
-    """A rebalance from plan to end."""
+    """Runs a rebalance from plan to end."""
     at = begun(operator, body)
     ended(operator, at)
     return operator.get(at)
@@ -93,7 +93,7 @@ def ended(operator: Operator, at: str) -> None:
 
 
 def receiver_of(operator: Operator, at: str, drained: int) -> int:
-    """A broker that is to copy something from the one that is emptied, or does."""
+    """Returns a broker that copies, or will copy, from the drained one."""
     moves = [
         reassignment
         for state in ("running", "waiting")
@@ -108,8 +108,8 @@ def receiver_of(operator: Operator, at: str, drained: int) -> int:
 
 
 def killed_in_the_middle(stack: Stack, operator: Operator, at: str, drained: int) -> None:
-    """kill -9 of the broker that is emptied when a third is done, and of one that receives at two thirds; with more
-    partitions than in the suite also, half way, of who looks after the moves and of who looks after the processes.
+    """Kills the drained broker when a third is done, and a receiving one at two thirds; with more partitions than in
+    the suite also, half way, the controller and the agent.
     """
 
     def is_due(share: float) -> bool:
@@ -134,8 +134,8 @@ def killed_in_the_middle(stack: Stack, operator: Operator, at: str, drained: int
 def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
     stack: Stack, operator: Operator, cluster: str, topics: str
 ) -> None:
-    """REP-32, REP-33, CKA-47: no client sees an error, and every acknowledged record is where it was, although the
-    broker that is emptied and one that takes over from it are killed in the middle.
+    """REP-32, REP-33, CKA-47: no client gets an error, and every acknowledged record is kept, although the drained
+    broker and a receiving one are killed.
     """
     (host,) = operator.get("/operator/hosts")["items"]
     with traffic(topics, PARTITIONS) as sent:
@@ -173,13 +173,13 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
 
 
 def addresses(bootstrap: str) -> list[str]:
-    """Where the instance is served by now: a rebalance may have given it other ports."""
+    """Returns the instance's current addresses: a rebalance may have changed its ports."""
     result = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(timeout=30).brokers
     return [f"{item.host}:{item.port}" for item in result.values()]
 
 
 def lives(operator: Operator) -> dict[int, int]:
-    """Broker -> the epoch it registered with. Raises LookupError while one has told none."""
+    """Returns the registration epoch of each broker. Raises LookupError while one has none."""
     return {item["number"]: item["status"]["epoch"] for item in operator.get("/operator/brokers")["items"]}
 
 
@@ -188,7 +188,7 @@ def test_a_rolling_restart_waits_for_every_replica_and_no_client_sees_an_error(
 ) -> None:
     """REP-34: each broker is away for three seconds at most, from its last answer to its next."""
     eventually(lambda: is_whole(seen(operator, cluster)), within_s=WITHIN_S, what="the cluster to be whole")
-    # Of a broker that has just started nothing may be told yet.
+    # A broker that has just started may have no report yet.
     before = eventually(lambda: lives(operator), within_s=WITHIN_S, what="every broker's epoch to be told")
     with traffic(topics, PARTITIONS) as sent, watched(addresses(topics)) as away:
         row = operator.post("/operator/rolling_restarts", {"cluster_id": cluster})

@@ -1,4 +1,4 @@
-"""One call on a fresh instance: the code of its answer runs unedited, and sample data arrives and ends by itself."""
+"""The quickstart of a fresh instance: its code runs unedited, and sample data arrives and ends by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
 
 
 def rules(caller: Caller, place: str) -> list[dict[str, Any]]:
-    """Entries of the throttle ledger."""
+    """Returns the throttles."""
     return list(caller.get(f"{place}/throughput")["throttling"])
 
 

@@ -1,4 +1,4 @@
-"""A rehearsal of docs/how-to/back-up-and-restore.md: PostgreSQL and ZooKeeper are lost, and clients go on."""
+"""A rehearsal of docs/how-to/back-up-and-restore.md: PostgreSQL and ZooKeeper are lost, and clients continue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = {"log_level": 0}
 
 @pytest.fixture()
 def product(tmp_path: Path) -> Iterator[Stack]:
-    """A product of its own: what is lost here is nobody else's."""
+    """A product of its own, because its data is lost."""
     made = make_stack(tmp_path, brokers=BROKERS)
     try:
         made.start()
@@ -39,7 +39,7 @@ def product(tmp_path: Path) -> Iterator[Stack]:
 
 
 def command(*words: str) -> tuple[str, float]:
-    """Output of a command that succeeds, and its seconds."""
+    """Returns the output of a successful command, and its seconds."""
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "manage.py", *words], cwd=BASE_DIR, env=environment(), capture_output=True, text=True,
@@ -50,7 +50,7 @@ def command(*words: str) -> tuple[str, float]:
 
 
 def produce(product: Stack, first: int) -> None:
-    """Records that are acknowledged by all replicas, by a producer that would notice a used producer id."""
+    """Produces records with acks=all, by a producer that would detect a reused producer id."""
     producer = Producer({**product.demo_client(), "acks": "all", "enable.idempotence": True, **QUIET})
     for number in range(first, first + RECORDS):
         producer.produce(TOPIC, str(number).encode(), str(number).encode())
@@ -58,7 +58,7 @@ def produce(product: Stack, first: int) -> None:
 
 
 def read(product: Stack, count: int, *, group: str) -> list[int]:
-    """The next records of a group, which commits what it read."""
+    """Reads and commits the next records of a group."""
     consumer = Consumer(
         {
             **product.demo_client(),
@@ -82,7 +82,7 @@ def read(product: Stack, count: int, *, group: str) -> list[int]:
 
 
 def end_offsets(product: Stack) -> list[int]:
-    """The end of each partition."""
+    """Returns the end of each partition."""
     consumer = Consumer({**product.demo_client(), "group.id": "looks", **QUIET})
     try:
         partitions = sorted(consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions)

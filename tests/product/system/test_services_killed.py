@@ -1,5 +1,5 @@
-"""Redis, PostgreSQL and ZooKeeper are killed while an instance is flooded: what was bought is never exceeded, and all
-of it is had again by itself (CKA-20 ff).
+"""Redis, PostgreSQL and ZooKeeper killed while an instance is flooded: its limit is never exceeded, and reached again
+without help (CKA-20 ff).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_services_are_killed_under_load_and_bandwidth_is_neither_lost_nor_withou
 
 
 def processes(stack: Stack, word: str) -> list[psutil.Process]:
-    """Of the product, with this in the command line; of a tree of them the topmost."""
+    """Returns the topmost processes of the product with this word in their command line."""
     assert stack.process is not None
     found = [child for child in psutil.Process(stack.process.pid).children(recursive=True) if _has(child, word)]
     return [child for child in found if child.parent() not in found]

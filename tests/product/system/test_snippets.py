@@ -1,8 +1,8 @@
 """The code that the console shows runs unedited against the instance it is shown for (design: Snippet).
 
-Python and kcat always run; the line for a shell and the file of settings for Java's clients where Kafka's jars are. The
-others fetch their client library from their own registry, so they run when PENSTOCK_EXTRAS=1 says so and their tools
-are here.
+Python and kcat always run; Java, the line for a shell and the file of settings for Java's clients where Kafka's jars
+are. The others fetch their client library from their own registry, so they run when PENSTOCK_EXTRAS=1 says so and
+their tools are here; `tests/component/console/test_snippet_syntax.py` parses them.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ def run_go(folder: Path, code: str) -> str:
 
 
 def run_java(folder: Path, code: str) -> str:
+    """Runs the class with Kafka's jars, else as a project of Maven that fetches them."""
+    if os.environ.get(jars.JARS):
+        (folder / "Main.java").write_text(code)
+        return call(folder, *jars.java_with_jars(), "Main.java")
     source = folder / "src/main/java/Main.java"
     source.parent.mkdir(parents=True)
     source.write_text(code)
@@ -98,7 +102,7 @@ def run_java(folder: Path, code: str) -> str:
 
 
 def run_shell(folder: Path, code: str) -> str:
-    """Runs Kafka's own tools under the names that their archive has."""
+    """Runs Kafka's own tools under the names in their archive."""
     for name, tool in (("producer", PRODUCER), ("consumer", CONSUMER)):
         script = folder / "bin" / f"kafka-console-{name}.sh"
         script.parent.mkdir(exist_ok=True)
@@ -128,9 +132,10 @@ def shown_code(bootstrap: str, language: str, security: ClientSecurity = OPEN) -
 
 def skip_without(language: str) -> Runner:
     program, run = RUNNERS[language]
-    if language in EXTRAS and os.environ.get("PENSTOCK_EXTRAS") != "1":
+    has_library = language == "java" and os.environ.get(jars.JARS)
+    if language in EXTRAS and not has_library and os.environ.get("PENSTOCK_EXTRAS") != "1":
         pytest.skip("fetches a client library from another registry: PENSTOCK_EXTRAS=1 runs it")
-    if shutil.which(program) is None:
+    if not has_library and shutil.which(program) is None:
         pytest.skip(f"the program {program} is not installed")
     if language == "shell":
         jars.java_with_jars()
@@ -166,7 +171,7 @@ def first_record(bootstrap: str, topic: str) -> tuple[bytes | None, bytes | None
 
 
 @pytest.mark.parametrize("language", RUNNERS)
-def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, language: str) -> None:
+def test_shown_snippets_run_unedited(stack: Stack, tmp_path: Path, language: str) -> None:
     run = skip_without(language)
     caller = demo_tenant(stack)
     instance = caller.instance(f"snippet-{language}")
@@ -182,7 +187,7 @@ def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, lang
 @pytest.mark.long("instances/views/snippets.py", "instances/views/snippet_security.py")
 @pytest.mark.parametrize("kind", ["tls", "sasl_tls", "mtls"])
 @pytest.mark.parametrize("language", RUNNERS)
-def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
+def test_snippets_for_an_encrypted_route_run_unedited_too(
     stack: Stack, tmp_path: Path, language: str, kind: str
 ) -> None:
     run = skip_without(language)
@@ -213,8 +218,8 @@ def test_the_file_of_settings_runs_unedited_with_kafkas_own_tools(stack: Stack, 
 def encrypted_route(
     stack: Stack, caller: Caller, instance_id: str, kind: str, folder: Path, name: str = "etl"
 ) -> tuple[str, ClientSecurity]:
-    """Opens it, with a topic, a user and, where clients have certificates, one in `folder`; addresses and how to come
-    in, when each broker lets clients in.
+    """Creates the route with a topic, a user and, if clients have certificates, one in `folder`; returns addresses and
+    credentials once each broker accepts clients.
     """
     place = f"/instances/{instance_id}"
     caller.topic(instance_id, "orders", 3)
@@ -239,7 +244,7 @@ def encrypted_route(
 
 
 def put_files(authority: Authority, folder: Path) -> None:
-    """A client's certificate and key, each as its page names it."""
+    """Writes a client's certificate and key under the names on the page."""
     both = authority.client(folder, "etl").read_text()
     key, begin, certificate = both.partition("-----BEGIN CERTIFICATE-----")
     for name, text in (

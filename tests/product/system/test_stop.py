@@ -1,4 +1,4 @@
-"""Stopping: politely, by `down`, and by SIGKILL; and starting again as if nothing had happened."""
+"""Stops of a product, by signal, by `down` and by SIGKILL, and the start after each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of a real product that is deleted and restored by REST, and the clients that use it."""
+"""A topic of a real product that is deleted and restored over REST, with its clients."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_topic_deleted_by_rest_fails_its_producers_and_comes_back_whole(
 def test_the_worst_purges_lists_of_clients_and_quickstarts_leave_a_neighbour_alone(
     stack: Stack, tenant: Caller, instance: dict[str, Any]
 ) -> None:
-    """A topic of many partitions with many clients, whose lists and purges are asked for by eight callers at once."""
+    """Eight callers at once request lists and purges of a topic with many partitions and many clients."""
     topic, bootstrap = f"worst-{uuid.uuid4().hex[:6]}", instance["bootstrap_servers"]
     tenant.topic(instance["id"], topic, WORST_PARTITIONS)
     at = f"/instances/{instance['id']}"

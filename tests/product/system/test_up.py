@@ -1,4 +1,4 @@
-"""`manage.py up` as a stranger meets it: one block, and everything in it works."""
+"""The first `manage.py up`: it prints one block, and everything in it works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def get(url: str, token: str | None = None) -> Any:
 
 
 def secret_files(stack: Stack) -> list[Path]:
-    """Certificates are no secrets."""
+    """Returns the secret files; certificates are not secret."""
     files = (file for file in (stack.state_dir / "secrets").rglob("*") if file.is_file())
     return [file for file in files if file.suffix != ".json" and b"BEGIN CERTIFICATE" not in file.read_bytes()]
 
@@ -76,7 +76,7 @@ def test_the_operators_token_is_printed_and_the_command_prints_it_again(stack: S
 
 
 def test_an_instance_without_a_topic_is_purged_when_it_is_deleted_and_another_one_on_request(stack: Stack) -> None:
-    """Real brokers close an instance to clients before its topics go, and give its room back."""
+    """Real brokers close an instance to clients before its topics are deleted and its capacity is released."""
     api, token = stack.ready["api_url"], stack.ready["tenant"]["token"]
 
     def call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -124,7 +124,7 @@ def test_the_printed_commands_produce_and_consume(stack: Stack) -> None:
     assert "world" in said[1].stdout
 
 
-def test_a_browser_is_told_what_a_page_may_do(stack: Stack) -> None:
+def test_a_response_carries_the_security_headers(stack: Stack) -> None:
     with urllib.request.urlopen(f"{stack.ready['console_url']}/accounts/login/", timeout=20) as answer:
         headers = answer.headers
     assert "default-src 'self'" in headers["Content-Security-Policy"]
@@ -166,7 +166,7 @@ def test_a_second_start_on_the_same_state_is_refused_and_harms_nothing(stack: St
 
 
 def lasting(stack: Stack) -> set[int]:
-    """What the supervisor started itself. Their own children (database sessions, Spark's workers) come and go."""
+    """Returns the direct children of the supervisor. Their own children (database sessions, Spark's workers) change."""
     assert stack.process is not None
     return {child.pid for child in psutil.Process(stack.process.pid).children()}
 

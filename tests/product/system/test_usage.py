@@ -1,4 +1,4 @@
-"""What the meter says equals what the client counted, to the byte."""
+"""Metered bytes equal the client's count, to the byte."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_usage_equals_the_bytes_the_client_sent_and_got(stack: Stack) -> None:
 
 
 def leaders(bootstrap: list[str]) -> list[str]:
-    """The address of the leader of each partition of `orders`."""
+    """Returns the address of the leader of each partition of `orders`."""
     request = filled(message_class(ApiKey.METADATA, "request"), 9, "orders", bytes(16))
     with Wire(bootstrap[0]) as wire:
         answer = wire.call(ApiKey.METADATA, 9, request)

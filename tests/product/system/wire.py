@@ -1,4 +1,4 @@
-"""A bare Kafka connection for tests that go where no client goes: any call, any version, any bytes."""
+"""A bare Kafka connection for unusual requests: any call, any version, any bytes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Wire:
         self.socket.close()
 
     def call_raw(self, api_key: int, version: int, message: Any, client_id: str | None = "test") -> bytes | None:
-        """The whole answer frame without its size; None when the broker closed the connection instead."""
+        """Returns the answer frame without its size, or None if the broker closed the connection."""
         self.correlation_id += 1
         body = codec.encode_request(api_key, version, message)
         self.socket.sendall(encode_request_frame(api_key, version, self.correlation_id, client_id, body))
         return self.read_frame()
 
     def call(self, api_key: int, version: int, message: Any, client_id: str | None = "test") -> Any:
-        """The decoded answer."""
+        """Returns the decoded answer."""
         frame = self.call_raw(api_key, version, message, client_id)
         assert frame is not None, f"api {api_key} version {version}: the connection was closed"
         correlation_id, offset = decode_response_header(api_key, version, frame, 0, len(frame))

@@ -14,7 +14,7 @@ from brokers.engine.assembly.storage_capacity import is_in_use
 from brokers.engine.assembly.storage_shortening import ANSWER_MS_MAX, HOPE_MS, MOVED_MS
 from brokers.engine.capacity import shortening
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, ReportedUse, StorageLedger
+from brokers.engine.capacity.ledger import GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import FULL, OK, StorageRoom
 
 BROKERS: Final = (1, 2, 3)
@@ -186,7 +186,7 @@ class World:
             broker.credits.apply(self.term, uses, changes)
             broker.answered_ms = self.now_ms
 
-    def answer(self, broker: Broker, uses: list[ReportedUse]) -> list[Change]:
+    def answer(self, broker: Broker, uses: list[ReportedUse]) -> list[StorageGrant]:
         bought = {instance.name: Bought(instance.bought_bytes, len(BROKERS)) for instance in self.instances}
         ledger, now_ms = self.ledger, self.now_ms
         ledger.on_brokers(BROKERS, now_ms)

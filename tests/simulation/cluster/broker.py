@@ -35,7 +35,7 @@ from brokers.engine.handlers.services import (
     MetadataServices,
     StorageServices,
 )
-from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
+from brokers.engine.handlers.transactions.transactions import BlockProducerIds
 from brokers.engine.partitions import topic_bounds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.interfaces import LinkOwner

@@ -164,8 +164,8 @@ class Checkers:
             self._compare(process, index, partition, seen, high_watermark, who)
 
     def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
-        """Checks that a leader, unless it was deposed without knowing it, has deleted what clients were told is
-        deleted.
+        """Checks that a leader, unless it was deposed without knowing it, has deleted the records whose deletion was
+        acknowledged.
         """
         least, sent = self.promises.starts_min[index]
         if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:

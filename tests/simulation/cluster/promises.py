@@ -58,7 +58,7 @@ class Promises:
         self._starts_max[index] = max(self._starts_max[index], offset)
 
     def gone(self, index: int, offset: int, who: str) -> None:
-        """Notes that a client was told that everything below an offset is deleted."""
+        """Notes an acknowledged deletion of all records below an offset."""
         if offset > self.start_max(index):
             raise BrokenPromise(
                 f"{who} is told that partition {index} starts at {offset}, beyond all requested deletions"

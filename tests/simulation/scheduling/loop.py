@@ -68,7 +68,7 @@ class Socket:
         self.ready_s = None
         if self.turns.is_spent and self.turns.must_wait(self.loop.now_s):
             self.is_queued = True
-            self.turns.join(self)
+            self.turns.enqueue(self)
         else:
             self._serve()
 

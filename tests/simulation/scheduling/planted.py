@@ -49,7 +49,7 @@ def stop_after_one_turn(patch: pytest.MonkeyPatch) -> None:
     schedule = FairTurns._schedule
 
     def once(self: FairTurns) -> None:
-        if not self._is_scheduled and len(self._queue) > 2:
+        if not self._is_scheduled and len(self.queue) > 2:
             return
         schedule(self)
 

@@ -201,7 +201,7 @@ class SchedulingRun:
                 socket.on_ready()
             if not ready and self.loop.is_idle:
                 coming_s = [socket.ready_s for socket in sockets if socket.ready_s is not None]
-                self.loop.now_s = min([end_s, *coming_s])
+                self.loop.now_s = max(self.loop.now_s, min([end_s, *coming_s]))
         queued = [
             socket
             for tenant in self.tenants

@@ -1,4 +1,4 @@
-"""What the benchmarks of limits make of what floods saw, and the fixed places at which a flood reads its answers."""
+"""Evaluation of floods in the benchmarks of limits, and the fixed places at which a flood reads its answers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_pattern_of_a_stock_client_is_a_row_of_its_own() -> None:
 
 
 class InstantProducer:
-    """Stands in for confluent-kafka's: acknowledges all records as soon as somebody listens, 50 ms later."""
+    """Stand-in for confluent-kafka's producer: acknowledges all records 50 ms after the first poll."""
 
     def __init__(self, conf: dict[str, Any], clock: list[float]) -> None:
         self.conf = conf

@@ -54,7 +54,7 @@ def test_the_sum_of_shares_is_what_was_bought_in_every_interval(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_pooled_is_used_wherever_it_is_wanted_and_never_exceeded(seed: int) -> None:
+def test_pooled_bandwidth_is_used_where_it_is_in_demand_and_never_exceeded(seed: int) -> None:
     for scenario in (sharing_scenarios.moving(seed), sharing_scenarios.bursty(seed), sharing_scenarios.noisy(seed)):
         world = ran(scenario, seed=seed)
 

@@ -1,4 +1,4 @@
-"""billing.rating.allocation: the parts are whole cents and sum to the amount."""
+"""Allocation (`billing.rating.allocation`): parts are whole cents and sum to the amount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""billing.dunning.decide: each reminder once, the latest one, and a suspension only after its days."""
+"""Decisions of dunning (`billing.dunning.decide`): each reminder once, the latest one, and a suspension
+after its days.
+"""
 
 from __future__ import annotations
 

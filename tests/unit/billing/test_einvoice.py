@@ -1,4 +1,4 @@
-"""Structured invoices hold all rules of EN 16931, by the official Schematron."""
+"""Structured invoices: all rules of EN 16931, checked by the official Schematron."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def line(position: int, amount: str, *, percent: str = "19", **values: Any) -> I
 
 
 def fixed(position: int, kind: str, amount: str, percent: str = "19") -> InvoiceLine:
-    """A line that is one amount."""
+    """Returns a line with a fixed amount."""
     return line(
         position, amount, percent=percent, kind=kind, unit="", quantity=Decimal(1), unit_price=Decimal(amount)
     )  # fmt: skip

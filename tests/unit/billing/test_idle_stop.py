@@ -1,4 +1,4 @@
-"""When an instance that nobody uses is warned of, and stopped."""
+"""Warning and suspension of idle instances."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.idle.decide import NEVER, WARNED_FOR, Step, idle_since, step
+from billing.idle.decide import NEVER, WARNED_FOR, IdleStep, idle_since, step
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -15,17 +15,17 @@ HOUR = timedelta(hours=1)
 
 
 def test_it_is_warned_of_a_day_before_and_stopped_when_the_days_are_over() -> None:
-    assert step(NOON, NOON + 5.9 * DAY, 7, None) is Step.NOTHING
-    assert step(NOON, NOON + 6 * DAY, 7, None) is Step.WARN
-    assert step(NOON, NOON + 6.9 * DAY, 7, NOON + 6 * DAY) is Step.NOTHING
-    assert step(NOON, NOON + 7 * DAY, 7, NOON + 6 * DAY) is Step.STOP
+    assert step(NOON, NOON + 5.9 * DAY, 7, None) is IdleStep.NOTHING
+    assert step(NOON, NOON + 6 * DAY, 7, None) is IdleStep.WARN
+    assert step(NOON, NOON + 6.9 * DAY, 7, NOON + 6 * DAY) is IdleStep.NOTHING
+    assert step(NOON, NOON + 7 * DAY, 7, NOON + 6 * DAY) is IdleStep.STOP
 
 
-def test_whoever_is_found_idle_for_months_is_warned_first() -> None:
+def test_an_instance_found_idle_for_months_is_warned_first() -> None:
     late = NOON + 90 * DAY
-    assert step(NOON, late, 7, None) is Step.WARN
-    assert step(NOON, late + 23 * HOUR, 7, late) is Step.NOTHING
-    assert step(NOON, late + DAY, 7, late) is Step.STOP
+    assert step(NOON, late, 7, None) is IdleStep.WARN
+    assert step(NOON, late + 23 * HOUR, 7, late) is IdleStep.NOTHING
+    assert step(NOON, late + DAY, 7, late) is IdleStep.STOP
 
 
 def test_a_change_of_the_instance_is_a_use_as_well() -> None:
@@ -42,10 +42,10 @@ def test_looked_at_at_whatever_times_nobody_is_stopped_too_early_or_without_a_wa
     for passed in hours:
         now += passed * HOUR
         due = step(NOON, now, stop_days, warned_at)
-        if due is Step.WARN:
+        if due is IdleStep.WARN:
             assert warned_at is None and now >= NOON + stop_days * DAY - WARNED_FOR
             warned_at = now
-        if due is Step.STOP:
+        if due is IdleStep.STOP:
             assert stop_days != NEVER and warned_at is not None
             assert now >= NOON + stop_days * DAY and now >= warned_at + WARNED_FOR
             return

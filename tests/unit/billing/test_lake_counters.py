@@ -1,4 +1,4 @@
-"""Counters of the lake, followed over its files: the same as report by report, whatever order and repeats there are."""
+"""Counters followed over the lake's files: equal to a check report by report, for any order and repetitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[int, int, int, int]
 
 
 def table(rows: list[Row], broker_type: pa.DataType) -> pa.Table:
-    """(number of the counter, sequence, cumulative bytes, bytes added) as reports of a file."""
+    """Returns (number of the counter, sequence, cumulative bytes, bytes added) as reports of a file."""
     columns: dict[str, list[Any]] = {name: [KEYS[counter][name] for counter, *_ in rows] for name in COUNTER_KEY}
     numbers = {"sequence": 1, "bytes": 2, "added_bytes": 3}
     columns |= {name: [row[at] for row in rows] for name, at in numbers.items()}
@@ -30,7 +30,7 @@ def table(rows: list[Row], broker_type: pa.DataType) -> pa.Table:
 
 
 def report_by_report(files: list[list[Row]]) -> list[bool]:
-    """Of each file, up to the first that does not, whether its counters follow."""
+    """Returns, for each file up to the first gap, if its counters follow the ones before."""
     last: dict[int, tuple[int, int]] = {}
     for number, rows in enumerate(files):
         for counter, sequence, count, added in sorted(rows, key=lambda row: row[1:3]):
@@ -44,7 +44,7 @@ def report_by_report(files: list[list[Row]]) -> list[bool]:
 
 @st.composite
 def lakes(draw: st.DrawFn) -> list[list[Row]]:
-    """Reports of some counters, spread over files; some of them twice, some of them harmed."""
+    """Reports of some counters, spread over files; some are repeated, some damaged."""
     reports: list[Row] = []
     for counter in draw(st.sets(st.integers(0, len(KEYS) - 1), min_size=1)):
         count = draw(st.integers(0, 2**50))
@@ -91,7 +91,7 @@ def test_a_counter_that_falls_adds_nothing_and_is_followed_from_there() -> None:
         counters.follow(table([(0, 4, 60, 20)], pa.int32()))
 
 
-def test_what_broke_is_said_in_bytes() -> None:
+def test_a_broken_counter_is_reported_in_bytes() -> None:
     counters = Counters()
     counters.follow(table([(0, 1, 100, 100), (1, 1, 7, 7)], pa.int32()))
     with pytest.raises(CounterBroken, match="grew by 20 bytes and 21 were added"):

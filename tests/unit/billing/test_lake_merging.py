@@ -1,4 +1,4 @@
-"""billing.lake.merging: a merged file has all rows in order, however they are split; readers take what they ask for."""
+"""Merging (`billing.lake.merging`): a merged file has all rows in order, for any split, and filters work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = {
 
 
 def reports(rows: list[tuple[str, str, int]]) -> pa.Table:
-    """Reports of (instance, topic, sequence)."""
+    """Returns reports of (instance, topic, sequence)."""
     columns: dict[str, list[Any]] = {name: [] for name in files.COLUMNS}
     for instance_id, topic, sequence in rows:
         row = {

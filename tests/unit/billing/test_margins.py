@@ -1,4 +1,4 @@
-"""What clusters sold against what was used."""
+"""Margins of clusters: sold against used capacity."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.reporting import margins
-from billing.reporting.margins import ClusterUse, HourlyUse, Side
-from brokers.selectors import Room
+from billing.reporting.margins import CapacityUse, ClusterUse, HourlyUse
+from brokers.selectors import ClusterCapacity
 
 HOUR = datetime(2026, 11, 1, tzinfo=UTC)
-ROOM = Room(bandwidth_mb_s=100, storage_gb=1_000, sold_bandwidth_mb_s=150, sold_storage_gb=500, instances=3)
+ROOM = ClusterCapacity(bandwidth_mb_s=100, storage_gb=1_000, sold_bandwidth_mb_s=150, sold_storage_gb=500, instances=3)
 
 
 @given(st.lists(st.floats(0, 1e12), max_size=60), st.integers(0, 40))
@@ -50,8 +50,8 @@ def test_a_margin_says_how_many_times_capacity_is_sold_and_what_each_mb_s_brings
 
 
 def test_without_capacity_use_or_sales_nothing_is_divided() -> None:
-    assert Side(0, 5, None).oversold is None
-    assert Side(5, 5, None).sold_over_used is None
+    assert CapacityUse(0, 5, None).oversold is None
+    assert CapacityUse(5, 5, None).sold_over_used is None
     assert margins.earned({"EUR": Decimal(1)}, 0)[0].per_mb_s is None
 
 
@@ -60,7 +60,9 @@ def test_all_clusters_together_are_their_sum(clusters: list[tuple[int, Decimal]]
     lines = [
         margins.margin_of(
             None,
-            Room(bandwidth_mb_s=sold * 2, storage_gb=sold, sold_bandwidth_mb_s=sold, sold_storage_gb=1, instances=1),
+            ClusterCapacity(
+                bandwidth_mb_s=sold * 2, storage_gb=sold, sold_bandwidth_mb_s=sold, sold_storage_gb=1, instances=1
+            ),
             None,
             {"EUR": amount},
         )
@@ -73,5 +75,5 @@ def test_all_clusters_together_are_their_sum(clusters: list[tuple[int, Decimal]]
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_of_no_hours_there_is_no_percentile(count: int) -> None:
+def test_zero_hours_have_no_percentile(count: int) -> None:
     assert margins.percentile([1.0], count) == 0.0

@@ -1,4 +1,4 @@
-"""What stands between a month and its end: what each check says of a state."""
+"""Checks before a month is closed: the result of each check for a state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from billing.lake.outcomes import BROKEN
 from billing.rating.terms import Period, SizeSpan
 from billing.reporting import month_checks, month_state
 from billing.reporting.month_checks import Outcome
-from billing.reporting.month_state import Adjustments, LakeDays, MonthState, Named
+from billing.reporting.month_state import Adjustments, LakeDays, MonthState, NameSample
 from billing.retention.weeks import TableState
 
 MONTH = Period(start=datetime(2026, 10, 1, tzinfo=UTC), end=datetime(2026, 11, 1, tzinfo=UTC))
@@ -27,16 +27,17 @@ LATE = MonthRun(
 )
 CLOSED = LastClosing(at=NOW, issued=3, nothing_to_charge=1, waiting=(), waiting_in_all=0)
 FINE = MonthState(
-    period=MONTH, now=NOW, clusters=2, clusters_behind=Named(0),
+    period=MONTH, now=NOW, clusters=2, clusters_behind=NameSample(0),
     minutes=TableState(NOW + timedelta(days=21), 0), lake=LakeDays(equal=31), has_seller=True,
-    without_profile=Named(0), without_tax_details=Named(0), unpriced=Named(0), unpriced_tenants=0, to_invoice=1,
+    without_profile=NameSample(0), without_tax_details=NameSample(0), unpriced=NameSample(0), unpriced_tenants=0,
+    to_invoice=1,
     issued=3, open=0, overdue=0, closing=CLOSED, late=LATE, adjustments=(), webhooks_failed=0,
-    mails_not_taken=Named(0), nobody_reached=Named(0),
+    mails_not_taken=NameSample(0), nobody_reached=NameSample(0),
 )  # fmt: skip
 
 
 def failing(state: MonthState, outcome: Outcome = Outcome.FAILED) -> list[str]:
-    """What checks of this outcome say."""
+    """Returns the texts of checks with this outcome."""
     return [check.text for check in month_checks.checks(state) if check.outcome == outcome]
 
 
@@ -50,14 +51,14 @@ def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None
 @pytest.mark.parametrize(
     ("changes", "sentence", "link"),
     [
-        ({"clusters_behind": Named(1, ("eu-1",))}, "Not all is read of: eu-1.", "/usageoffset/"),
+        ({"clusters_behind": NameSample(1, ("eu-1",))}, "Not all is read of: eu-1.", "/usageoffset/"),
         ({"minutes": TableState(NOW, 0)}, "This week has none.", ""),
         ({"lake": LakeDays(equal=30, different=(date(2026, 10, 7),))}, "2026-10-07", ""),
         ({"lake": LakeDays(equal=30, broken=(date(2026, 10, 8),))}, "2026-10-08", ""),
         ({"has_seller": False}, "Nobody said who sells", "/seller/"),
-        ({"without_tax_details": Named(7, tuple("abcde"))}, "a, b, c, d, e and 2 more", "/billingprofile/"),
+        ({"without_tax_details": NameSample(7, tuple("abcde"))}, "a, b, c, d, e and 2 more", "/billingprofile/"),
         (
-            {"unpriced": Named(1, ("ghost (EUR)",)), "unpriced_tenants": 2},
+            {"unpriced": NameSample(1, ("ghost (EUR)",)), "unpriced_tenants": 2},
             "The bills of 2 tenants would fail. No price early enough: ghost (EUR).",
             "/plan/",
         ),
@@ -69,11 +70,11 @@ def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None
         ({"to_invoice": 2}, "Tenants without one: 2.", ""),
         ({"open": 2, "overdue": 1}, "Open: 2, of which are overdue: 1.", "/overdue/"),
         ({"webhooks_failed": 3}, "Given up: 3.", ""),
-        ({"mails_not_taken": Named(1, ("PS-1",))}, "did not take the mails of: PS-1.", ""),
-        ({"nobody_reached": Named(1, ("Acme",))}, "no profile has one: Acme.", "/billingprofile/"),
+        ({"mails_not_taken": NameSample(1, ("PS-1",))}, "did not take the mails of: PS-1.", ""),
+        ({"nobody_reached": NameSample(1, ("Acme",))}, "no profile has one: Acme.", "/billingprofile/"),
     ],
 )  # fmt: skip
-def test_what_fails_is_said_with_the_way_to_the_act(changes: dict[str, Any], sentence: str, link: str) -> None:
+def test_a_failed_check_has_a_link_to_the_act(changes: dict[str, Any], sentence: str, link: str) -> None:
     state = replace(FINE, **changes)
     (text,) = failing(state)
     assert sentence in text
@@ -88,7 +89,7 @@ def test_what_fails_is_said_with_the_way_to_the_act(changes: dict[str, Any], sen
         ({"minutes": TableState(NOW + timedelta(days=21), 7)}, "rows of minutes that are weeks ahead: 7."),
         ({"lake": LakeDays(equal=30, unknown=1)}, "1 day was not worked out again yet."),
         ({"lake": LakeDays(without_lake=31)}, "no whole day"),
-        ({"without_profile": Named(1, ("Acme",))}, "Without a billing profile"),
+        ({"without_profile": NameSample(1, ("Acme",))}, "Without a billing profile"),
         ({"closing": None}, "Tenants without one: 1."),
         ({"open": 2}, "Open and not due yet: 2."),
         ({"late": None}, "Nobody looked whether usage came"),
@@ -96,7 +97,7 @@ def test_what_fails_is_said_with_the_way_to_the_act(changes: dict[str, Any], sen
         ({"late": replace(LATE, named=(("acme", "1.00 EUR"),), named_in_all=1)}, "1. acme: 1.00 EUR."),
     ],
 )
-def test_what_nobody_knows_or_stops_nothing_is_to_be_looked_at(changes: dict[str, Any], sentence: str) -> None:
+def test_a_check_that_is_unknown_or_stops_nothing_is_to_be_looked_at(changes: dict[str, Any], sentence: str) -> None:
     state = replace(FINE, **changes)
     assert failing(state) == []
     (text,) = failing(state, Outcome.UNKNOWN)

@@ -51,7 +51,7 @@ def at(day: int, hour: int = 0) -> datetime:
 
 
 def component(meter: Meter, *tiers: tuple[str | None, str] | tuple[str | None, str, str], **more: Any) -> Component:
-    """Each tier is (up to, unit price) or (up to, unit price, flat)."""
+    """Returns a component; each tier is (up to, unit price) or (up to, unit price, flat)."""
     of = tuple(
         Tier(up_to=None if up_to is None else D(up_to), unit_price=D(price), flat=D(rest[0] if rest else "0"))
         for up_to, price, *rest in tiers
@@ -70,7 +70,7 @@ def span(start: datetime, end: datetime | None, plan: str = "stream", **more: An
 
 
 def used(*spans: SizeSpan, gb: dict[int, int] | None = None, points: Sequence[RatePoint] = ()) -> InstanceUsage:
-    """An instance with these spans; `gb` are gigabytes in at noon of the days of June."""
+    """Returns an instance with these spans; `gb` are incoming gigabytes at noon of the days of June."""
     hours = [HourUsage(hour=at(day, 12), bytes_in=count * GB) for day, count in sorted((gb or {}).items())]
     return InstanceUsage(instance_id="ins-aaaaaaaa", spans=spans, hours=hours, rate_points=points)
 
@@ -204,7 +204,7 @@ def test_an_hour_on_two_plans_without_hourly_price_is_charged_to_the_one_that_ra
     assert amounts(rate(JUNE, [used(*spans)], lists, EUR)) == ["0.02"]
 
 
-def test_what_was_moved_in_an_hour_that_is_charged_at_a_dearer_suspended_size_is_charged() -> None:
+def test_bytes_moved_in_an_hour_charged_at_a_dearer_suspended_size_are_charged() -> None:
     lists = [price_list(component(Meter.STORAGE, (None, "1"), included="100"), component(Meter.BYTES_IN, (None, "1")))]
     ran = span(at(1), at(1) + HOUR / 2)
     suspended = replace(span(at(1) + HOUR / 2, at(1) + HOUR, only_storage=True), storage_gb=500)
@@ -318,7 +318,7 @@ def months(draw: st.DrawFn) -> Month:
 
 
 def twin(month: Month) -> dict[tuple[str, str], Fraction]:
-    """Charges by plan and meter, hour by hour and in fractions, as one would on paper."""
+    """Returns the charges by plan and meter, computed hour by hour in fractions."""
     usage = month.usage
     plan_of_hour: dict[int, tuple[SizeSpan, PriceList]] = {}
     for number in range(HOURS):
@@ -383,7 +383,9 @@ def _percentile(usage: InstanceUsage, by_hour: Sequence[tuple[int, Component]]) 
 
 
 def _due(units: Sequence[tuple[Fraction, Component]], terms: Sequence[Component], meter: Meter | None) -> Fraction:
-    """The charge of these units. `terms` are those of each hour; without a meter, of a whole month of one component."""
+    """Returns the charge of these units. `terms` are those of each hour; without a meter, of a whole month of one
+    component.
+    """
     hours = HOURS if meter is None else len(terms)
     of_month = terms * HOURS if meter is None else terms
     included = sum((Fraction(each.included) for each in of_month), Fraction(0)) / HOURS
@@ -439,7 +441,7 @@ def _with_missing(
     terms: Sequence[Component],
     missing: Fraction,
 ) -> list[tuple[Fraction, Component]]:
-    """Units that were used, and behind those of each run of equal terms its part of what is missing."""
+    """Returns the used units, followed in each run of equal terms by its part of the missing ones."""
     runs: list[Component] = []
     for each in terms:
         if not runs or runs[-1] != each:

@@ -1,4 +1,4 @@
-"""A minute has so many names at most, whatever a tenant calls its clients."""
+"""Bound on the names of one minute, for any number of client ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old debts are: each is of one age, and ages together are all that is open."""
+"""Ages of debts: each has one age, and all ages together are the open amount."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_ages_partition_what_is_open(owed: list[tuple[timedelta, Decimal]]) -> N
         key = "EUR", overdue.age_of(NOW - late, NOW)
         before = sums.get(key, AgeSum(*key, 0, Decimal(0)))
         sums[key] = AgeSum(*key, before.invoices + 1, before.open_amount + amount)
-    debts = overdue.debts(sums.values())
+    debts = overdue.receivables(sums.values())
     assert len(debts) == bool(owed)
     for debt in debts:
         assert [each.age for each in debt.ages] == list(Age)

@@ -1,4 +1,4 @@
-"""billing.rating.quotes: quotes are exact, add up, and never fall when more is bought."""
+"""Quotes (`billing.rating.quotes`): exact, additive, and monotonic in size."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ def test_a_plan_as_it_is_costs_its_base_price() -> None:
     assert result.per_month == Decimal("87.60")
 
 
-def test_what_goes_beyond_the_plan_is_a_line_of_its_own() -> None:
+def test_bandwidth_and_storage_beyond_the_plan_are_lines_of_their_own() -> None:
     result = quote(PRICE, bandwidth_mb_s=60, storage_gb=1100)
     assert [(line.component, line.quantity, line.per_hour) for line in result.lines] == [
         ("base", 1, Decimal("0.1200")),
@@ -96,7 +96,7 @@ def test_a_month_in_a_currency_without_decimals_is_quoted_in_whole_units() -> No
 
 @given(st.integers(1, 100_000), st.integers(1, 1_000_000))
 def test_a_quote_is_what_an_invoice_of_that_size_charges(mb_s: int, gb: int) -> None:
-    """Over a thousand hours, so that the cent of each line hides no difference."""
+    """Over a thousand hours, so that rounding of lines hides no difference."""
     span = SizeSpan(plan="stream", bandwidth_mb_s=mb_s, storage_gb=gb, start=NOON, end=None)
     period = Period(start=NOON, end=NOON + timedelta(hours=1_000))
 

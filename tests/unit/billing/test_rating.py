@@ -1,4 +1,4 @@
-"""billing.rating.engine: the worked bill, the percentile example, scenarios to the cent, and a naive twin."""
+"""Rating (`billing.rating.engine`): worked bills, percentiles, scenarios to the cent, and a naive twin."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ unit_prices = st.decimals("0.0001", "9", places=4)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[SizeSpan]:
-    """Spans one behind the other, sometimes with a gap; the last may still go on."""
+    """Consecutive spans, sometimes with a gap; the last one may be open."""
     cuts = sorted(draw(st.sets(instants, min_size=2, max_size=8)))
     result = []
     for start, end in pairwise(cuts):
@@ -250,7 +250,7 @@ def exact(bill: Bill) -> Decimal:
 
 
 def naive(period: Period, used: InstanceUsage, lists: Sequence[PriceList]) -> Decimal:
-    """Hour by hour, as one would on paper; bytes at the price of the hour, where the instance was there."""
+    """Returns the bill computed hour by hour: bytes at the price of the hour, while the instance existed."""
     total, hour = D(0), period.start
     bytes_in = {each.hour: each.bytes_in for each in used.hours}
     while hour < period.end:
@@ -272,7 +272,7 @@ def naive(period: Period, used: InstanceUsage, lists: Sequence[PriceList]) -> De
 
 
 def within(spans: Sequence[SizeSpan], hours: Sequence[HourUsage]) -> list[HourUsage]:
-    """Of hours in which the instance was there."""
+    """Returns the hours in which the instance existed."""
     return [
         hour
         for hour in sorted(hours, key=lambda each: each.hour)
@@ -348,7 +348,7 @@ def test_a_suspended_instance_pays_for_what_it_stores_and_for_nothing_it_moves()
     assert [(line.meter, line.amount) for line in bill.lines] == [(Meter.STORED, D("1.00"))]
 
 
-def test_what_brokers_still_hold_of_a_deleted_instance_is_not_charged_and_late_bytes_are() -> None:
+def test_storage_of_a_deleted_instance_is_not_charged_and_late_bytes_are() -> None:
     meters = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS, Meter.BYTES_IN)
     later = HourUsage(
         hour=at(3), bytes_in=10**9, stored_byte_hours=D(10**9), partition_hours=D(9), connections_peak=9

@@ -1,4 +1,4 @@
-"""What operators read of revenue: rows sum to the totals, bars are as high as what they stand for."""
+"""Revenue report of operators: rows sum to the totals, and bars have the height of their values."""
 
 from __future__ import annotations
 

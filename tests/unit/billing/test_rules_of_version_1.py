@@ -1,4 +1,4 @@
-"""Invoices that were issued by version 1 of the rules come out as they were issued, whatever the rules are now."""
+"""Invoices issued by version 1 of the rules are recomputed unchanged, whatever the present rules are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TERMS = {
 
 
 def snapshot(version: int, terms: dict[str, Any]) -> dict[str, Any]:
-    """The JSON as it lies in the database."""
+    """Returns the JSON in the form of the database."""
     component = {
         "meter": "bytes_in", "scheme": terms.get("scheme", "graduated"), "included": "0",
         "tiers": [{"up_to": up_to, "unit_price": price, "flat": "0"} for up_to, price in terms["tiers"]],

@@ -1,4 +1,4 @@
-"""billing.invoices.snapshot: what was rated comes out of JSON as it went in, to the last digit."""
+"""Snapshots (`billing.invoices.snapshot`): a rated bill survives JSON to the last digit."""
 
 from __future__ import annotations
 

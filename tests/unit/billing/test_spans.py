@@ -1,4 +1,4 @@
-"""billing.metering.spans: which sizes an instance had, told by its operations."""
+"""Sizes of an instance over time, from its operations (`billing.metering.spans`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at(minutes: int) -> datetime:
 def change(
     type_: OperationType, asked: int, done: int | None = None, *, mb_s: int = 20, suspended: bool | None = None
 ) -> SizeChange:
-    """What is suspended stays so with its next change where that says it: `suspended` of a suspension is true."""
+    """Returns a change of size. `suspended` is the state after it; None keeps the state before."""
     return SizeChange(
         type=type_,
         asked_at=at(asked),
@@ -50,7 +50,7 @@ def test_it_is_charged_from_when_it_ran_and_not_from_when_it_was_asked_for() -> 
     assert short(spans([change(CREATE, 0, 2)])) == [(2, None, 20, False)]
 
 
-def test_what_failed_or_never_ran_has_no_span() -> None:
+def test_an_instance_that_failed_or_never_ran_has_no_span() -> None:
     assert spans([]) == []
     assert spans([change(CREATE, 0)]) == []
     assert spans([change(CREATE, 0), change(DELETE, 5, 6)]) == []
@@ -106,7 +106,7 @@ def test_suspended_deleted_and_restored_is_still_suspended() -> None:
 
 
 def test_one_that_was_resumed_while_it_was_deleted_runs_when_it_is_restored() -> None:
-    """Nothing is asked of brokers then, so no operation says that it was resumed: the restoration does."""
+    """Brokers are not involved then, so no operation records the resume: the restore does."""
     changes = [
         change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(DELETE, 20, 21, suspended=True), change(RESTORE, 30, 31),
     ]  # fmt: skip

@@ -1,8 +1,11 @@
-"""Ranges added up apart and joined: what is returned to the driver, and when it has to read them together."""
+"""Ranges that are summed separately and joined: the results for the driver, and ranges that it reads together."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ from billing.pipeline import differences, spark_tasks
 from billing.pipeline.checking import Checked, check
 from billing.pipeline.decoding import batch_of
 from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, UsageLost
+from config.environment import BASE_DIR
 from tests.testkit.usage_reports import BOUNDS, NOW_MS, Processes, event_of
 
 KEY = ("ins-00000000", "orders", "app", "etl", "produce")
@@ -34,6 +38,12 @@ def joined(*ranges: Checked, stored: StoredCounters = none_stored) -> Round | No
     ]
     results = [spark_tasks.added_up(each)[0] for each in ranges]
     return spark_tasks.joined(planned, results, stored)
+
+
+@pytest.mark.parametrize("module", ["archives.loading", "archives.reading", "archives.tunnel", spark_tasks.__name__])
+def test_modules_of_tasks_need_no_settings_of_django(module: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run([sys.executable, "-c", f"import {module}"], env=environ, cwd=BASE_DIR, check=True, timeout=60)
 
 
 def test_tasks_return_the_first_report_of_each_counter_and_keep_the_others() -> None:
@@ -62,7 +72,7 @@ def test_reports_of_one_counter_in_two_ranges_are_read_together() -> None:
 
 @pytest.mark.parametrize("sequence", [5, 9])
 def test_reports_that_were_read_before_are_read_together(sequence: int) -> None:
-    """Which of them are new depends on what is stored."""
+    """The stored counters decide which of them are new."""
     stored = pa.table([[sequence], [50], [5]], schema=differences.LAST)
     assert joined(checked(report(5, 60), report(10, 90)), stored=lambda _keys: stored) is None
 

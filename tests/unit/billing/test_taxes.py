@@ -1,4 +1,4 @@
-"""billing.rating.taxes: a line is taxed at the rate that was in force when it was used. Examples and random bills."""
+"""Taxes (`billing.rating.taxes`): a line has the rate in force at its use. Examples and random bills."""
 
 from __future__ import annotations
 
@@ -96,8 +96,16 @@ def test_a_rate_that_comes_back_is_one_row_and_changes_outside_the_month_are_non
     assert [(each.percent, each.base) for each in bill.taxes] == [(16, D("2.00")), (7, D("718.00"))]
 
 
+def test_prices_and_taxes_from_the_last_hour_of_the_calendar_on_change_nothing_before() -> None:
+    last = datetime(9999, 12, 31, 23, 30, tzinfo=UTC)
+    lists = prices(price(Meter.INSTANCE, "0.10"))
+    lists.append(replace(lists[0], effective_from=last))
+    bill = rate(JUNE, [instance()], lists, agreed((last, "16")))
+    assert [(each.percent, each.base) for each in bill.taxes] == [(19, D("72.00"))]
+
+
 def test_terms_of_the_month_are_shared_by_both_rates() -> None:
-    """10 GB are included and come first; 40 of the 50 GB that are committed to lack, by the hours of each rate."""
+    """10 GB are included and come first; 40 of the 50 committed GB are missing, shared by the hours of each rate."""
     middle = JUNE.start + 180 * HOUR
     used = instance(HourUsage(hour=JUNE.start, bytes_in=20 * GB))
     terms = prices(price(Meter.BYTES_IN, "1", included=D(10), commit=D(50)))
@@ -147,7 +155,7 @@ usages = st.builds(
 
 
 def twin(bill_agreement: Agreement, start: datetime) -> Decimal:
-    """Rate of an hour, looked up from the end."""
+    """Returns the rate of an hour, searched from the end."""
     for change in reversed(bill_agreement.tax_changes):
         if change.effective_from <= start:
             return change.percent

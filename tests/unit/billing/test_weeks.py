@@ -1,4 +1,4 @@
-"""Which partitions of the minutes' table are to be made and which are outlived."""
+"""Partitions of the minutes' table that are to be created and dropped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_week_begins_on_monday_in_utc_wherever_somebody_looks() -> None:
     assert weeks.week_of(early) == datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def test_what_has_minutes_that_are_kept_is_not_outlived() -> None:
+def test_a_week_with_kept_minutes_is_not_outlived() -> None:
     week = weeks.partition_from(FIRST.end)
     assert weeks.outlived([week, FIRST], week.end - timedelta(days=1)) == [FIRST]
     assert weeks.outlived([week, FIRST], week.end) == [FIRST, week]

@@ -1,1 +1,1 @@
-"""What decides in `config`, alone."""
+"""Tests of the pure decisions of `config`."""

@@ -1,4 +1,4 @@
-"""The public URL is set wherever others than this machine are served."""
+"""Requirement of a public URL if other machines are served."""
 
 from __future__ import annotations
 

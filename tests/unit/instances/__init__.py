@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of the pure decisions of `instances`."""

@@ -1,4 +1,4 @@
-"""What plain words make of access rules, and what is refused before brokers are asked."""
+"""Access rules from forms in plain words, and refusals before brokers are queried."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_any_group_is_an_asterisk_of_its_own() -> None:
         ({"task": "write", "pattern": "elsewhere", "topic": "a"}, "pattern"),
     ],
 )
-def test_what_is_missing_is_said_beside_its_field(values: dict[str, str], field: str) -> None:
+def test_a_missing_value_is_reported_beside_its_field(values: dict[str, str], field: str) -> None:
     assert field in filled(AccessForm, user="etl", **values).errors
 
 

@@ -1,4 +1,4 @@
-"""When storage is full, out of samples of what is used."""
+"""Forecast of full storage from samples."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_few_samples_or_a_short_span_say_nothing() -> None:
     assert forecast([], used_bytes=1, bought_bytes=GB).state is FillState.UNKNOWN
 
 
-def test_what_stays_or_shrinks_is_not_filling() -> None:
+def test_constant_or_shrinking_storage_is_not_filling() -> None:
     assert forecast(rising(0), used_bytes=1, bought_bytes=GB).state is FillState.NOT_FILLING
     shrinking = forecast(rising(-1_000, start=GB), used_bytes=GB // 2, bought_bytes=GB)
     assert (shrinking.state, shrinking.full_in_s, shrinking.bytes_per_hour) == (FillState.NOT_FILLING, None, -60_000)
 
 
-def test_what_takes_years_is_not_filling() -> None:
+def test_storage_that_takes_years_to_fill_is_not_filling() -> None:
     slow = GB // (2 * HORIZON_S // 60)
     assert forecast(rising(slow), used_bytes=1, bought_bytes=GB).state is FillState.NOT_FILLING
 

@@ -1,4 +1,4 @@
-"""By how much an instance grows that may grow by itself."""
+"""Steps of automatic growth of an instance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_without_a_step_or_an_end_it_does_not_grow() -> None:
 
 
 @given(st.integers(1, 10_000), st.integers(0, 20_000), st.integers(1, 1_000), st.integers(1, 20_000))
-def test_who_comes_second_finds_room_or_the_end(storage_gb: int, used_gb: int, step_gb: int, max_gb: int) -> None:
+def test_a_second_growth_finds_room_or_the_end(storage_gb: int, used_gb: int, step_gb: int, max_gb: int) -> None:
     grown = grown_gb(storage_gb, used_gb * GB, step_gb=step_gb, max_gb=max_gb)
 
     if grown is not None:

@@ -1,4 +1,4 @@
-"""The table of the lifecycle, and the address lists: pure decisions."""
+"""The table of phases, and address lists."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_normalised_list_is_stable_sorted_and_free_of_duplicates(addresses: li
 @pytest.mark.parametrize(
     "wrong", ["", " ", "10.0.0.0/33", "10.1.2.3/8", "fe80::1%eth0", "localhost", "1.2.3", "01.2.3.4"]
 )
-def test_what_is_no_address_is_refused_at_its_place(wrong: str) -> None:
+def test_an_invalid_address_is_refused_with_a_pointer_to_it(wrong: str) -> None:
     with pytest.raises(Invalid) as refusal:
         allow_lists.normalised(["10.0.0.1", wrong], "/consume")
     assert [error.pointer for error in refusal.value.errors] == ["/consume/1"]

@@ -1,6 +1,4 @@
-"""Tenant names and internal names (CKA-15, CKA-16): bounded, valid, injective, and no instance inside another's
-names.
-"""
+"""Tenant names and internal names (CKA-15, CKA-16): bounded, valid, injective, and disjoint between instances."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def test_a_name_that_looks_hashed_is_always_hashed() -> None:
 
 
 def test_the_hash_is_that_of_the_specification() -> None:
-    """base32(sha256("h.x")), lower case, without padding."""
+    """The hash is base32(sha256("h.x")), lower case, without padding."""
     assert naming.internal_topic(INSTANCE, "h.x") == f"{INSTANCE}.h.{HASH_OF_H_X}"
 
 
@@ -66,7 +64,7 @@ def test_different_topics_never_share_an_internal_name(one: tuple[str, str], oth
 
 @given(instance_ids, instance_ids, st.text(max_size=300))
 def test_scoped_ids_come_back_to_their_owner_and_to_nobody_else(owner: str, other: str, name: str) -> None:
-    """CKA-16: groups, transactional ids; any text, no rule on length."""
+    """CKA-16: groups and transactional ids; any text of any length."""
     internal = naming.internal_scoped(owner, name)
     assert naming.plain_scoped(owner, internal) == name
     if other != owner:
@@ -76,7 +74,7 @@ def test_scoped_ids_come_back_to_their_owner_and_to_nobody_else(owner: str, othe
 @pytest.mark.parametrize(
     "bad", ["", "ins-", "ins-7K2M9QXA", "ins-7k2m9qx", "ins-7k2m9qxa.", "ins-7k2m9qxa\n", "orders"]
 )
-def test_what_is_not_an_instance_id_gives_no_name(bad: str) -> None:
+def test_an_invalid_instance_id_gives_no_name(bad: str) -> None:
     with pytest.raises(ValueError, match="instance id"):
         naming.internal_topic(bad, "orders")
     with pytest.raises(ValueError, match="instance id"):

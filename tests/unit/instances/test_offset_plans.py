@@ -1,4 +1,4 @@
-"""The table of a reset: where each offset goes, and that none leaves its log."""
+"""Plans of offset resets: each new offset, and none outside its log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.groups.interfaces import Committed
-from instances.groups.offset_plans import Aim, Clip, Log, NoOffsetToShift, Target, instant_ms, plan
+from instances.groups.offset_plans import ClampedTo, Log, NoOffsetToShift, ResetMode, ResetTarget, instant_ms, plan
 
 PLACE = ("orders", 0)
 LOG = Log(start=100, end=500, at_time=250)
 
 
-def after(target: Target, committed: int | None = 300, log: Log = LOG) -> tuple[int | None, Clip]:
+def after(target: ResetTarget, committed: int | None = 300, log: Log = LOG) -> tuple[int | None, ClampedTo]:
     known = {} if committed is None else {PLACE: Committed(topic="orders", partition=0, offset=committed)}
     (change,) = plan(target, [PLACE], known, {PLACE: log})
     assert change.before == committed
@@ -25,45 +25,51 @@ def after(target: Target, committed: int | None = 300, log: Log = LOG) -> tuple[
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (Target(aim=Aim.EARLIEST), (100, Clip.NONE)),
-        (Target(aim=Aim.LATEST), (500, Clip.NONE)),
-        (Target(aim=Aim.TIME, at_ms=1), (250, Clip.NONE)),
-        (Target(aim=Aim.OFFSET, offset=7), (100, Clip.START)),
-        (Target(aim=Aim.OFFSET, offset=501), (500, Clip.END)),
-        (Target(aim=Aim.OFFSET, offset=400), (400, Clip.NONE)),
-        (Target(aim=Aim.SHIFT, by=-50), (250, Clip.NONE)),
-        (Target(aim=Aim.SHIFT, by=-1_000), (100, Clip.START)),
-        (Target(aim=Aim.SHIFT, by=1_000), (500, Clip.END)),
-        (Target(aim=Aim.GIVEN, given={PLACE: 123}), (123, Clip.NONE)),
-        (Target(aim=Aim.GIVEN, given={PLACE: None}), (None, Clip.NONE)),
+        (ResetTarget(aim=ResetMode.EARLIEST), (100, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.LATEST), (500, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.TIME, at_ms=1), (250, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.OFFSET, offset=7), (100, ClampedTo.START)),
+        (ResetTarget(aim=ResetMode.OFFSET, offset=501), (500, ClampedTo.END)),
+        (ResetTarget(aim=ResetMode.OFFSET, offset=400), (400, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.SHIFT, by=-50), (250, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.SHIFT, by=-1_000), (100, ClampedTo.START)),
+        (ResetTarget(aim=ResetMode.SHIFT, by=1_000), (500, ClampedTo.END)),
+        (ResetTarget(aim=ResetMode.GIVEN, given={PLACE: 123}), (123, ClampedTo.NONE)),
+        (ResetTarget(aim=ResetMode.GIVEN, given={PLACE: None}), (None, ClampedTo.NONE)),
     ],
 )
 def test_an_offset_goes_where_it_is_sent_or_to_the_end_of_the_log_it_would_leave(
-    target: Target, expected: tuple[int | None, Clip]
+    target: ResetTarget, expected: tuple[int | None, ClampedTo]
 ) -> None:
     assert after(target) == expected
 
 
 def test_an_instant_after_the_last_message_means_the_end() -> None:
-    assert after(Target(aim=Aim.TIME, at_ms=1), log=Log(start=0, end=9, at_time=-1)) == (9, Clip.NONE)
+    assert after(ResetTarget(aim=ResetMode.TIME, at_ms=1), log=Log(start=0, end=9, at_time=-1)) == (9, ClampedTo.NONE)
 
 
-def test_what_was_never_committed_can_be_set_but_not_shifted() -> None:
-    assert after(Target(aim=Aim.LATEST), committed=None) == (500, Clip.NONE)
+def test_an_offset_that_was_never_committed_can_be_set_but_not_shifted() -> None:
+    assert after(ResetTarget(aim=ResetMode.LATEST), committed=None) == (500, ClampedTo.NONE)
     with pytest.raises(NoOffsetToShift) as refused:
-        after(Target(aim=Aim.SHIFT, by=1), committed=None)
+        after(ResetTarget(aim=ResetMode.SHIFT, by=1), committed=None)
     assert refused.value.places == (PLACE,)
 
 
 targets = st.one_of(
-    st.sampled_from([Target(aim=Aim.EARLIEST), Target(aim=Aim.LATEST), Target(aim=Aim.TIME, at_ms=0)]),
-    st.integers(0, 2_000).map(lambda offset: Target(aim=Aim.OFFSET, offset=offset)),
-    st.integers(-2_000, 2_000).map(lambda by: Target(aim=Aim.SHIFT, by=by)),
+    st.sampled_from(
+        [
+            ResetTarget(aim=ResetMode.EARLIEST),
+            ResetTarget(aim=ResetMode.LATEST),
+            ResetTarget(aim=ResetMode.TIME, at_ms=0),
+        ]
+    ),
+    st.integers(0, 2_000).map(lambda offset: ResetTarget(aim=ResetMode.OFFSET, offset=offset)),
+    st.integers(-2_000, 2_000).map(lambda by: ResetTarget(aim=ResetMode.SHIFT, by=by)),
 )
 
 
 @given(target=targets, start=st.integers(0, 500), size=st.integers(0, 500), committed=st.integers(0, 2_000))
-def test_no_plan_leaves_a_log(target: Target, start: int, size: int, committed: int) -> None:
+def test_no_plan_leaves_a_log(target: ResetTarget, start: int, size: int, committed: int) -> None:
     log = Log(start=start, end=start + size, at_time=start if size else -1)
     known = {PLACE: Committed(topic="orders", partition=0, offset=committed)}
     (change,) = plan(target, [PLACE], known, {PLACE: log})

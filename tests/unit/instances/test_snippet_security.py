@@ -1,4 +1,4 @@
-"""How a client signs in and whom it trusts, in every language of the snippets. `system/test_snippets.py` runs them."""
+"""Sign-in and trust in the snippets of every language. `tests/product/system/test_snippets.py` runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of a topic, put together out of counters, connections and groups."""
+"""Clients of a topic, joined from counters, connections and groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from instances.clients.topic_clients import (
     clients_of,
     looks_of,
 )
-from instances.groups.interfaces import Committed, GroupDescription, GroupSummary, Member
+from instances.groups.interfaces import Committed, GroupDescription, GroupMember, GroupSummary
 from instances.limits import CLIENT_ADDRESSES_SHOWN_MAX, CLIENT_GROUPS_SHOWN_MAX
 from instances.models import DeletedTopic, TopicAllowList
 from instances.topics import rates
@@ -37,12 +37,12 @@ def connection(client_id: str, address: str, user: str = "anna") -> Connection:
     return Connection("con-1", 1, address, user, client_id, "", "", "", 0, 1, False)
 
 
-def member(client_id: str, address: str, *partitions: int) -> Member:
+def member(client_id: str, address: str, *partitions: int) -> GroupMember:
     places = tuple((TOPIC, partition) for partition in partitions)
-    return Member(id=client_id, client_id=client_id, host=f"/{address}", instance_id=None, assignment=places)
+    return GroupMember(id=client_id, client_id=client_id, host=f"/{address}", instance_id=None, assignment=places)
 
 
-def summary(*members: Member, offsets: dict[int, int] | None = None) -> GroupSummary:
+def summary(*members: GroupMember, offsets: dict[int, int] | None = None) -> GroupSummary:
     described = GroupDescription(
         id="g", state="Stable", protocol_type="consumer", protocol="range", coordinator=1, members=members
     )

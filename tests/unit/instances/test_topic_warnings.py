@@ -1,4 +1,4 @@
-"""Settings of a topic that brokers accept although they do not do what they say are warned of."""
+"""Warnings about settings of a topic that have no effect."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The policy `adaptive`: sequences as tables, and what holds of every instance: nothing above what was bought, nobody
-starved, quick to whoever waits, still under constant demand.
+"""The policy `adaptive`: sequences as tables, and properties for every instance: shares within the limit, no
+starvation, fast response to waiting clients, stable under constant demand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quotas.adaptive import ESTIMATE_FACTOR, FLOOR_DENOMINATOR, Demand, adapt
 from quotas.allocation import allocate
 
 MB20 = 20_000_000
-# What had to wait is estimated at so many times what was admitted, at most.
+# Upper bound of the estimated demand, as a multiple of the admitted bytes.
 WANTED_FACTOR_MAX = 16
 Estimate = Callable[[float], float]
 
@@ -24,7 +24,7 @@ def _true(wanted: float) -> float:
 
 
 def seen(wants: Sequence[int], shares: Sequence[int], estimate: Estimate = _true) -> list[Demand]:
-    """What brokers that lead one partition each report of an interval in which their clients wanted so much."""
+    """Returns the reports of brokers that lead one partition each and whose clients demanded these bytes."""
     return [report(1, wanted, share, estimate) for wanted, share in zip(wants, shares, strict=True)]
 
 
@@ -36,7 +36,7 @@ def report(leaders: int, wanted: int, share: int, estimate: Estimate) -> Demand:
 
 
 def followed(bought: int, intervals: Sequence[Sequence[int]], start: list[int] | None = None) -> list[list[int]]:
-    """The shares after each interval, from the parts by partitions on."""
+    """Returns the shares after each interval, starting at the parts by partitions."""
     shares = start or allocate(bought, [1] * len(intervals[0]), [0] * len(intervals[0]), "static")
     result = []
     for wants in intervals:
@@ -66,7 +66,7 @@ def test_the_sequences_hold(name: str) -> None:
     assert followed(900, wants) == shares
 
 
-def test_what_was_never_shared_out_begins_with_the_parts_by_partitions() -> None:
+def test_bandwidth_never_shared_out_is_divided_by_partitions() -> None:
     assert adapt(100, [Demand(2, 0, 0), Demand(0, 0, 0), Demand(1, 0, 0), Demand(1, 0, 0)], [0] * 4) == [50, 0, 25, 25]
     assert adapt(100, [Demand(0, 50, 90), Demand(1, 0, 0)], [50, 50]) == [0, 100], "who leads nothing has no part"
     assert adapt(100, [Demand(0, 0, 0)], [0]) == [0]
@@ -82,8 +82,8 @@ def test_shares_of_another_layout_or_another_purchase_are_no_obstacle() -> None:
     assert adapt(100, [*idle, Demand(2, 0, 0)], [97, 3, 0]) == [25, 25, 50]
 
 
-def test_what_others_gave_up_and_nobody_took_yet_goes_to_who_waits() -> None:
-    """The flow master raises a share when all others have reported theirs lowered."""
+def test_bandwidth_given_up_and_not_taken_goes_to_the_broker_that_waits() -> None:
+    """The flow master raises a share once all others have reported theirs lowered."""
     waiting = [Demand(1, 0, 0), Demand(1, 133_334, 2_000_000), Demand(1, 0, 0)]
 
     assert adapt(MB20, waiting, [133_334, 133_334, 133_334])[1] >= 0.95 * MB20
@@ -116,16 +116,16 @@ def test_a_partition_is_hot_at_once_where_another_one_was() -> None:
     assert adapt(MB20, seen([0, 2 * MB20, 0], shares), shares)[1] >= 0.95 * MB20
 
 
-def test_who_leaves_in_the_midst_of_an_interval_keeps_its_part_by_partitions_at_most() -> None:
-    """What it wanted before says nothing of what is to come."""
+def test_a_broker_that_stops_within_an_interval_keeps_its_part_by_partitions_at_most() -> None:
+    """Its earlier demand does not predict the coming one."""
     shares = followed(MB20, [[2 * MB20, 0, 0]] * 3)[-1]
     leaving, beginning = Demand(1, 6_500_000, 10_200_000), Demand(1, 600_000, 2_000_000)
 
     assert adapt(MB20, [leaving, beginning, Demand(1, 0, 0)], shares) == [6_666_668, 13_111_108, 222_224]
 
 
-def test_who_sends_one_large_request_at_a_time_is_not_taken_for_idle() -> None:
-    """Nothing of it may be admitted in an interval, and nearly all of it in the next one."""
+def test_a_broker_that_sends_one_large_request_at_a_time_is_not_taken_for_idle() -> None:
+    """An interval may admit nothing of it, and the next one nearly all."""
     shares = followed(MB20, [[2 * MB20, 0, 0]] * 3)[-1]
     waiting = Demand(1, 0, 500_000)
 
@@ -157,7 +157,7 @@ def demands_of(case: Case) -> list[Demand]:
 
 @settings(max_examples=500)
 @given(bought=st.integers(0, 10**10), case=members, is_divided=st.booleans())
-def test_what_was_bought_is_shared_out_to_the_byte_and_nobody_is_starved(
+def test_the_bought_bandwidth_is_shared_out_to_the_byte_and_nobody_is_starved(
     bought: int, case: Case, is_divided: bool
 ) -> None:
     demands = demands_of(case)
@@ -222,7 +222,7 @@ TURNS = ([(1, 138_394), (4, 0), (4, 0), (4, 0), (4, 138_230), (4, 887_582)], [1.
 def test_constant_demand_is_served_and_leads_to_constant_shares(
     case: tuple[list[tuple[int, int]], list[float]], flows: list[int]
 ) -> None:
-    """However far off the estimates are, within their bound."""
+    """For any error of the estimates within its bound."""
     bought, (wants, errors) = 3_000_000, case
     before = allocate(bought, [leaders for leaders, _ in wants], flows[: len(wants)])
     shares = list(under_constant_demand(bought, wants, errors, before))

@@ -1,4 +1,4 @@
-"""The one spelling of an address that a limit on new connections is for."""
+"""Normal form of an address with a limit on new connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_address_has_one_spelling(written: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "localhost", "<default>", "10.0.0.0/8", "1", "127.1", "fe80::1%eth0", "1" * 10**6]
 )
-def test_what_is_no_whole_address_is_refused(text: str) -> None:
+def test_an_incomplete_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         canonical(text)
 

@@ -96,7 +96,7 @@ def test_impossible_input_is_refused(quota: int, leaders: list[int], flows: list
 
 
 def _naive(quota: int, leaders: list[int], flows: list[int]) -> list[Fraction]:
-    """The five steps in fractions, before rounding."""
+    """Returns the five steps in fractions, before rounding."""
     members = [b for b, count in enumerate(leaders) if count]
     shares = [Fraction(0)] * len(leaders)
     if not members or not quota:
@@ -139,6 +139,51 @@ def test_shares_sum_up_to_what_was_bought_and_follow_the_five_steps(
         assert all(share >= 1 for share, count in zip(shares, leaders, strict=True) if count)
     slack = 1 + members
     assert all(abs(share - exact) <= slack for share, exact in zip(shares, _naive(quota, leaders, flows), strict=True))
+
+
+def test_weighted_a_load_in_proportion_to_partitions_is_balanced() -> None:
+    """CKA-31: E4 is 5a, and a broker with twice the partitions may have twice the flow."""
+    assert allocate(100, [2, 1, 1], [40, 20, 20], "weighted") == [50, 25, 25]
+    assert allocate(100, [2, 1, 1], [50, 20, 25], "weighted") == [53, 21, 26], "80 % of the flow of a partition"
+    assert allocate(1000, [3, 1], [700, 100], "weighted") == [850, 150]
+    for row in ("E3", "E7", "E9", "E15", "E16", "E17"):
+        quota, leaders, flows, normalised, _ = TABLE[row]
+        if len(set(leaders)) == 1:
+            assert allocate(quota, leaders, flows, "weighted") == normalised, "equal partitions are no weights"
+
+
+def _naively_weighted(quota: int, leaders: list[int], flows: list[int]) -> list[Fraction]:
+    """The steps with P/F instead of P, in fractions, before rounding."""
+    members = [b for b, count in enumerate(leaders) if count]
+    shares = [Fraction(0)] * len(leaders)
+    if not members or not quota:
+        return shares
+    part = {b: Fraction(quota * leaders[b], sum(leaders)) for b in members}
+    weights = part
+    if any(flows[b] >= Fraction(8, 10) * part[b] for b in members):
+        ratios = {b: Fraction(flows[b]) / part[b] for b in members}
+        largest = max(ratios.values())
+        if min(ratios.values()) / largest < Fraction(8, 10):
+            ratios = {b: min(ratio + largest / 10, largest) for b, ratio in ratios.items()}
+        weights = {b: ratios[b] * part[b] for b in members}
+    for b in members:
+        shares[b] = quota * weights[b] / sum(weights.values())
+    return shares
+
+
+@settings(max_examples=300)
+@given(quota=st.integers(0, 10**10), case=brokers)
+def test_weighted_shares_sum_up_to_what_was_bought_and_compare_partitions(
+    quota: int, case: tuple[list[int], list[int]]
+) -> None:
+    leaders, flows = case
+    shares = allocate(quota, leaders, flows, "weighted")
+    members = sum(1 for count in leaders if count)
+    if members:
+        assert sum(shares) == quota
+    slack = 1 + members
+    exact = _naively_weighted(quota, leaders, flows)
+    assert all(abs(share - wanted) <= slack for share, wanted in zip(shares, exact, strict=True))
 
 
 @settings(max_examples=300)

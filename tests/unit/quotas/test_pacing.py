@@ -1,4 +1,4 @@
-"""The even pace: short averages are true, bursts are short, and nobody is held below the limit."""
+"""Pacing: short averages are accurate, bursts are short, and no client stays below the limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_changed_limit_counts_from_the_next_charge_on() -> None:
     assert pace.charge(1_000, 1_000_000, 0) == 1_001
 
 
-def test_who_may_send_more_has_paid_sooner_and_who_may_send_less_owes_no_more() -> None:
+def test_a_raised_limit_is_paid_sooner_and_a_lowered_one_owes_no_more() -> None:
     pace = Pace(0)
     pace.charge(1_000_000, 1, 0)
     assert pace.debt_ms(0) == 10**9
@@ -40,7 +40,7 @@ def test_who_may_send_more_has_paid_sooner_and_who_may_send_less_owes_no_more() 
     assert pace.debt_ms(500) == 1_000
 
 
-def test_a_limit_of_zero_blocks_whoever_sends_anything() -> None:
+def test_a_limit_of_zero_blocks_every_sender() -> None:
     assert Pace().charge(0, 0, 0) == 0
     assert Pace().charge(1, 0, 0) == BLOCKED_MS
 
@@ -52,8 +52,8 @@ def test_a_fetch_brings_a_second_at_most() -> None:
 @pytest.mark.parametrize("request_bytes", [1_000, 16_000, 100_000, 500_000])
 @pytest.mark.parametrize("window_s", [10, 30, 60])
 def test_a_client_at_ten_times_its_limit_is_held_to_it_within_five_percent(request_bytes: int, window_s: int) -> None:
-    """Window and pace together, as the broker charges them; one request more than the time allows is always under
-    way.
+    """Window and pacing together, as brokers charge them; one request more than the time allows is always
+    in progress.
     """
     limit = 1_000_000
     rate, pace, now_ms, through = Rate(), Pace(), 0.0, 0
@@ -70,7 +70,7 @@ def test_a_client_at_ten_times_its_limit_is_held_to_it_within_five_percent(reque
     burst_ms=st.integers(0, 1_000),
     steps=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 10**6)), min_size=1, max_size=50),
 )
-def test_what_gets_through_is_bounded_by_time_burst_and_one_request(
+def test_admitted_bytes_are_bounded_by_time_burst_and_one_request(
     limit: int, burst_ms: int, steps: list[tuple[int, int]]
 ) -> None:
     pace, now_ms, through = Pace(burst_ms), 0, 0

@@ -1,4 +1,4 @@
-"""Shares by policy, and with brokers that do not report."""
+"""Shares by policy, also with brokers that do not report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotas.policies import DEFAULT_POLICY, POLICIES, Policy, share_out, share_o
 DEMANDS = [Demand(1, 30, 30), Demand(1, 10, 10), Demand(1, 0, 0)]
 
 
-@pytest.mark.parametrize("policy", ["static", "literal", "normalised"])
+@pytest.mark.parametrize("policy", ["static", "literal", "normalised", "weighted"])
 def test_policies_of_ckafka_are_the_five_steps(policy: Policy) -> None:
     assert share_out(policy, 90, DEMANDS, [0, 0, 0]) == allocate(90, [1, 1, 1], [30, 10, 0], policy)
 

@@ -1,4 +1,4 @@
-"""QUO-2…5: which level of client quotas applies, and who shares a counter."""
+"""QUO-2…5: the level of client quotas that applies, and clients that share a counter."""
 
 from __future__ import annotations
 

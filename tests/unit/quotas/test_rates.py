@@ -19,7 +19,7 @@ LIMIT = 1000
 
 @dataclass
 class NaiveRate:
-    """The text of QUO-10…12, word by word."""
+    """QUO-10…12 implemented literally."""
 
     count: int
     width_ms: int
@@ -89,7 +89,7 @@ def test_a_delay_is_never_longer_than_the_wire_can_say() -> None:
     assert charge(Rate(), 2**62, 1e-9, 0) == DELAY_MS_MAX
 
 
-def test_what_is_taken_back_was_never_there() -> None:
+def test_a_record_taken_back_was_never_there() -> None:
     rate = Rate()
     rate.record(10_000, 0)
     rate.record(5_000, 0)
@@ -112,7 +112,7 @@ def test_ten_seconds_at_a_large_share_are_no_minutes_of_delay_at_a_small_one() -
     assert rate.total == 101_000
 
 
-def test_what_went_beyond_a_small_share_does_not_grow_with_it() -> None:
+def test_bytes_beyond_a_small_share_do_not_grow_with_it() -> None:
     rate = Rate()
     rate.record(1_000_000, 0)
     rate.scale(100.0)
@@ -124,7 +124,7 @@ def test_what_went_beyond_a_small_share_does_not_grow_with_it() -> None:
     limit=st.integers(1, 10**9), percent=st.integers(0, 100),
     amounts=st.lists(st.tuples(st.integers(0, 1_500), st.integers(0, 10**9)), min_size=1, max_size=20),
 )  # fmt: skip
-def test_who_used_a_part_of_its_limit_has_used_the_same_part_of_a_smaller_one(
+def test_the_used_fraction_of_a_limit_stays_when_the_limit_is_lowered(
     limit: int, percent: int, amounts: list[tuple[int, int]]
 ) -> None:
     rate, now_ms = Rate(), 0
@@ -158,7 +158,7 @@ def test_the_window_agrees_with_its_naive_twin(count: int, width_ms: int, steps:
     percents=st.lists(st.integers(1, 100), min_size=1, max_size=80),
     window=st.sampled_from([(30, 1_000), (11, 1_000), (10, 30_000)]),
 )
-def test_whoever_waits_as_told_gets_the_limit_plus_one_burst(
+def test_a_client_that_waits_the_given_delay_gets_the_limit_plus_one_burst(
     limit: int, percents: list[int], window: tuple[int, int]
 ) -> None:
     """QUO-35, QUO-36: requests of up to a window's worth, back to back: limit x (time + (n-1) x w) and one request."""
@@ -182,7 +182,7 @@ def test_recording_and_measuring_stay_far_below_the_cost_of_a_request() -> None:
 @pytest.mark.parametrize(("count", "width_ms"), [(30, 1_000), (10, 30_000), (11, 1_000)])
 @given(part=st.floats(0.05, 1.0))
 def test_a_client_at_ten_times_its_limit_is_ahead_by_the_window_at_most(count: int, width_ms: int, part: float) -> None:
-    """QUO-35, QUO-36: it waits as long as it is told, and a request is no more than one sample may hold."""
+    """QUO-35, QUO-36: it waits for the delays of its answers, and a request is no more than one sample may hold."""
     rate, now_ms, through = Rate(count, width_ms), 0.0, 0
     request_bytes = int(part * LIMIT * width_ms / 1_000)
     while now_ms < 3 * count * width_ms:
@@ -195,7 +195,7 @@ def test_a_client_at_ten_times_its_limit_is_ahead_by_the_window_at_most(count: i
 
 
 def test_a_small_window_corrects_sooner_than_a_large_one() -> None:
-    """QUO-36: as much as a second too much, after both have been idle."""
+    """QUO-36: a second too much, after both have been idle."""
     small, large = Rate(30, 1_000), Rate(10, 30_000)
 
     assert charge(small, 31_000, LIMIT, 0) == 2_000

@@ -1,4 +1,4 @@
-"""QUO-40…42: the worked vectors, and that no more gets through than rate, burst and one change."""
+"""QUO-40…42: worked examples, and the bound of rate, burst and one change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_vectors_of_the_specification_hold() -> None:
     assert not bucket.is_exhausted(1_009_000)
 
 
-def test_what_is_owed_stays_when_the_rate_changes() -> None:
+def test_a_debt_stays_when_the_rate_changes() -> None:
     bucket = TokenBucket(5, 55)
     bucket.charge(65, 0)
 
@@ -56,7 +56,7 @@ def test_no_wait_is_longer_than_a_client_can_read(per_s: float, cost: int) -> No
     burst=st.floats(0, 10_000),
     steps=st.lists(st.tuples(st.integers(0, 60_000), st.integers(1, 5_000)), min_size=1, max_size=50),
 )
-def test_what_begins_is_bounded_by_rate_burst_and_one_change(
+def test_admitted_changes_are_bounded_by_rate_burst_and_one_change(
     per_s: float, burst: float, steps: list[tuple[int, int]]
 ) -> None:
     bucket, now_ms, through = TokenBucket(per_s, burst), 0, 0

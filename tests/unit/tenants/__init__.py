@@ -1,1 +1,1 @@
-"""What decides in `tenants`, alone."""
+"""Tests of the pure decisions of `tenants`."""

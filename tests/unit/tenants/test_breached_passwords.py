@@ -1,4 +1,4 @@
-"""Looking up a leaked password in a file that is too large to read."""
+"""Search for a leaked password in a file that does not fit into memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def written(file: Path, passwords: set[str], end: str = "\r\n") -> Path:
 
 @given(st.sets(st.text(max_size=8), max_size=40), st.text(max_size=8), st.sampled_from(["\r\n", "\n"]))
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_in_the_file_is_found_and_nothing_else(
-    tmp_path: Path, passwords: set[str], other: str, end: str
-) -> None:
+def test_only_passwords_in_the_file_are_found(tmp_path: Path, passwords: set[str], other: str, end: str) -> None:
     file = written(tmp_path / "leaked", passwords, end)
     assert [word for word in passwords if not holds(file, word)] == []
     assert holds(file, other) is (other in passwords)
@@ -41,7 +39,7 @@ def test_a_leaked_password_is_refused(tmp_path: Path, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"password\n", b"\0" * 1000])
-def test_a_file_of_another_kind_is_told_at_the_start_and_refuses_nobody(
+def test_an_invalid_file_is_reported_at_the_start_and_refuses_nobody(
     tmp_path: Path, settings: Any, content: bytes | None
 ) -> None:
     file = tmp_path / "leaked"

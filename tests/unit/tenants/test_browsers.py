@@ -1,4 +1,4 @@
-"""What a browser says of itself, in two words."""
+"""Short descriptions of browsers by their User-Agent."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_another_version_is_the_same_kind() -> None:
 
 
 @given(st.text(max_size=300))
-def test_whatever_is_said_its_kind_is_short(user_agent: str) -> None:
+def test_the_kind_of_any_browser_is_short(user_agent: str) -> None:
     assert len(kind_of(user_agent)) <= 64, "the column of the database"

@@ -1,4 +1,4 @@
-"""A refused choice lists what may be chosen, as far as a reader wants to read."""
+"""Error texts of refused choices, with a bounded list of the valid ones."""
 
 from __future__ import annotations
 

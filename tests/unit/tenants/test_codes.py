@@ -1,4 +1,4 @@
-"""Which codes of an authenticator app are right (RFC 6238)."""
+"""Valid codes of an authenticator (RFC 6238)."""
 
 from __future__ import annotations
 

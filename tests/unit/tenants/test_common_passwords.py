@@ -1,4 +1,4 @@
-"""A common password in disguise is refused, a passphrase is not."""
+"""Common passwords in disguise are refused, passphrases are accepted."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_a_passphrase_is_taken(password: str) -> None:
     validate_password(password)
 
 
-def test_what_a_generator_makes_is_taken() -> None:
+def test_a_generated_password_is_accepted() -> None:
     for _ in range(200):
         validate_password(secrets.token_urlsafe(12) + "xK")
 
 
 @given(before=st.text("0123456789!#-_ ", max_size=6), behind=st.text("0123456789!#-_ ", max_size=6))
-def test_whatever_stands_around_a_common_password_does_not_help(before: str, behind: str) -> None:
+def test_a_common_password_is_refused_with_any_text_around_it(before: str, behind: str) -> None:
     assert "dragon" in candidates(f"{before}Dragon{behind}")
     with pytest.raises(ValidationError):
         DisguisedPasswordValidator().validate(f"{before}Dragon{behind}")

@@ -1,4 +1,4 @@
-"""tenants.currencies: minor units are those of ISO 4217, and money is shown with them."""
+"""Currencies (`tenants.currencies`): minor units by ISO 4217, and their use in amounts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_amounts_are_written_with_two_decimals_and_a_third_where_there_is_one(am
 
 
 @pytest.mark.parametrize("amount", ["1.0005", "NaN", "Infinity", "1e30", "-1e16"])
-def test_what_is_no_amount_of_a_currency_does_not_fit(amount: str) -> None:
+def test_an_invalid_amount_of_a_currency_does_not_fit(amount: str) -> None:
     assert not fits(Decimal(amount), "KWD")
 
 

@@ -1,4 +1,4 @@
-"""Password hashing is bounded: so many at a time, so many who wait, and operators in turns of their own."""
+"""Bounds on password hashing: concurrency, waiting requests, and separate turns for operators."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WAIT_MS = 20_000
 
 
 class Slow:
-    """Holds a turn until it is told to let go."""
+    """Holds a turn until a test releases it."""
 
     def __init__(self, turns: hashing.Turns) -> None:
         self.is_in = threading.Event()
         self.may_go = threading.Event()
-        self.refused: list[hashing.Busy] = []
+        self.refused: list[hashing.HashingBusy] = []
         self._turns = turns
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -30,7 +30,7 @@ class Slow:
             with self._turns.turn():
                 self.is_in.set()
                 self.may_go.wait(WAIT_MS / 1000)
-        except hashing.Busy as refusal:
+        except hashing.HashingBusy as refusal:
             self.refused.append(refusal)
 
     def end(self) -> None:
@@ -45,7 +45,7 @@ def test_no_more_than_the_limit_hash_at_a_time_and_who_is_beyond_those_who_wait_
     third = Slow(turns)
     eventually(lambda: turns._places._value == 0, what="the third to wait")  # type: ignore[attr-defined]
     assert not third.is_in.is_set()
-    with pytest.raises(hashing.Busy) as refusal, turns.turn():
+    with pytest.raises(hashing.HashingBusy) as refusal, turns.turn():
         pytest.fail("a fourth has a turn")
     assert (refusal.value.http_status, refusal.value.retry_after_s) == (503, hashing.RETRY_AFTER_S)
     first.end()
@@ -56,12 +56,12 @@ def test_no_more_than_the_limit_hash_at_a_time_and_who_is_beyond_those_who_wait_
         pass
 
 
-def test_who_waits_longer_than_the_deadline_is_refused_and_leaves_its_place() -> None:
+def test_a_wait_beyond_the_deadline_is_refused_and_leaves_its_place() -> None:
     turns = hashing.Turns(at_once=1, waiting=1, wait_ms=10)
     holder = Slow(turns)
     assert holder.is_in.wait(5)
     for _ in range(3):
-        with pytest.raises(hashing.Busy), turns.turn():
+        with pytest.raises(hashing.HashingBusy), turns.turn():
             pytest.fail("two have the only turn")
     holder.end()
     with turns.turn():
@@ -85,7 +85,7 @@ def test_operators_hash_while_everybody_elses_turns_are_taken(
     hasher = make()
     held = fill(everybody, limits.HASHINGS_AT_ONCE_MAX)
     try:
-        with hashing.for_operators(False), pytest.raises(hashing.Busy):
+        with hashing.for_operators(False), pytest.raises(hashing.HashingBusy):
             hasher.encode("a password", "a long enough salt")
         with hashing.for_operators():
             encoded = hasher.encode("a password", "a long enough salt")

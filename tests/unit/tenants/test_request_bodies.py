@@ -1,4 +1,4 @@
-"""Fields of request bodies take JSON values as they are: no number for a text, no "true" for true."""
+"""Strict types of request bodies: no number for a text, no "true" for true."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def subclasses(of: type[StrictSerializer]) -> Iterator[type[StrictSerializer]]:
 
 
 def is_of_a_module(serializer: type[StrictSerializer]) -> bool:
-    """False for the classes that the schema generator makes."""
+    """False for classes that the schema generator creates."""
     return getattr(sys.modules[serializer.__module__], serializer.__name__, None) is serializer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.replies import NO_MEMBER
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -47,12 +47,12 @@ def check_commit(
     Members of the current generation may commit, and anybody while the group has no members. In a transaction, an old
     client that names neither a generation nor a member may commit as well.
     """
-    if generation < 0 and group.state is State.EMPTY:
+    if generation < 0 and group.state is GroupState.EMPTY:
         return _NONE
     if generation >= 0 or member_id != NO_MEMBER or group_instance_id is not None:
         code = check_generation(group, generation, member_id, group_instance_id)
     else:
-        code = _NONE if transactional or group.state is State.EMPTY else _UNKNOWN
-    if not code and not transactional and group.state is State.COMPLETING:
+        code = _NONE if transactional or group.state is GroupState.EMPTY else _UNKNOWN
+    if not code and not transactional and group.state is GroupState.COMPLETING:
         return int(ErrorCode.REBALANCE_IN_PROGRESS)
     return code

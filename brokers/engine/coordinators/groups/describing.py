@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.group import Group, State
-from brokers.engine.coordinators.groups.replies import DescribedMember, DescribeReply, ListedGroup
+from brokers.engine.coordinators.groups.group import Group, GroupState
+from brokers.engine.coordinators.groups.replies import DescribedMember, DescribeReply, GroupEntry
 
 
 def describe(group: Group) -> DescribeReply:
-    protocol = group.protocol if group.state is State.STABLE else None
+    protocol = group.protocol if group.state is GroupState.STABLE else None
     members = [
         DescribedMember(
             member.member_id,
@@ -22,5 +22,5 @@ def describe(group: Group) -> DescribeReply:
     return DescribeReply(0, group.state.value, group.protocol_type or "", protocol or "", members)
 
 
-def listed(group: Group) -> ListedGroup:
-    return ListedGroup(group.id, group.protocol_type or "", group.state.value)
+def listed(group: Group) -> GroupEntry:
+    return GroupEntry(group.id, group.protocol_type or "", group.state.value)

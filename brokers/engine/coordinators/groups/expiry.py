@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.subscriptions import stored_topics, subscribed_topics
 
 NOTHING: frozenset[str] = frozenset()
@@ -18,9 +18,9 @@ def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int)
     began_ms = NO_TIMESTAMP
     if group.protocol_type is None:
         pass
-    elif group.state is State.EMPTY:
+    elif group.state is GroupState.EMPTY:
         began_ms = group.state_timestamp_ms
-    elif group.is_consumer and group.state is State.STABLE:
+    elif group.is_consumer and group.state is GroupState.STABLE:
         subscribed_names = subscribed(group)
     else:
         subscribed_names = None

@@ -46,7 +46,7 @@ class UnknownFormat(ValueError):
     """The record has an unknown version: another program or a later release wrote it (GRP-25)."""
 
 
-class Unreadable(ValueError):
+class UnreadableRecord(ValueError):
     """The record has a known version, and its bytes do not match that version's format."""
 
 
@@ -161,10 +161,10 @@ def _read_offset_key(key: bytes) -> OffsetKey:
         end = topic_at + topic_bytes
         (partition,) = _INT.unpack_from(key, end)
         if group_bytes < 0 or topic_bytes < 0 or len(key) != end + 4:
-            raise Unreadable("the lengths in an offset's key do not match its size")
+            raise UnreadableRecord("the lengths in an offset's key do not match its size")
         return OffsetKey(str(key[4 : topic_at - 2], "utf-8"), str(key[topic_at:end], "utf-8"), partition)
     except (struct_error, UnicodeDecodeError) as error:
-        raise Unreadable("an offset's key is truncated or not UTF-8") from error
+        raise UnreadableRecord("an offset's key is truncated or not UTF-8") from error
 
 
 def read_offset_value(value: bytes) -> OffsetValue:
@@ -190,11 +190,11 @@ def _read_offset_v3(value: bytes) -> OffsetValue:
         _, offset, leader_epoch, metadata_bytes = _OFFSET_V3_HEAD.unpack_from(value, 0)
         end = _OFFSET_V3_HEAD.size + metadata_bytes
         if metadata_bytes < 0 or len(value) != end + 8:
-            raise Unreadable("the lengths in an offset's value do not match its size")
+            raise UnreadableRecord("the lengths in an offset's value do not match its size")
         metadata = str(value[_OFFSET_V3_HEAD.size : end], "utf-8") if metadata_bytes else ""
         return OffsetValue(offset, leader_epoch, metadata, _LONG.unpack_from(value, end)[0])
     except (struct_error, UnicodeDecodeError) as error:
-        raise Unreadable("an offset's value is truncated or not UTF-8") from error
+        raise UnreadableRecord("an offset's value is truncated or not UTF-8") from error
 
 
 def read_group_value(value: bytes) -> GroupRecord:
@@ -258,13 +258,13 @@ class _Reader:
         """Reads the length of an array; more elements than bytes left are an error."""
         count = self._length(_INT)
         if not 0 <= count <= len(self.data) - self.at:
-            raise Unreadable("an array has more elements than bytes")
+            raise UnreadableRecord("an array has more elements than bytes")
         return count
 
     def text(self) -> str:
         result = self.nullable_text()
         if result is None:
-            raise Unreadable("a required string is null")
+            raise UnreadableRecord("a required string is null")
         return result
 
     def nullable_text(self) -> str | None:
@@ -296,7 +296,7 @@ class _Reader:
     def _take(self, length: int) -> bytes:
         start = self.at
         if not 0 <= length <= len(self.data) - start:
-            raise Unreadable("a field reaches past the end of the record")
+            raise UnreadableRecord("a field reaches past the end of the record")
         self.at += length
         return self.data[start : self.at]
 
@@ -306,15 +306,15 @@ def _decode(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -
     try:
         result = read(reader)
     except (struct_error, IndexError, MalformedVarint, UnicodeDecodeError) as error:
-        raise Unreadable("a record of the offsets topic is truncated or malformed") from error
+        raise UnreadableRecord("a record of the offsets topic is truncated or malformed") from error
     if reader.at != len(data):
-        raise Unreadable("there are bytes after a record's last field")
+        raise UnreadableRecord("there are bytes after a record's last field")
     return result
 
 
 def _version(data: bytes) -> int:
     if len(data) < _SHORT.size:
-        raise Unreadable("the record is too short to have a version")
+        raise UnreadableRecord("the record is too short to have a version")
     version: int = _SHORT.unpack_from(data, 0)[0]
     return version
 

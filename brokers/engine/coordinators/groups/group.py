@@ -19,7 +19,7 @@ from brokers.engine.coordinators.result import NO_RECORD
 CONSUMER: Final = "consumer"
 
 
-class State(Enum):
+class GroupState(Enum):
     """State of a group; the values are those of the Kafka protocol."""
 
     EMPTY = "Empty"
@@ -30,11 +30,11 @@ class State(Enum):
 
 
 _BEFORE: Final = {
-    State.EMPTY: (State.PREPARING,),
-    State.PREPARING: (State.STABLE, State.COMPLETING, State.EMPTY),
-    State.COMPLETING: (State.PREPARING,),
-    State.STABLE: (State.COMPLETING,),
-    State.DEAD: tuple(State),
+    GroupState.EMPTY: (GroupState.PREPARING,),
+    GroupState.PREPARING: (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY),
+    GroupState.COMPLETING: (GroupState.PREPARING,),
+    GroupState.STABLE: (GroupState.COMPLETING,),
+    GroupState.DEAD: tuple(GroupState),
 }
 
 
@@ -93,7 +93,7 @@ class Group:
         self.id = id
         self.counted = (0, 0)
         self.recorded_at = self.committed_at = after
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.state_timestamp_ms = now_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -140,7 +140,7 @@ class Group:
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """True if one of the offered protocols is supported by all members (GRP-7)."""
         names = [name for name, _ in protocols]
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
         return self.protocol_type == protocol_type and any(self.offered[name] == len(self.members) for name in names)
 
@@ -235,7 +235,7 @@ class Group:
 
     # -- states --------------------------------------------------------------------------------------------------------
 
-    def enter(self, state: State, now_ms: int) -> None:
+    def enter(self, state: GroupState, now_ms: int) -> None:
         assert self.state in _BEFORE[state], f"{self.state} does not lead to {state}"
         self.state = state
         self.state_timestamp_ms = now_ms
@@ -271,6 +271,6 @@ class Group:
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol = record.protocol
-        self.state = State.STABLE if record.members else State.EMPTY
+        self.state = GroupState.STABLE if record.members else GroupState.EMPTY
         self.state_timestamp_ms = record.state_timestamp_ms
         self.begin_reading()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_generation
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
@@ -36,7 +36,7 @@ def heartbeat(
         if code:
             return CoordinatorResult(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]
-    reply = _REJOIN if group.state is State.PREPARING else _MEMBER_ALIVE
+    reply = _REJOIN if group.state is GroupState.PREPARING else _MEMBER_ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
     if member.armed_ms is None or deadline_ms < member.armed_ms:
         builder = ResultBuilder(now)

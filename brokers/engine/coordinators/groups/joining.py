@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from brokers.engine.coordinators.groups import static
 from brokers.engine.coordinators.groups.checking import check_member
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.limits import (
     GROUP_METADATA_BYTES_MAX,
     MEMBER_BYTES,
@@ -95,11 +95,11 @@ def has_space(settings: GroupSettings, group: Group, member_id: str) -> bool:
 
     During a join phase only members that have joined again count, so the last ones to join may be refused.
     """
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         # Pending member ids count as well, or a client could get any number of them.
         return len(group.pending) < settings.members_max or member_id in group.pending
     member = group.members.get(member_id)
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         return (member is not None and member.join_ticket is not None) or group.awaiting < settings.members_max
     return member is not None or len(group.members) < settings.members_max
 
@@ -141,7 +141,7 @@ def _add_member(
     member.join_ticket = builder.ticket
     if not group.members:
         group.protocol_type = request.protocol_type
-    if group.state is State.PREPARING and group.generation == 0:
+    if group.state is GroupState.PREPARING and group.generation == 0:
         group.newcomer = True
     if member_id in group.pending:
         builder.forget_pending(group, member_id)
@@ -160,7 +160,9 @@ def _rejoin(settings: GroupSettings, builder: ResultBuilder, group: Group, reque
         return join_refused(member_id, code)
     member = group.members[member_id]
     unchanged = member.protocols == tuple(request.protocols)
-    if unchanged and (group.state is State.COMPLETING or (group.state is State.STABLE and group.leader != member_id)):
+    if unchanged and (
+        group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and group.leader != member_id)
+    ):
         # A retry of an answered call: the generation has not changed.
         return joined(group, member)
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)

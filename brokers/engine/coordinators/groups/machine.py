@@ -16,25 +16,25 @@ from brokers.engine.coordinators.groups.checking import FOR_GOOD
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
     UnknownFormat,
-    Unreadable,
+    UnreadableRecord,
     read_group_value,
     read_key,
 )
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.removals import EVERYTHING, TIMERS, Known, OffsetRemovals
 from brokers.engine.coordinators.groups.replies import (
     DescribeReply,
+    GroupEntry,
     JoinRequest,
     Leaver,
-    ListedGroup,
     SyncRequest,
     join_refused,
     sync_refused,
 )
 from brokers.engine.coordinators.groups.result_builder import JOIN, PENDING, SESSION, SYNC, ResultBuilder
-from brokers.engine.coordinators.led_shards import LedShards
+from brokers.engine.coordinators.led_shards import LedShards, Siblings, only_itself
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
@@ -43,11 +43,11 @@ log = structlog.get_logger(__name__)
 
 
 class LedGroups:
-    """The shards of the offsets topic that a broker leads; `partitions` returns the number of its partitions."""
+    """The shards of the offsets topic that a broker leads: their groups and their offsets (see `LedShards`)."""
 
-    def __init__(self, partitions: Callable[[], int] = lambda: 1) -> None:
-        self.groups: LedShards[GroupRegistry] = LedShards(partitions)
-        self.offsets: LedShards[ShardOffsets] = LedShards(partitions)
+    def __init__(self, partitions: Callable[[], int] = lambda: 1, siblings: Siblings = only_itself) -> None:
+        self.groups: LedShards[GroupRegistry] = LedShards(partitions, siblings)
+        self.offsets: LedShards[ShardOffsets] = LedShards(partitions, siblings)
 
 
 class GroupMachine:
@@ -98,10 +98,10 @@ class GroupMachine:
     def describe(self, group_id: str) -> CoordinatorResult:
         """Describes a group; an unknown one is reported in state Dead, not as an error (GRP-29)."""
         group = self.groups.get(group_id)
-        reply = DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group)
+        reply = DescribeReply(0, GroupState.DEAD.value) if group is None else describing.describe(group)
         return CoordinatorResult(reply, reads=self.groups.recorded_at(group_id), is_read=True)
 
-    def listed(self, instance_id: str | None) -> list[ListedGroup]:
+    def listed(self, instance_id: str | None) -> list[GroupEntry]:
         """Returns the groups of an instance, or all groups with `instance_id` None."""
         groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
         return [describing.listed(group) for group in groups]
@@ -114,7 +114,7 @@ class GroupMachine:
         except UnknownFormat as error:
             log.warning("group_key_unknown", offset=offset, reason=str(error))
             return
-        except Unreadable as error:
+        except UnreadableRecord as error:
             log.error("group_key_unreadable", offset=offset, reason=str(error))
             return
         if isinstance(decoded_key, GroupKey):
@@ -131,7 +131,7 @@ class GroupMachine:
             return
         try:
             record = read_group_value(value)
-        except (UnknownFormat, Unreadable) as error:
+        except (UnknownFormat, UnreadableRecord) as error:
             # The previous state stays; the next heartbeat of a member that is wrong in it corrects that.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
@@ -189,7 +189,7 @@ class GroupMachine:
         answers = self.removals.unload()
         for group in self.groups:
             answers += _fail_waiting_calls(group, ErrorCode.NOT_COORDINATOR)
-            group.state = State.DEAD
+            group.state = GroupState.DEAD
         return answers
 
 

@@ -21,12 +21,12 @@ from brokers.engine.coordinators.groups.formats import (
     OffsetKey,
     OffsetValue,
     UnknownFormat,
-    Unreadable,
+    UnreadableRecord,
     offset_key,
     offset_value,
     read_offset_value,
 )
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.led_shards import LedShards
@@ -59,6 +59,8 @@ _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
 _NOTHING: Final[Mapping[int, Committed]] = {}
 _STABLE: Final[frozenset[int]] = frozenset()
 _UNBOUNDED: Final = 1 << 62
+# Kinds of usage that the shards count by instance.
+COUNT, BYTES = 0, 1
 # Factor on the limits for pending offsets, so that an instance at its limit can still commit in transactions.
 TRANSACTIONAL_PARTS: Final = 2
 _NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
@@ -124,7 +126,7 @@ def commit_error(code: int) -> int:
 
 def is_over(group: Group) -> bool:
     """True if a group has neither members nor pending member ids, so that only its offsets keep it."""
-    return group.state is State.EMPTY and not group.pending
+    return group.state is GroupState.EMPTY and not group.pending
 
 
 class _RemainingRoom:
@@ -159,8 +161,6 @@ class ShardOffsets:
         self.by_group: dict[str, GroupOffsets] = {}
         # Groups with pending offsets, by producer id.
         self._open: dict[int, set[str]] = {}
-        # Number and bytes of offsets, by instance.
-        self._usage: dict[str | None, tuple[int, int]] = {}
 
     @property
     def settings(self) -> GroupSettings:
@@ -170,10 +170,6 @@ class ShardOffsets:
     def __len__(self) -> int:
         """Number of committed offsets."""
         return sum(held.count for held in self.by_group.values())
-
-    def usage(self, instance_id: str | None) -> tuple[int, int]:
-        """Returns the number and bytes of an instance's offsets in this shard, pending ones included."""
-        return self._usage.get(instance_id, (0, 0))
 
     def of(self, group_id: str) -> GroupOffsets | None:
         return self.by_group.get(group_id)
@@ -188,7 +184,7 @@ class ShardOffsets:
             return
         try:
             read = read_offset_value(value)
-        except (UnknownFormat, Unreadable) as error:
+        except (UnknownFormat, UnreadableRecord) as error:
             # The previous offset stays: reading from there again repeats records, reading from no offset may lose them.
             log.error("offset_unreadable", group=group_id, topic=topic, partition=partition, reason=str(error))
             return
@@ -237,13 +233,10 @@ class ShardOffsets:
             self.groups.obtain(group_id, NO_TIMESTAMP)
 
     def _account(self, held: GroupOffsets, before: tuple[int, int]) -> None:
-        count, size_bytes = self.usage(held.instance_id)
-        count += held.usage[0] - before[0]
-        size_bytes += held.usage[1] - before[1]
-        if count:
-            self._usage[held.instance_id] = (count, size_bytes)
-        else:
-            self._usage.pop(held.instance_id, None)
+        """Charges the instance for the change of its group's number and bytes of offsets, pending ones included."""
+        count, size_bytes = held.usage
+        if (count, size_bytes) != before:
+            self.shards.charge(self, held.instance_id, count - before[0], size_bytes - before[1])
 
     def _forget_if_empty(self, group_id: str, held: GroupOffsets) -> None:
         if not held.is_empty:
@@ -271,7 +264,7 @@ class ShardOffsets:
         if code:
             return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         timers: list[tuple[Hashable, int | None]] = []
-        if group is not None and group.state is not State.EMPTY:
+        if group is not None and group.state is not GroupState.EMPTY:
             # A commit extends the session like a heartbeat.
             builder = ResultBuilder(now)
             member = group.members[member_id]
@@ -387,12 +380,10 @@ class ShardOffsets:
         """Returns the room that an instance has left on this broker, up to `parts` times its limits."""
         if instance_id is None:
             return _RemainingRoom(_UNBOUNDED, _UNBOUNDED)
-        shards = self.shards
-        count = shards.total(lambda shard: shard.usage(instance_id)[0])
-        size_bytes = shards.total(lambda shard: shard.usage(instance_id)[1])
+        room = self.shards.room
         return _RemainingRoom(
-            parts * shards.share_of(limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR) - count,
-            parts * shards.share_of(limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR) - size_bytes,
+            room(instance_id, COUNT, limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR, parts),
+            room(instance_id, BYTES, limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR, parts),
         )
 
     def _metadata_fits(self, metadata: str) -> bool:

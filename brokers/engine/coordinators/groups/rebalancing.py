@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.coordinators.groups.formats import GroupRecord
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.replies import (
     NO_MEMBER,
@@ -20,21 +20,21 @@ from brokers.engine.protocol.errors import ErrorCode
 
 # Minimum delay before a join phase is retried: the rebalance timeout of static members that do not join may be 0.
 PUT_OFF_MS_MIN: Final = 1_000
-_MAY_PREPARE: Final = (State.STABLE, State.COMPLETING, State.EMPTY)
+_MAY_PREPARE: Final = (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY)
 
 
 def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     """Begins a join phase, unless one is in progress."""
     if group.state not in _MAY_PREPARE:
         return
-    if group.state is State.COMPLETING:
+    if group.state is GroupState.COMPLETING:
         fail_syncs(builder, group, ErrorCode.REBALANCE_IN_PROGRESS)
     if group.unsynced:
         group.unsynced.clear()
         builder.disarm(SYNC, group)
-    group.assembling = group.state is State.EMPTY
+    group.assembling = group.state is GroupState.EMPTY
     group.newcomer = False
-    group.enter(State.PREPARING, builder.now.wall_ms)
+    group.enter(GroupState.PREPARING, builder.now.wall_ms)
     timeout_ms = group.rebalance_timeout_ms
     if group.assembling:
         group.delay_ms = settings.initial_rebalance_delay_ms
@@ -48,12 +48,12 @@ def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> No
 
 def try_to_complete(builder: ResultBuilder, group: Group) -> None:
     """Ends the join phase if all members have joined, except during the initial rebalance delay."""
-    if group.state is State.PREPARING and not group.assembling and group.everybody_joined:
+    if group.state is GroupState.PREPARING and not group.assembling and group.everybody_joined:
         complete(builder, group)
 
 
 def on_join_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
-    if group.state is not State.PREPARING:
+    if group.state is not GroupState.PREPARING:
         return
     if group.assembling and group.newcomer and group.remaining_ms:
         group.newcomer = False
@@ -87,7 +87,7 @@ def complete(builder: ResultBuilder, group: Group) -> None:
     group.generation += 1
     group.protocol = group.choice()
     group.begin_reading()
-    group.enter(State.COMPLETING, builder.now.wall_ms)
+    group.enter(GroupState.COMPLETING, builder.now.wall_ms)
     for member in group.members.values():
         builder.answer(group.awaits_join(member, None), joined(group, member))
         builder.expect(group, member, member.session_timeout_ms)
@@ -157,5 +157,5 @@ def remove_and_rebalance(builder: ResultBuilder, settings: GroupSettings, group:
     The caller calls `try_to_complete` after the last removal.
     """
     remove(builder, group, member)
-    if group.state in (State.STABLE, State.COMPLETING):
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING):
         prepare(builder, settings, group)

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
 
 from brokers.contract import coordinator_limits
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_RECORD
 from brokers.engine.coordinators.settings import GroupSettings
 from instances.naming import split_internal
 
-
-class GroupUsage(NamedTuple):
-    """Groups and members of an instance in one shard; `members` includes pending member ids."""
-
-    groups: int
-    members: int
-    member_bytes: int
-
-
-NOTHING: Final = GroupUsage(0, 0, 0)
-
-
-class _InstanceGroups:
-    """Groups of one instance, with the number and bytes of their members."""
-
-    __slots__ = ("groups", "member_bytes", "members")
-
-    def __init__(self) -> None:
-        self.groups: dict[str, Group] = {}
-        self.members = 0
-        self.member_bytes = 0
-
-    def count(self, group: Group, counted: tuple[int, int]) -> None:
-        self.members += counted[0] - group.counted[0]
-        self.member_bytes += counted[1] - group.counted[1]
-        group.counted = counted
+# Kinds of usage that the shards count by instance; members include pending member ids.
+GROUPS, MEMBERS, MEMBER_BYTES = 0, 1, 2
 
 
 class GroupRegistry:
@@ -58,7 +33,8 @@ class GroupRegistry:
         self.shards.add(self)
         self.dropped_at = NO_RECORD
         self._by_id: dict[str, Group] = {}
-        self._by_instance: dict[str | None, _InstanceGroups] = {}
+        # Groups of each instance, by id.
+        self._by_instance: dict[str | None, dict[str, Group]] = {}
 
     @property
     def settings(self) -> GroupSettings:
@@ -76,16 +52,14 @@ class GroupRegistry:
         return self._by_id.get(id)
 
     def of_instance(self, instance_id: str) -> tuple[Group, ...]:
-        instance_groups = self._by_instance.get(instance_id)
-        return () if instance_groups is None else tuple(instance_groups.groups.values())
+        return tuple(self._by_instance.get(instance_id, {}).values())
 
     def has_room(self, id: str) -> bool:
         """True if the instance that a group id belongs to may have one more group on this broker."""
         instance_id = split_internal(id)[0]
         if instance_id is None:
             return True
-        groups = self.shards.total(lambda shard: shard.usage(instance_id).groups)
-        return groups < self.shards.share_of(coordinator_limits.GROUPS_PER_INSTANCE_MAX)
+        return self.shards.room(instance_id, GROUPS, coordinator_limits.GROUPS_PER_INSTANCE_MAX) > 0
 
     def has_memory(self, id: str, more_bytes: int, more_members: int = 0) -> bool:
         """True if the instance that a group id belongs to may have further members and bytes on this broker.
@@ -95,45 +69,38 @@ class GroupRegistry:
         instance_id = split_internal(id)[0]
         if instance_id is None:
             return True
-        shards = self.shards
+        shards, limits = self.shards, coordinator_limits
         if more_members > 0:
-            members = shards.total(lambda shard: shard.usage(instance_id).members)
-            limit = shards.share_of(coordinator_limits.MEMBERS_PER_INSTANCE_MAX, coordinator_limits.MEMBERS_FLOOR)
-            if members + more_members > limit:
+            room = shards.room(instance_id, MEMBERS, limits.MEMBERS_PER_INSTANCE_MAX, limits.MEMBERS_FLOOR)
+            if more_members > room:
                 return False
         if more_bytes <= 0:
             return True
-        taken_bytes = shards.total(lambda shard: shard.usage(instance_id).member_bytes)
-        limit = shards.share_of(coordinator_limits.MEMBER_BYTES_PER_INSTANCE_MAX, coordinator_limits.MEMBER_BYTES_FLOOR)
-        return taken_bytes + more_bytes <= limit
-
-    def usage(self, instance_id: str) -> GroupUsage:
-        """Returns the groups and members that an instance has in this shard."""
-        instance_groups = self._by_instance.get(instance_id)
-        return (
-            NOTHING
-            if instance_groups is None
-            else GroupUsage(len(instance_groups.groups), instance_groups.members, instance_groups.member_bytes)
+        return more_bytes <= shards.room(
+            instance_id, MEMBER_BYTES, limits.MEMBER_BYTES_PER_INSTANCE_MAX, limits.MEMBER_BYTES_FLOOR
         )
 
     def recount(self, group: Group | None) -> None:
         """Updates the instance's totals after a group's members may have changed."""
         if group is None or self._by_id.get(group.id) is not group:
             return
-        counted = (len(group.members) + len(group.pending), group.size_bytes)
-        if counted != group.counted:
-            self._by_instance[split_internal(group.id)[0]].count(group, counted)
+        self._count(group, (len(group.members) + len(group.pending), group.size_bytes))
+
+    def _count(self, group: Group, counted: tuple[int, int], groups: int = 0) -> None:
+        """Charges the instance for `groups` more groups, and for the members and bytes of this one."""
+        members, size_bytes = group.counted
+        if groups or counted != group.counted:
+            group.counted = counted
+            instance_id = split_internal(group.id)[0]
+            self.shards.charge(self, instance_id, groups, counted[0] - members, counted[1] - size_bytes)
 
     def obtain(self, id: str, now_ms: int) -> Group:
         """Returns the group, which is created if it is unknown. Except for replays, call `has_room` first."""
         group = self._by_id.get(id)
         if group is None:
             group = self._by_id[id] = Group(id, now_ms, self.dropped_at)
-            instance_id = split_internal(id)[0]
-            instance_groups = self._by_instance.get(instance_id)
-            if instance_groups is None:
-                instance_groups = self._by_instance[instance_id] = _InstanceGroups()
-            instance_groups.groups[id] = group
+            self._by_instance.setdefault(split_internal(id)[0], {})[id] = group
+            self._count(group, group.counted, groups=1)
         return group
 
     def recorded_at(self, id: str) -> int:
@@ -160,10 +127,10 @@ class GroupRegistry:
         if group is None:
             return
         self.dropped_at = max(self.dropped_at, group.recorded_at, group.committed_at)
-        group.state = State.DEAD
+        group.state = GroupState.DEAD
         instance_id = split_internal(id)[0]
-        instance_groups = self._by_instance[instance_id]
-        instance_groups.count(group, (0, 0))
-        del instance_groups.groups[id]
-        if not instance_groups.groups:
+        self._count(group, (0, 0), groups=-1)
+        groups = self._by_instance[instance_id]
+        del groups[id]
+        if not groups:
             del self._by_instance[instance_id]

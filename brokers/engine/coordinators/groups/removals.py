@@ -17,7 +17,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.expiry import expired, subscribed
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, is_over
 from brokers.engine.coordinators.groups.rebalancing import remove
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
@@ -130,7 +130,7 @@ class OffsetRemovals:
         group = self._groups.get(group_id)
         if group is None:
             return CoordinatorResult(int(ErrorCode.GROUP_ID_NOT_FOUND))
-        if group.state is not State.EMPTY:
+        if group.state is not GroupState.EMPTY:
             return CoordinatorResult(int(ErrorCode.NON_EMPTY_GROUP))
         offsets = self._offsets.of(group_id)
         keys = [] if offsets is None else list(offsets.all_keys())
@@ -144,7 +144,7 @@ class OffsetRemovals:
         if group is None:
             return CoordinatorResult((int(ErrorCode.GROUP_ID_NOT_FOUND), []))
         topics: frozenset[str] | None = frozenset()
-        if group.state is not State.EMPTY:
+        if group.state is not GroupState.EMPTY:
             if not group.is_consumer:
                 return CoordinatorResult((int(ErrorCode.NON_EMPTY_GROUP), []))
             topics = subscribed(group)
@@ -318,7 +318,7 @@ class OffsetRemovals:
         if not removal.is_done:
             return
         group = self._groups.get(group_id)
-        if group is None or not (group.state is State.EMPTY or removal.with_members):
+        if group is None or not (group.state is GroupState.EMPTY or removal.with_members):
             return
         if offsets is not None and any(key not in deleted for key in offsets.all_keys()):
             return

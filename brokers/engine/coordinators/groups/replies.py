@@ -109,7 +109,7 @@ class DescribeReply(NamedTuple):
     members: Sequence[DescribedMember] = ()
 
 
-class ListedGroup(NamedTuple):
+class GroupEntry(NamedTuple):
     group_id: str
     protocol_type: str
     state: str

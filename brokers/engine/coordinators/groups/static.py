@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.groups.formats import group_key, group_value
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
 from brokers.engine.coordinators.groups.recording import recording_error
@@ -37,7 +37,7 @@ def replace(
     member.armed_ms = None
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     builder.expect(group, member, member.session_timeout_ms)
-    if group.state is State.STABLE and group.choice() == group.protocol:
+    if group.state is GroupState.STABLE and group.choice() == group.protocol:
         return _keep_assignment(builder, group, member, before, leader_before or "", request.may_skip)
     group.awaits_join(member, builder.ticket)
     prepare(builder, settings, group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.coordinators.groups.checking import check_generation
 from brokers.engine.coordinators.groups.formats import group_key, group_value
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
 from brokers.engine.coordinators.groups.recording import recording_error
@@ -22,14 +22,14 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
     code = _check(group, request)
     if code:
         return builder.result(sync_refused(code))
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         return builder.result(sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member = group.members[request.member_id]
     if group.unsynced:
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
             builder.disarm(SYNC, group)
-    if group.state is State.STABLE:
+    if group.state is GroupState.STABLE:
         builder.expect(group, member, member.session_timeout_ms)
         return builder.result(_sync_reply(group, member.assignment), reads=group.recorded_at, is_read=True)
     builder.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -41,7 +41,7 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 def on_sync_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     """Removes the members that have not sent SyncGroup within the rebalance timeout."""
-    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
         return
     # Sorted, because the order of a set differs between processes.
     for member_id in sorted(group.unsynced):

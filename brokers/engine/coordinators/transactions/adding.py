@@ -12,7 +12,7 @@ from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
-from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
 _NONE: Final = int(ErrorCode.NONE)
@@ -37,7 +37,7 @@ def add_partitions(
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending or metadata.state in DECIDED:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if metadata.state is State.ONGOING and metadata.partitions.issuperset(partitions):
+    if metadata.state is TransactionState.ONGOING and metadata.partitions.issuperset(partitions):
         return CoordinatorResult(_NONE)
     extended = metadata.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:

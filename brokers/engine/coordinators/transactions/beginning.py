@@ -13,7 +13,7 @@ from brokers.engine.coordinators.transactions.metadata import (
 )
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error, final
-from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
 # The producer id and epoch that a client says it has.
@@ -45,7 +45,7 @@ def init_producer_id(
         return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
     if metadata.state in DECIDED:
         return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
-    if metadata.state is State.ONGOING:
+    if metadata.state is TransactionState.ONGOING:
         # No client gets the epoch of the fence; the retry gets the next one. An old epoch of the right producer id may
         # fence as well, as in Kafka; its retry is refused.
         fenced = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))

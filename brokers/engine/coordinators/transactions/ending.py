@@ -13,15 +13,15 @@ from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, final
-from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
 # (state, commit requested) → the answer when the outcome was decided before. Other pairs: INVALID_TXN_STATE.
-_ANSWERS_AFTER_DECISION: Final[dict[tuple[State, bool], ErrorCode]] = {
-    (State.COMPLETE_COMMIT, True): ErrorCode.NONE,
-    (State.COMPLETE_ABORT, False): ErrorCode.NONE,
-    (State.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
-    (State.PREPARE_ABORT, False): ErrorCode.CONCURRENT_TRANSACTIONS,
+_ANSWERS_AFTER_DECISION: Final[dict[tuple[TransactionState, bool], ErrorCode]] = {
+    (TransactionState.COMPLETE_COMMIT, True): ErrorCode.NONE,
+    (TransactionState.COMPLETE_ABORT, False): ErrorCode.NONE,
+    (TransactionState.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
+    (TransactionState.PREPARE_ABORT, False): ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 
 
@@ -52,7 +52,7 @@ def end(
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if metadata.state is not State.ONGOING:
+    if metadata.state is not TransactionState.ONGOING:
         code = _ANSWERS_AFTER_DECISION.get((metadata.state, committed), ErrorCode.INVALID_TXN_STATE)
         if code == ErrorCode.NONE:
             return _confirm_end(metadata)
@@ -116,7 +116,7 @@ def _is_of(sent: SendMarkers, registry: TransactionRegistry, metadata: Transacti
         metadata.state in DECIDED
         and sent.coordinator_epoch == registry.coordinator_epoch
         and (sent.producer_id, sent.producer_epoch) == (metadata.producer_id, metadata.producer_epoch)
-        and sent.committed == (metadata.state is State.PREPARE_COMMIT)
+        and sent.committed == (metadata.state is TransactionState.PREPARE_COMMIT)
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
-from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 
 
 class Previous(NamedTuple):
@@ -55,7 +55,7 @@ class Entry:
         elif before is None or before.state not in DECIDED:
             self.owed = set(metadata.partitions)
         if metadata is not None and before is not None:
-            if metadata.state is State.EMPTY:
+            if metadata.state is TransactionState.EMPTY:
                 self.previous = self.previous_next
             elif metadata.producer_epoch != before.producer_epoch:
                 # Fenced: the producer with the previous epoch cannot continue by repeating its InitProducerId.

@@ -9,7 +9,7 @@ from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 
 
 def fence(
@@ -36,6 +36,6 @@ def markers_of(registry: TransactionRegistry, decided: TransactionMetadata) -> S
         producer_id=decided.producer_id,
         producer_epoch=decided.producer_epoch,
         coordinator_epoch=registry.coordinator_epoch,
-        committed=decided.state is State.PREPARE_COMMIT,
+        committed=decided.state is TransactionState.PREPARE_COMMIT,
         partitions=decided.partitions,
     )

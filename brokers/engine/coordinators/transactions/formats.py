@@ -12,7 +12,7 @@ from typing import Final
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
-from brokers.engine.coordinators.transactions.states import STORED, State
+from brokers.engine.coordinators.transactions.states import STORED, TransactionState
 from brokers.engine.wire.varints import MalformedVarint, read_unsigned
 
 KEY_VERSION: Final = 0
@@ -29,7 +29,7 @@ _HEAD: Final = Struct(">hqhib")
 _TAIL: Final = Struct(">qq")
 
 
-class UnknownFormat(Exception):
+class UndecodableRecord(Exception):
     """A record that this broker cannot decode: it is damaged, or another program or release wrote it."""
 
 
@@ -43,13 +43,13 @@ def decode_key(key: bytes) -> str:
     try:
         (version,) = _INT16.unpack_from(key)
         if version != KEY_VERSION:
-            raise UnknownFormat(f"unknown version {version} of a transaction's key")
+            raise UndecodableRecord(f"unknown version {version} of a transaction's key")
         (length,) = _INT16.unpack_from(key, _INT16.size)
         if length < 0 or 2 * _INT16.size + length != len(key):
-            raise UnknownFormat("the length field of a transaction's key does not match its length")
+            raise UndecodableRecord("the length field of a transaction's key does not match its length")
         return bytes(key[2 * _INT16.size :]).decode()
     except (struct_error, UnicodeDecodeError) as error:
-        raise UnknownFormat(f"malformed key of a transaction: {error}") from error
+        raise UndecodableRecord(f"malformed key of a transaction: {error}") from error
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
@@ -59,7 +59,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
             VALUE_VERSION, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, int(metadata.state)
         )
     ]
-    if metadata.state is State.EMPTY:
+    if metadata.state is TransactionState.EMPTY:
         parts.append(_INT32.pack(_NULL))
     else:
         by_topic: dict[str, list[int]] = {}
@@ -82,18 +82,18 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         elif version == _COMPACT_VALUE_VERSION:
             partitions, position = _read_compact_partitions(value, _HEAD.size)
         else:
-            raise UnknownFormat(f"unknown version {version} of a transaction's value")
+            raise UndecodableRecord(f"unknown version {version} of a transaction's value")
         if status not in STORED:
-            raise UnknownFormat(f"unknown status {status} in a transaction's value")
+            raise UndecodableRecord(f"unknown status {status} in a transaction's value")
         last_update_ms, start_ms = _TAIL.unpack_from(value, position)
     except (struct_error, MalformedVarint, UnicodeDecodeError) as error:
-        raise UnknownFormat(f"malformed value of a transaction: {error}") from error
+        raise UndecodableRecord(f"malformed value of a transaction: {error}") from error
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         timeout_ms=timeout_ms,
-        state=State(status),
+        state=TransactionState(status),
         partitions=partitions,
         last_update_ms=last_update_ms,
         start_ms=start_ms,
@@ -136,13 +136,13 @@ def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[Par
 
 def _text(value: bytes, position: int, length: int) -> tuple[str, int]:
     if not 0 <= length <= len(value) - position:
-        raise UnknownFormat(f"invalid length {length} of a topic name in a transaction's value")
+        raise UndecodableRecord(f"invalid length {length} of a topic name in a transaction's value")
     return value[position : position + length].decode(), position + length
 
 
 def _read_indexes(value: bytes, position: int, topic: str, count: int, result: list[PartitionKey]) -> int:
     if not 0 <= count <= (len(value) - position) // _INT32.size:
-        raise UnknownFormat(f"invalid number of partitions ({count}) in a transaction's value")
+        raise UndecodableRecord(f"invalid number of partitions ({count}) in a transaction's value")
     result += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]
     return position + count * _INT32.size
 

@@ -8,7 +8,7 @@ from typing import Final
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import Description, Listed
-from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, State
+from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
 ANY_DURATION: Final = -1
@@ -41,7 +41,7 @@ def describe(registry: TransactionRegistry, transactional_id: str) -> Coordinato
 def list_transactions(
     registry: TransactionRegistry,
     instance_id: str | None,
-    states: Collection[State] | None,
+    states: Collection[TransactionState] | None,
     producer_ids: Collection[int],
     longer_than_ms: int,
     now: Now,

@@ -13,10 +13,10 @@ from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, expiration, listing
 from brokers.engine.coordinators.transactions.fencing import markers_of
-from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key
+from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_key
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import SendMarkers
-from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ class TransactionMachine:
     def list_transactions(
         self,
         instance_id: str | None,
-        states: Collection[State] | None,
+        states: Collection[TransactionState] | None,
         producer_ids: Collection[int],
         longer_than_ms: int,
         now: Now,
@@ -113,7 +113,7 @@ class TransactionMachine:
         """Applies a record. One of an unknown format is skipped and logged: another version wrote it (TXN-19)."""
         try:
             self.registry.replay(decode_key(key), value, offset)
-        except UnknownFormat as error:
+        except UndecodableRecord as error:
             log.error("transaction_record_not_understood", offset=offset, reason=str(error))
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.coordinators.transactions.states import State, may_follow
+from brokers.engine.coordinators.transactions.states import TransactionState, may_follow
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -28,7 +28,7 @@ class TransactionMetadata(NamedTuple):
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     partitions: frozenset[PartitionKey]
     last_update_ms: int
     start_ms: int
@@ -36,7 +36,7 @@ class TransactionMetadata(NamedTuple):
     def initialised(self, producer_id: int, producer_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """Returns the metadata after InitProducerId: state Empty with this producer (TXN-5)."""
         return self._step(
-            State.EMPTY,
+            TransactionState.EMPTY,
             now_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -47,22 +47,26 @@ class TransactionMetadata(NamedTuple):
 
     def with_partitions(self, added: Iterable[PartitionKey], now_ms: int) -> TransactionMetadata:
         """Returns the metadata with more partitions; the first one starts the transaction's clock (TXN-7)."""
-        start_ms = self.start_ms if self.state is State.ONGOING else now_ms
-        return self._step(State.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms)
+        start_ms = self.start_ms if self.state is TransactionState.ONGOING else now_ms
+        return self._step(TransactionState.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms)
 
     def prepared(self, committed: bool, now_ms: int) -> TransactionMetadata:
         """Returns the metadata with the decided outcome, which is final once it is durable (TXN-11)."""
-        return self._step(State.PREPARE_COMMIT if committed else State.PREPARE_ABORT, now_ms)
+        return self._step(TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT, now_ms)
 
     def fenced(self, now_ms: int) -> TransactionMetadata:
         """Returns the metadata aborted under an epoch that no client has, so that every partition refuses the producer
         (TXN-5, TXN-17).
         """
-        return self._step(State.PREPARE_ABORT, now_ms, producer_epoch=self.producer_epoch + 1)
+        return self._step(TransactionState.PREPARE_ABORT, now_ms, producer_epoch=self.producer_epoch + 1)
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """Returns the metadata after every partition got its marker (TXN-13)."""
-        after = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+        after = (
+            TransactionState.COMPLETE_COMMIT
+            if self.state is TransactionState.PREPARE_COMMIT
+            else TransactionState.COMPLETE_ABORT
+        )
         return self._step(after, now_ms, partitions=NO_PARTITIONS)
 
     @property
@@ -77,9 +81,9 @@ class TransactionMetadata(NamedTuple):
 
     def is_overdue(self, now_ms: int) -> bool:
         """True if the transaction is open for longer than its time-out (TXN-17, DEC-14)."""
-        return self.state is State.ONGOING and self.start_ms + self.timeout_ms < now_ms
+        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
-    def _step(self, state: State, now_ms: int, **changes: Any) -> TransactionMetadata:
+    def _step(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
         assert may_follow(self.state, state), f"{state!r} after {self.state!r}"
         # A clock that was set back must not give a record an earlier time than the previous one.
         return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)
@@ -88,5 +92,5 @@ class TransactionMetadata(NamedTuple):
 def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """Returns the metadata of a new or expired transactional id: epoch 0 of a new producer id (TXN-5)."""
     return TransactionMetadata(
-        transactional_id, producer_id, 0, timeout_ms, State.EMPTY, NO_PARTITIONS, now_ms, NO_TIME_MS
+        transactional_id, producer_id, 0, timeout_ms, TransactionState.EMPTY, NO_PARTITIONS, now_ms, NO_TIME_MS
     )

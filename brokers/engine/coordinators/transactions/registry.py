@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from brokers.contract import coordinator_limits
@@ -13,6 +12,9 @@ from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.formats import decode_value, encode_key, encode_value
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from instances.naming import split_internal
+
+# Kinds of usage that the shards count by instance.
+IDS, OPEN_PARTITIONS = 0, 1
 
 
 class TransactionRegistry:
@@ -39,7 +41,6 @@ class TransactionRegistry:
         self._entries: dict[str, Entry] = {}
         # Ids of each instance in the order of their first record.
         self._by_instance: dict[str | None, dict[str, None]] = {}
-        self._open_partitions: Counter[str | None] = Counter()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -63,31 +64,22 @@ class TransactionRegistry:
             if entry is not None:
                 yield transactional_id, entry
 
-    def ids_of(self, instance_id: str | None) -> int:
-        """Returns the number of ids that an instance has in this shard."""
-        return len(self._by_instance.get(instance_id, ()))
-
     def has_room(self, instance_id: str | None) -> bool:
         """True if an instance may have one more id on this broker."""
         if instance_id is None:
             return True
-        ids = self.shards.total(lambda shard: shard.ids_of(instance_id))
-        return ids < self.shards.share_of(coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX)
+        return self.shards.room(instance_id, IDS, coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX) > 0
 
     def has_room_for_partitions(self, instance_id: str | None, more: int) -> bool:
-        """True if an instance may have `more` further partitions in its open transactions on this broker."""
+        """True if an instance may have `more` further partitions in its open transactions on this broker; a partition
+        that is in several transactions counts several times.
+        """
         if instance_id is None:
             return True
-        partitions = self.shards.total(lambda shard: shard.open_partitions_of(instance_id))
-        return partitions + more <= self.shards.share_of(
-            coordinator_limits.OPEN_PARTITIONS_PER_INSTANCE_MAX, coordinator_limits.OPEN_PARTITIONS_FLOOR
+        limits = coordinator_limits
+        return more <= self.shards.room(
+            instance_id, OPEN_PARTITIONS, limits.OPEN_PARTITIONS_PER_INSTANCE_MAX, limits.OPEN_PARTITIONS_FLOOR
         )
-
-    def open_partitions_of(self, instance_id: str | None) -> int:
-        """Returns the number of partitions in an instance's transactions in this shard; a partition that is in several
-        transactions counts several times.
-        """
-        return self._open_partitions[instance_id]
 
     def replay(self, transactional_id: str, value: bytes | None, offset: int) -> None:
         """Applies the record at `offset`. Raises `UnknownFormat` for a value that cannot be decoded."""
@@ -97,7 +89,9 @@ class TransactionRegistry:
             if metadata is None:
                 return
             entry = self._entries[transactional_id] = Entry()
-            self._by_instance.setdefault(instance_of(transactional_id), {})[transactional_id] = None
+            instance_id = instance_of(transactional_id)
+            self._by_instance.setdefault(instance_id, {})[transactional_id] = None
+            self.shards.charge(self, instance_id, 1, 0)
         before = 0 if entry.written is None else len(entry.written.partitions)
         entry.write(metadata, offset)
         self._count(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
@@ -108,17 +102,16 @@ class TransactionRegistry:
             self.entry(transactional_id)
 
     def _count(self, transactional_id: str, more: int) -> None:
+        """Charges the instance for `more` partitions in open transactions."""
         if more:
-            instance_id = instance_of(transactional_id)
-            self._open_partitions[instance_id] += more
-            if not self._open_partitions[instance_id]:
-                del self._open_partitions[instance_id]
+            self.shards.charge(self, instance_of(transactional_id), 0, more)
 
     def _forget(self, transactional_id: str) -> None:
         del self._entries[transactional_id]
         instance_id = instance_of(transactional_id)
         siblings = self._by_instance[instance_id]
         del siblings[transactional_id]
+        self.shards.charge(self, instance_id, -1, 0)
         if not siblings:
             del self._by_instance[instance_id]
 

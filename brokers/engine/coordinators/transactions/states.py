@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     """State of a transaction, numbered as in the log.
 
     DEAD and PREPARE_EPOCH_FENCE exist only in Kafka's memory and are never written.
@@ -23,38 +23,38 @@ class State(IntEnum):
 
 
 # Names in DescribeTransactions and ListTransactions.
-NAMES: Final[dict[State, str]] = {
-    State.EMPTY: "Empty",
-    State.ONGOING: "Ongoing",
-    State.PREPARE_COMMIT: "PrepareCommit",
-    State.PREPARE_ABORT: "PrepareAbort",
-    State.COMPLETE_COMMIT: "CompleteCommit",
-    State.COMPLETE_ABORT: "CompleteAbort",
-    State.DEAD: "Dead",
-    State.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+NAMES: Final[dict[TransactionState, str]] = {
+    TransactionState.EMPTY: "Empty",
+    TransactionState.ONGOING: "Ongoing",
+    TransactionState.PREPARE_COMMIT: "PrepareCommit",
+    TransactionState.PREPARE_ABORT: "PrepareAbort",
+    TransactionState.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionState.COMPLETE_ABORT: "CompleteAbort",
+    TransactionState.DEAD: "Dead",
+    TransactionState.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
 }
-BY_NAME: Final[dict[str, State]] = {name: state for state, name in NAMES.items()}
+BY_NAME: Final[dict[str, TransactionState]] = {name: state for state, name in NAMES.items()}
 
 # No transaction is open, and no partition is owed a marker.
-AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+AT_REST: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 # The outcome is decided, and markers are being written to the partitions (TXN-11).
-DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 # States that a record may have (TXN-19).
-STORED: Final = AT_REST | DECIDED | {State.ONGOING}
+STORED: Final = AT_REST | DECIDED | {TransactionState.ONGOING}
 
 # A fence (TXN-5, TXN-17) goes from ONGOING to PREPARE_ABORT in one record: epoch and outcome change together.
-PREVIOUS: Final[dict[State, frozenset[State]]] = {
-    State.EMPTY: AT_REST,
-    State.ONGOING: AT_REST | {State.ONGOING},
-    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
-    State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE}),
-    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
-    State.DEAD: AT_REST,
-    State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+PREVIOUS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    TransactionState.EMPTY: AT_REST,
+    TransactionState.ONGOING: AT_REST | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE}),
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.DEAD: AT_REST,
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
 }
 
 
-def may_follow(before: State, after: State) -> bool:
+def may_follow(before: TransactionState, after: TransactionState) -> bool:
     """True if a transaction may go from state `before` to state `after`."""
     return before in PREVIOUS[after]

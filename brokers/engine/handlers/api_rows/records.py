@@ -6,12 +6,11 @@ from typing import Final
 
 from brokers.engine.access.authorizer import Operation
 from brokers.engine.handlers.api_rows.shared import BY_PARTITION, DELETE, DESCRIBE, READ, TOPIC, TRANSACTION, WRITE
-from brokers.engine.handlers.auditing import topics as audit_topics
+from brokers.engine.handlers.auditing import topics_and_groups as audit_topics
 from brokers.engine.handlers.common import fresh_topics
-from brokers.engine.handlers.common.turns import result_lines
-from brokers.engine.handlers.fetch import list_offsets, offset_for_leader_epoch
-from brokers.engine.handlers.required_rights import RequiredRights
-from brokers.engine.handlers.served_api import ListAsked, ServedApi
+from brokers.engine.handlers.common.long_requests import result_lines
+from brokers.engine.handlers.fetch import list_offsets
+from brokers.engine.handlers.served_api import ListAsked, RequiredRights, ServedApi
 from brokers.engine.handlers.topics import delete_records
 from brokers.engine.protocol import request_limits as limits
 from brokers.engine.protocol.apis import ApiKey
@@ -44,7 +43,7 @@ ROWS: Final = (
     ),
     ServedApi(
         _K.OFFSET_FOR_LEADER_EPOCH,
-        offset_for_leader_epoch.offset_for_leader_epoch,
+        list_offsets.offset_for_leader_epoch,
         RequiredRights({TOPIC: DESCRIBE}, "shows where records end"),
         topic_list=ListAsked(Operation.CONSUME, "shows where records end"),
         split=BY_PARTITION,

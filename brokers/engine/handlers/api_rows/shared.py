@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
-from brokers.engine.handlers.required_rights import RequiredRights
-from brokers.engine.handlers.served_api import ListAsked, ListField, SplitLists
+from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.served_api import ListAsked, ListField, RequiredRights, SplitLists
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
 ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
@@ -43,6 +42,11 @@ PARTITIONS: Final = ListField(lambda message: message.partitions, _set_partition
 BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, LINES_PER_TURN_MAX)
 # The partitions of a commit form one record batch, which is written or rejected as a whole.
 COMMITS: Final = BY_PARTITION._replace(lines_max=500)
+
+
+def counted(outer: Callable[[Any], Any], inner: Callable[[Any], Any]) -> Callable[[Any], int]:
+    """Returns a function that counts the lines of a response: its items, and the items within each."""
+    return lambda response: sum(1 + len(inner(item) or ()) for item in outer(response))
 
 
 def response_count(response: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -13,7 +13,8 @@ from brokers.contract.audit import AuditItem
 from brokers.contract.users import MECHANISM_NAMES, UserDocument
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, ItemResult, difference, error_of
-from brokers.engine.handlers.auditing.topics import results_beside
+from brokers.engine.handlers.auditing.topics_and_groups import results_beside
+from brokers.engine.handlers.auth.acls import rule_of
 from brokers.engine.handlers.configs.client_quotas import stored_entity
 from brokers.engine.protocol.messages.acls import AclCreation, DeleteAclsFilter, DeleteAclsMatchingAcl
 from brokers.engine.protocol.messages.quotas import QuotaAlteration
@@ -51,7 +52,7 @@ def _alterations(request: Any) -> Iterator[Any]:
 
 
 def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) -> AuditItem:
-    before, after = _user(asked.image, asked, name), _user(asked.call.services.metadata.current.image, asked, name)
+    before, after = _user(asked.image, asked, name), _user(asked.context.services.metadata.current.image, asked, name)
     changed = [MECHANISM_NAMES.get(mechanism, str(mechanism)) for mechanism in upserted]
     action = "user.credentials_changed"
     if not error and before is None:
@@ -71,7 +72,7 @@ def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) 
 
 
 def _user(image: ClusterImage, asked: Asked, name: str) -> UserDocument | None:
-    return image.users.of_instance(asked.call.view.instance_id or "").get(paths.sanitise(name))
+    return image.users.of_instance(asked.context.view.instance_id or "").get(paths.sanitise(name))
 
 
 def _mechanisms(user: UserDocument) -> list[str]:
@@ -94,15 +95,10 @@ def acls_created(asked: Asked) -> Change | None:
 
 def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
     try:
-        pattern = ResourcePattern(
-            ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
-        )
-        entry = AclEntry(
-            creation.principal, creation.host, AclOperation(creation.operation), Permission(creation.permission_type)
-        )
+        pattern, entry = rule_of(creation)
     except ValueError:  # no such rule can have been created
         return None
-    present = asked.image.acls.of_instance(asked.call.view.instance_id or "").get(pattern.node_name)
+    present = asked.image.acls.of_instance(asked.context.view.instance_id or "").get(pattern.node_name)
     if present is not None and entry in present.entries:
         return None
     return AuditItem(action="acl.created", kind=ACL, name=_resource(pattern), after=_rule(pattern, entry))
@@ -123,16 +119,10 @@ def acls_deleted(asked: Asked) -> Change | None:
 
 def _acl_lines(results: Iterable[Any]) -> Iterator[ItemResult]:
     for result in results:
-        if result.error_code:
-            yield ItemResult(result.error_code, "", _nothing)
-        elif not result.matching_acls:
-            yield ItemResult(0, "", _nothing)
+        if result.error_code or not result.matching_acls:
+            yield ItemResult(result.error_code, "", lambda: None)
         for acl in result.matching_acls:
             yield ItemResult(acl.error_code, acl.resource_name, partial(_acl_deleted, acl))
-
-
-def _nothing() -> None:
-    return None
 
 
 def _acl_deleted(acl: DeleteAclsMatchingAcl) -> AuditItem:
@@ -184,7 +174,7 @@ def quotas_altered(asked: Asked) -> Change | None:
 
 def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
     entity = stored_entity(entry.entity)
-    limits = asked.image.quotas.limits(asked.call.view.instance_id or "", entity)
+    limits = asked.image.quotas.limits(asked.context.view.instance_id or "", entity)
     after: dict[str, Any] = dict(limits)
     for operation in entry.ops:
         if operation.remove:
@@ -199,12 +189,8 @@ def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
         kind=QUOTA,
         name=_entity_name(entry),
         before=was or None,
-        after=_or_none(is_now, after),
+        after=is_now if after else None,
     )
-
-
-def _or_none(is_now: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return is_now if after else None
 
 
 def _entity_name(entry: QuotaAlteration) -> str:

@@ -1,4 +1,9 @@
-"""Changes that one request of a client asked for, and their outcomes."""
+"""Changes that one request of a client asked for, and their outcomes, which are written to the audit log before the
+request is answered.
+
+Only calls on tenant listeners are recorded: replicas and leadership are not moved there. Changes by the control plane
+over the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +11,40 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import structlog
+
 from brokers.contract.audit import DONE, ITEMS_MAX, UNKNOWN, AuditItem
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.required_rights import DENIALS
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.errors import ErrorCode
 
+# Action of a commit by a client that is no member of the group; members commit all the time.
+COMMITTED: Final = "group.offsets_committed"
 # Number of items of a request that are described; further ones are only counted.
 LINES_MAX: Final = 2_000
 # Maximum number of partitions named in one value.
 PARTITIONS_MAX: Final = 20
 _DENIED: Final = frozenset(DENIALS.values())
 _UNKNOWN: Final = frozenset((int(ErrorCode.UNKNOWN_SERVER_ERROR), int(ErrorCode.REQUEST_TIMED_OUT)))
-
-Values = Mapping[str, Any] | None
+log = structlog.get_logger(__name__)
 
 
 class Asked(NamedTuple):
     """A request with its response, None if the connection closed before. `image` is the metadata from before it."""
 
-    call: Call
+    context: RequestContext
     request: Any
     response: Any
     image: ClusterImage
 
     @property
     def instance(self) -> InstanceImage | None:
-        return self.image.instances.get(self.call.view.instance_id or "")
+        return self.image.instances.get(self.context.view.instance_id or "")
 
     @property
     def instance_now(self) -> InstanceImage | None:
-        return self.call.services.metadata.current.image.instances.get(self.call.view.instance_id or "")
+        return self.context.services.metadata.current.image.instances.get(self.context.view.instance_id or "")
 
     def topic(self, name: str) -> TopicImage | None:
         """Returns the topic from before the request."""
@@ -63,7 +71,7 @@ class Change(NamedTuple):
     lines: Iterable[ItemResult]
 
 
-class Outcome(NamedTuple):
+class ChangeOutcome(NamedTuple):
     """Outcome of a request: `items` to report, `more` changed items that are only counted, `failed` items, and the
     names of those that its user has no right to.
     """
@@ -74,11 +82,7 @@ class Outcome(NamedTuple):
     denied: list[str]
 
 
-# Describes the change of a request; returns None if the request administers nothing.
-Describe = Callable[[Asked], Change | None]
-
-
-def outcome_of(change: Change) -> Outcome:
+def outcome_of(change: Change) -> ChangeOutcome:
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0
@@ -95,7 +99,7 @@ def outcome_of(change: Change) -> Outcome:
             item = result.item()
             if item is not None:
                 items.append(item if not result.error else _unsure(item))
-    return Outcome(items, more + max(change.total - seen, 0), failed, denied)
+    return ChangeOutcome(items, more + max(change.total - seen, 0), failed, denied)
 
 
 def _unsure(item: AuditItem) -> AuditItem:
@@ -124,3 +128,37 @@ def first_error(results: Iterable[Any]) -> int:
         if not number:
             error = result.error_code
     return error
+
+
+def begin(context: RequestContext) -> bool:
+    """Prepares a call for the audit log. Returns False for internal calls, which are not recorded."""
+    if context.view.internal or context.view.instance is None:
+        return False
+    context.noted = {}
+    return True
+
+
+def record(context: RequestContext, request: Any, response: Any, image: ClusterImage) -> None:
+    """Records the outcome of a request in the audit log. `response` is None if the connection closed before; `image` is
+    the metadata from before the request. A failure is logged and never takes back a response.
+    """
+    instance_id, describe = context.view.instance_id, context.api.audit
+    assert instance_id is not None, "checked by `begin`"
+    assert describe is not None, "only audited calls are recorded"
+    try:
+        change = describe(Asked(context, request, response, image))
+        if change is not None:
+            _write(context, instance_id, change, is_answered=response is not None)
+    except Exception:
+        log.exception("audit_event_failed", instance_id=instance_id, api_key=context.api_key)
+
+
+def _write(context: RequestContext, instance_id: str, change: Change, *, is_answered: bool) -> None:
+    outcome = outcome_of(change)
+    source, trail = context.source, context.services.access.audit
+    if outcome.items and change.action == COMMITTED and is_answered:
+        trail.committed(instance_id, source, outcome.items[0])
+    elif outcome.items:
+        trail.changed(instance_id, source, outcome.items, more=outcome.more, failed=outcome.failed)
+    if outcome.denied:
+        trail.denied(instance_id, source, change.action, change.kind, outcome.denied)

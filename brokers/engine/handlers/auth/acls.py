@@ -25,11 +25,9 @@ from brokers.contract.acls import (
 from brokers.engine.access.acl_filters import AclFilter, in_order
 from brokers.engine.cluster.acl_writes import in_parts
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.required_rights import DENIAL_TEXTS
-from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.topics.topics import Wrong, check_right
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.messages.acls import (
     AclCreation,
@@ -61,16 +59,16 @@ _Write = Callable[[str, Mapping[ResourcePattern, Sequence[AclEntry]]], Awaitable
 _Result = AclCreationResult | DeleteAclsMatchingAcl
 
 
-async def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     _check_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     try:
-        _check_right(call)
-        documents = _documents(call)
+        check_right(context)
+        documents = _documents(context)
     except Wrong as wrong:
         return DescribeAclsResponse(error_code=wrong.code, error_message=str(wrong), resources=[])
     time_slice = TimeSlice()
     resources = []
-    for pattern, entries in _filter(call, request).matching(in_order(documents.values())):
+    for pattern, entries in _filter(context, request).matching(in_order(documents.values())):
         resources.append(_described(pattern, entries))
         await time_slice.pause()
     return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
@@ -93,14 +91,14 @@ def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> Describ
     )
 
 
-async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+async def create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     time_slice = TimeSlice()
     for each in request.creations:
         await time_slice.pause()
         _check_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
     try:
-        _check_right(call)
-        _instance(call)
+        check_right(context)
+        _instance(context)
     except Wrong as wrong:
         refused = AclCreationResult(error_code=wrong.code, error_message=str(wrong))
         return CreateAclsResponse(results=[refused] * len(request.creations))
@@ -120,11 +118,11 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
             continue
         grants.setdefault(pattern, []).append(entry)
         lines.setdefault(pattern, []).append(result)
-    await _change(call, grants, lines, call.services.metadata.store.add_acls)
+    await _change(context, grants, lines, context.services.metadata.store.add_acls)
     return CreateAclsResponse(results=results)
 
 
-async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Deletes the matching entries. Each is reported once, under the first filter that it matches."""
     time_slice = TimeSlice()
     for acl_filter in request.filters:
@@ -136,8 +134,8 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             acl_filter.permission_type,
         )
     try:
-        _check_right(call)
-        documents = {document.pattern: document for document in in_order(_documents(call).values())}
+        check_right(context)
+        documents = {document.pattern: document for document in in_order(_documents(context).values())}
     except Wrong as wrong:
         refused = DeleteAclsFilterResult(error_code=wrong.code, error_message=str(wrong), matching_acls=[])
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
@@ -152,7 +150,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             results.append(DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]))
             continue
         matching: list[DeleteAclsMatchingAcl] = []
-        for pattern, entries in list(_filter(call, acl_filter).matching(documents.values())):
+        for pattern, entries in list(_filter(context, acl_filter).matching(documents.values())):
             left = documents.pop(pattern).entries.difference(entries)
             if left:
                 documents[pattern] = AclDocument(pattern=pattern, entries=left)
@@ -162,41 +160,28 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             matching += of_pattern
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
         await time_slice.pause()
-    await _change(call, unwanted, lines, call.services.metadata.store.remove_acls)
+    await _change(context, unwanted, lines, context.services.metadata.store.remove_acls)
     return DeleteAclsResponse(filter_results=results)
 
 
-def entries_described(response: DescribeAclsResponse) -> int:
-    """Returns the length of a response in resources and entries."""
-    return sum(1 + len(resource.acls) for resource in response.resources)
-
-
-def entries_made(response: CreateAclsResponse) -> int:
-    return len(response.results)
-
-
-def entries_removed(response: DeleteAclsResponse) -> int:
-    return sum(1 + len(result.matching_acls) for result in response.filter_results)
-
-
 async def _change(
-    call: Call, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
+    context: RequestContext, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
     """Writes some patterns at a time, waits until this broker's metadata has them, and records failures."""
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
-            async with changing(call, sum(map(len, part.values()))):
+            async with changing(context, sum(map(len, part.values()))):
                 if not number:
                     # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
-                    _check_right(call)
-                written.append(await write(_instance(call), part))
+                    check_right(context)
+                written.append(await write(_instance(context), part))
         except (Wrong, ClusterError) as failure:
             code = failure.code if isinstance(failure, Wrong) else failure.wire_code
             for pattern in part:
                 for result in lines[pattern]:
                     result.error_code, result.error_message = code, str(failure)
-    await until_seen(call.services.metadata.current, written)
+    await until_seen(context.services.metadata.current, written)
 
 
 def _check_known(*kinds: int) -> None:
@@ -209,26 +194,21 @@ def _check_known(*kinds: int) -> None:
         raise MalformedRequest("an ACL of an unknown kind")
 
 
-def _check_right(call: Call) -> None:
-    if denied := call.denial(ResourceType.CLUSTER):
-        raise Wrong(denied, DENIAL_TEXTS[denied])
-
-
-def _instance(call: Call) -> str:
-    if call.view.instance_id is None:
+def _instance(context: RequestContext) -> str:
+    if context.view.instance_id is None:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Access control lists belong to an instance.")
-    return call.view.instance_id
+    return context.view.instance_id
 
 
-def _documents(call: Call) -> Mapping[str, AclDocument]:
-    return call.services.metadata.current.image.acls.of_instance(_instance(call))
+def _documents(context: RequestContext) -> Mapping[str, AclDocument]:
+    return context.services.metadata.current.image.acls.of_instance(_instance(context))
 
 
-def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter(context: RequestContext, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
         resource_type=given.resource_type_filter,
         name=given.resource_name_filter,
-        pattern_type=given.pattern_type_filter if call.version >= _PATTERN_TYPES_FROM else int(PatternType.LITERAL),
+        pattern_type=given.pattern_type_filter if context.version >= _PATTERN_TYPES_FROM else int(PatternType.LITERAL),
         principal=given.principal_filter,
         host=given.host_filter,
         operation=given.operation,
@@ -236,18 +216,19 @@ def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFil
     )
 
 
+def rule_of(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
+    """Returns the pattern and the entry of a creation. Raises ValueError if one of its kinds does not exist."""
+    pattern = ResourcePattern(
+        ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
+    )
+    operation, permission = AclOperation(creation.operation), Permission(creation.permission_type)
+    return pattern, AclEntry(creation.principal, creation.host, operation, permission)
+
+
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
     """Returns the pattern and the entry. Raises Wrong if they are no valid ACL here."""
     try:
-        pattern = ResourcePattern(
-            ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
-        )
-        entry = AclEntry(
-            creation.principal,
-            creation.host,
-            AclOperation(creation.operation),
-            Permission(creation.permission_type),
-        )
+        pattern, entry = rule_of(creation)
     except ValueError as error:
         raise Wrong(ErrorCode.INVALID_REQUEST, f"An access control entry cannot have this: {error}.") from None
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:

@@ -14,7 +14,7 @@ from brokers.contract import paths
 from brokers.contract.audit import NOBODY
 from brokers.contract.users import UserDocument
 from brokers.engine.access.authorizer import peer_address
-from brokers.engine.access.client_certificates import UNTRUSTED, ClientAuthorities, Identity, refusal_reason
+from brokers.engine.access.client_certificates import UNTRUSTED, CertificateIdentity, ClientAuthorities, refusal_reason
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.context import Channel
@@ -37,7 +37,7 @@ class CertificateLogin(Login):
 
     __slots__ = ("_route", "identity")
 
-    def __init__(self, route: CertificateRoute, channel: Channel, identity: Identity) -> None:
+    def __init__(self, route: CertificateRoute, channel: Channel, identity: CertificateIdentity) -> None:
         logins = route.services.access.authentication.logins
         super().__init__(logins, channel, route.instance_id, identity.user, BY_CERTIFICATE, None)
         self._route = route
@@ -76,7 +76,7 @@ class CertificateRoute:
             self.services.access.authentication.logins.close(lost)
             self.services.loop.call_soon(self._recheck, authorities, rest)
 
-    def session(self, channel: Channel, identity: Identity, authorities: ClientAuthorities) -> Session:
+    def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
         """Returns the session of a client identified under `authorities`, which may have been replaced meanwhile."""
         services = self.services
         principal = Principal(identity.user, self.instance_id)
@@ -110,5 +110,5 @@ class CertificateRoute:
         source = Source(user, str(peer_address(peer_host)), route=self.name)
         services.access.audit.sign_in_failed(instance_id, source, TLS, is_refused=False, reason=reason)
 
-    def _fault_of(self, identity: Identity) -> str | None:
+    def _fault_of(self, identity: CertificateIdentity) -> str | None:
         return UNTRUSTED if self.authorities is None else self.authorities.fault_of(identity)

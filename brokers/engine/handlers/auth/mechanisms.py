@@ -11,7 +11,7 @@ from brokers.engine.access import oauthbearer, sasl, scram
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.access.tokens import TokenRefused, VerifiedToken
-from brokers.engine.handlers.authentication import Authentication, new_nonce
+from brokers.engine.handlers.authentication import NOBODY_YET, Authentication, new_nonce
 from brokers.engine.handlers.logins import OAUTHBEARER, PLAIN
 
 PLAIN_FAILURE: Final = "Authentication failed: Invalid username or password"
@@ -140,6 +140,7 @@ class OAuthBearerMechanism:
     failure = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 
     def __init__(self, authentication: Authentication, instance_id: str, address: Address) -> None:
+        self._authentication = authentication
         self._tokens = authentication.tokens
         self._instance_id = instance_id
         self._address = address
@@ -150,11 +151,11 @@ class OAuthBearerMechanism:
         refusal, self._refusal = self._refusal, ""
         if refusal and token == oauthbearer.CONFIRMATION:
             raise SaslFailed(oauthbearer.INVALID_TOKEN.decode(), refusal)
-        self._tokens.check_attempt(self._instance_id, self._address)
+        self._authentication.check_attempt(self._instance_id, NOBODY_YET, self._address)
         try:
             message = oauthbearer.parse(token)
         except SaslFailed as error:
-            self._tokens.begin_attempt(self._instance_id, self._address)
+            self._authentication.begin_attempt(self._instance_id, NOBODY_YET, self._address)
             raise SaslFailed(self.failure, str(error)) from None
         known = self._tokens.find_proven(self._instance_id, message.token, self._address)
         if known is not None:

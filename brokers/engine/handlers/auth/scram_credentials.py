@@ -16,17 +16,18 @@ from typing import Final
 from brokers.contract import paths
 from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NAMES, UserDocument, Verifier
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.user_plans import SaltedPassword, verifier_of, verifiers_of, with_scram_credentials
-from brokers.engine.handlers.auth.user_calls import (
+from brokers.engine.cluster.user_plans import verifier_of, verifiers_of, with_scram_credentials
+from brokers.engine.handlers.auth.users import (
     USERS_PER_REQUEST_MAX,
     Written,
     alter_user,
     may_administer_users,
     may_set_secrets_of,
+    salted_password,
     until_users_seen,
     users_of,
 )
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
@@ -54,15 +55,15 @@ _SECRET_ID_BYTES: Final = 4
 
 
 async def describe_user_scram_credentials(
-    call: Call, request: DescribeUserScramCredentialsRequest
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    if not may_administer_users(call):
+    if not may_administer_users(context):
         return DescribeUserScramCredentialsResponse(
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
             error_message="Cluster authorization failed.",
             results=[],
         )
-    users, time_slice = users_of(call), TimeSlice()
+    users, time_slice = users_of(context), TimeSlice()
     results = []
     if not request.users:
         for user in sorted(users.values(), key=lambda user: user.name):
@@ -127,11 +128,11 @@ class _Alterations:
 
 
 async def alter_user_scram_credentials(
-    call: Call, request: AlterUserScramCredentialsRequest
+    context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     time_slice = TimeSlice()
     wanted = await _by_user(request, time_slice)
-    if not may_administer_users(call):
+    if not may_administer_users(context):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return AlterUserScramCredentialsResponse(
             results=[_result(name, code, "Cluster authorization failed.") for name in wanted]
@@ -141,9 +142,9 @@ async def alter_user_scram_credentials(
     for number, (name, alterations) in enumerate(wanted.items()):
         if number >= USERS_PER_REQUEST_MAX:
             alterations.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
-        results.append(await _alter(call, name, alterations, written))
+        results.append(await _alter(context, name, alterations, written))
         await time_slice.pause()
-    await until_users_seen(call, written)
+    await until_users_seen(context, written)
     return AlterUserScramCredentialsResponse(results=results)
 
 
@@ -186,10 +187,12 @@ def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode,
     return None
 
 
-async def _alter(call: Call, name: str, wanted: _Alterations, written: Written) -> AlterUserScramCredentialsResult:
+async def _alter(
+    context: RequestContext, name: str, wanted: _Alterations, written: Written
+) -> AlterUserScramCredentialsResult:
     if wanted.error is not None:
         return _result(name, *wanted.error)
-    if not may_set_secrets_of(call, name):
+    if not may_set_secrets_of(context, name):
         return _result(name, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only superusers set the secrets of a superuser.")
     try:
         change = partial(
@@ -198,9 +201,9 @@ async def _alter(call: Call, name: str, wanted: _Alterations, written: Written) 
             deleted=frozenset(wanted.deleted),
             upserted=_verifiers(wanted.upserted),
             secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
-            now_ms=call.services.clock.now_ms(),
+            now_ms=context.services.clock.now_ms(),
         )
-        await alter_user(call, name, change, validate_only=False, written=written)
+        await alter_user(context, name, change, validate_only=False, written=written)
     except errors.ClusterError as failure:
         return AlterUserScramCredentialsResult(user=name, error_code=failure.wire_code, error_message=str(failure))
     return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE)
@@ -208,17 +211,7 @@ async def _alter(call: Call, name: str, wanted: _Alterations, written: Written) 
 
 def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:
     """Returns the verifiers of the credentials. Raises errors.UnacceptableCredential."""
-    return tuple(
-        verifier_of(
-            SaltedPassword(
-                mechanism=upsertion.mechanism,
-                iterations=upsertion.iterations,
-                salt=bytes(upsertion.salt),
-                salted_password=bytes(upsertion.salted_password),
-            )
-        )
-        for upsertion in upserted
-    )
+    return tuple(verifier_of(salted_password(upsertion)) for upsertion in upserted)
 
 
 def _result(name: str, code: ErrorCode, message: str) -> AlterUserScramCredentialsResult:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from functools import partial
-from struct import Struct
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from brokers.contract.audit import NOBODY
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
@@ -20,30 +19,38 @@ from brokers.engine.access.principals import Principal
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.access.tokens import VerifiedToken
 from brokers.engine.handlers.audit_trail import Source
+from brokers.engine.handlers.auth.internal_sessions import (
+    FAILED_AUTHENTICATION_DELAY_MS,
+    RAW_TOKENS_VERSION,
+    SIZE,
+    AuthenticatedChannel,
+    UnauthenticatedSession,
+    response_frame,
+)
 from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
-from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.logins import Login
-from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions, software_of
+from brokers.engine.handlers.session import (
+    DispatchTable,
+    FastCodec,
+    RawRequest,
+    Session,
+    decode_api_versions,
+    software_of,
+)
 from brokers.engine.protocol.apis import ADVERTISED_SASL, APIS, ApiKey, is_served
-from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.codec import decode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
-from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
-from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.headers import decode_request_header
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's message of a response without an error.
 NO_MESSAGE: Final = ""
-# Kafka's setting `connection.failed.authentication.delay.ms`.
-FAILED_AUTHENTICATION_DELAY_MS: Final = 100
 # Maximum time from the first byte to the proof.
 AUTHENTICATION_MS_MAX: Final = FIRST_REQUEST_MS_MAX
-_SIZE: Final = Struct(">i")
-_RAW_TOKENS_VERSION: Final = 0
 _OF_HANDSHAKE: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
 
 
@@ -78,12 +85,6 @@ class SaslRoute:
         self.dispatch_table = dispatch_table._replace(fast_codec={**dispatch_table.fast_codec, **ours})
 
 
-class AuthenticatedChannel(Channel, Protocol):
-    """A connection whose session is replaced when the peer has authenticated."""
-
-    session: Any
-
-
 class State(enum.Enum):
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
@@ -93,23 +94,19 @@ class State(enum.Enum):
     ENDING = "ending"
 
 
-class Reply(NamedTuple):
+class SaslReply(NamedTuple):
     """Form of the response to a token: a SaslAuthenticate response of `version`, or a bare frame if it is None."""
 
     version: int | None
     correlation_id: int
 
 
-class TenantSaslSession:
-    """Becomes a `Session` on success; on failure responds after a delay and closes. `before` is the session of a
-    connection that re-authenticates.
-    """
+class TenantSaslSession(UnauthenticatedSession):
+    """Becomes a `Session` on success. `before` is the session of a connection that re-authenticates."""
 
     def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: Session | None = None) -> None:
-        self.channel = channel
-        self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
+        super().__init__(route.services, channel)
         self._route = route
-        self._services = route.services
         self._before = before
         self._address: Address = peer_address(channel.peer_host)
         self._state = State.HANDSHAKE_OR_VERSIONS
@@ -118,20 +115,15 @@ class TenantSaslSession:
         self._software = ("", "")
         self._client_id: str | None = None
         self._raw_tokens = False
-        self._cancel: Callable[[], object] | None = None
-        self._deadline = self._services.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
+        self._deadline = self.services.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
 
-    def frame_bytes_max_of(self, _api_key: int) -> int:
-        return self.frame_bytes_max
-
-    # -- requests
-    # ---------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if self._state is State.OTHER_MECHANISM:
             self._fail("the mechanism is another one than before", None)
         elif self._state is State.AUTHENTICATE and self._raw_tokens:
-            self._take_token(bytes(buffer[start:end]), Reply(None, 0))
+            self._take_token(bytes(buffer[start:end]), SaslReply(None, 0))
         else:
             self._on_request(buffer, start, end)
 
@@ -156,7 +148,7 @@ class TenantSaslSession:
             raise MalformedRequest(f"version {version} of api key {api_key} is not served here")
         if api_key == ApiKey.SASL_AUTHENTICATE:
             token = bytes(decode_request(api_key, version, buffer, body, end).auth_bytes)
-            self._take_token(token, Reply(version, correlation_id))
+            self._take_token(token, SaslReply(version, correlation_id))
             return
         self._fail(f"api key {api_key} during authentication", _illegal_state(api_key, version, correlation_id))
 
@@ -164,7 +156,7 @@ class TenantSaslSession:
         if self._state is not State.HANDSHAKE_OR_VERSIONS:
             raise MalformedRequest("ApiVersions is asked once before authentication")
         version, request = decode_api_versions(version, buffer, body, end)
-        answer = api_versions.answer_on_sasl(version, request)
+        answer = api_versions.answer(version, request, api_versions.SASL)
         if answer.error_code == ErrorCode.NONE:
             self._state = State.HANDSHAKE
             self._software = software_of(request)
@@ -172,27 +164,26 @@ class TenantSaslSession:
 
     def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
         """Processes a handshake that names a mechanism."""
-        mechanisms = offered(self._services.access.authentication, self._route.instance_id)
+        mechanisms = offered(self.services.access.authentication, self._route.instance_id)
         make = mechanisms.get(mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
         answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(mechanisms))
         if make is None:
-            frame = _frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
+            frame = response_frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
             self._fail(f"mechanism {mechanism[:40]!r}", frame)
             return
         self._mechanism_name = mechanism
-        self._mechanism = make(self._services.access.authentication, self._route.instance_id, self._address)
-        self._raw_tokens = version == _RAW_TOKENS_VERSION
+        self._mechanism = make(self.services.access.authentication, self._route.instance_id, self._address)
+        self._raw_tokens = version == RAW_TOKENS_VERSION
         self._state = State.AUTHENTICATE
         login = None if self._before is None else self._before.login
         if login is not None and login.mechanism != self._mechanism.number:
             self._state = State.OTHER_MECHANISM
         self._respond(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
 
-    # -- authentication
-    # ---------------------------------------------------------------------------------------------------
+    # -- authentication -----------------------------------------------------------------------------------------------
 
-    def _take_token(self, token: bytes, reply: Reply) -> None:
+    def _take_token(self, token: bytes, reply: SaslReply) -> None:
         assert self._mechanism is not None, "there was a handshake"
         try:
             outcome = self._mechanism.take(token)
@@ -202,9 +193,9 @@ class TenantSaslSession:
         if isinstance(outcome, Outcome):
             self._apply(outcome, reply)
         else:
-            self._cancel = self._services.spawn(self._later(outcome, reply)).cancel
+            self._cancel = self.services.spawn(self._later(outcome, reply)).cancel
 
-    async def _later(self, proving: Proving, reply: Reply) -> None:
+    async def _later(self, proving: Proving, reply: SaslReply) -> None:
         try:
             outcome = await proving()
         except (SaslFailed, AttemptRefused, QueueFull) as error:
@@ -229,12 +220,12 @@ class TenantSaslSession:
         turn = self.channel.turns.now_or_in_turn(contained)
         self._cancel = None if turn.is_over else turn.cancel
 
-    def _apply(self, outcome: Outcome, reply: Reply) -> None:
+    def _apply(self, outcome: Outcome, reply: SaslReply) -> None:
         if outcome.proven is None:
             self._answer(outcome.token, reply, 0)
             return
         proof = outcome.proven
-        authentication, instance_id = self._services.access.authentication, self._route.instance_id
+        authentication, instance_id = self.services.access.authentication, self._route.instance_id
         user = authentication.usable_user(instance_id, proof.username)
         assert self._mechanism is not None, "a mechanism has authenticated a user"
         if not self._still_proves(proof, user):
@@ -258,14 +249,14 @@ class TenantSaslSession:
     def _still_proves(self, proof: Proof, user: UserDocument | None) -> bool:
         if not isinstance(proof.by, VerifiedToken):
             return user is not None and proof.by in user.secrets
-        authentication, instance_id = self._services.access.authentication, self._route.instance_id
+        authentication, instance_id = self.services.access.authentication, self._route.instance_id
         is_shut_out = authentication.is_shut_out(instance_id, proof.username)
         return not is_shut_out and authentication.tokens.terms(instance_id) == proof.by.terms
 
     def _become_session(self, proof: Proof, user: UserDocument | None) -> int:
         """Starts the session. Returns its lifetime in ms, 0 for the lifetime of the connection."""
         self._deadline.cancel()
-        route, services, channel = self._route, self._services, self.channel
+        route, services, channel = self._route, self.services, self.channel
         assert self._mechanism is not None, "a mechanism has authenticated a user"
         session = self._before
         if session is None:
@@ -292,31 +283,30 @@ class TenantSaslSession:
         channel.session = session
         return lifetime_ms
 
-    # -- responses
-    # --------------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, token: bytes, reply: Reply, lifetime_ms: int) -> None:
+    def _answer(self, token: bytes, reply: SaslReply, lifetime_ms: int) -> None:
         if reply.version is None:
-            self.channel.respond(_SIZE.pack(len(token)) + token)
+            self.channel.respond(SIZE.pack(len(token)) + token)
             return
         answer = SaslAuthenticateResponse(
             error_code=int(ErrorCode.NONE), error_message=NO_MESSAGE, auth_bytes=token, session_lifetime_ms=lifetime_ms
         )
         self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
 
-    def _refuse(self, error: Exception, reply: Reply) -> None:
+    def _refuse(self, error: Exception, reply: SaslReply) -> None:
         """Ends a failed authentication. The response does not tell which part was wrong."""
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
-        authentication, instance_id = self._services.access.authentication, self._route.instance_id
+        authentication, instance_id = self.services.access.authentication, self._route.instance_id
         if not isinstance(error, QueueFull):
             self._audit_failure(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
-            self._services.accounting.accountings.of(instance_id).remember_refused_attempt(
-                "" if user is None else user.name, delay_ms, self._services.clock.now_ms()
+            self.services.accounting.accountings.of(instance_id).record_refused_attempt(
+                "" if user is None else user.name, delay_ms, self.services.clock.now_ms()
             )
         elif isinstance(error, QueueFull):
             message = "too many connections authenticate at once; try again later"
@@ -327,13 +317,13 @@ class TenantSaslSession:
             answer = SaslAuthenticateResponse(
                 error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED), error_message=message, auth_bytes=b""
             )
-            frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
+            frame = response_frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
         self._fail(reason or message, frame, delay_ms)
 
     def _audit_failure(self, *, is_refused: bool) -> None:
         """Reports the failure to the audit log; unknown user names are left out, since they may be passwords."""
         assert self._mechanism is not None, "a token was taken"
-        route, services = self._route, self._services
+        route, services = self._route, self.services
         is_known = services.access.authentication.has_user(route.instance_id, self._mechanism.username)
         name = self._mechanism.username if is_known else NOBODY
         source = Source(name, str(self._address), route=route.name)
@@ -343,27 +333,14 @@ class TenantSaslSession:
         """Sends `frame` after a delay, and closes."""
         self._state = State.ENDING
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
-        self._cancel = self._services.loop.call_later(delay_ms / 1000, self._end, frame).cancel
-
-    def _end(self, frame: bytes | None) -> None:
-        if frame is not None:
-            self.channel.respond(frame)
-        self.channel.close("authentication failed")
+        self._end_later(frame, delay_ms)
 
     def _end_unproven(self) -> None:
         self.channel.close("not authenticated in time")
 
-    def _respond(self, api_key: int, version: int, correlation_id: int, response: Any) -> None:
-        self.channel.respond(_frame(api_key, version, correlation_id, response))
-
-    def on_more(self) -> None:
-        """Does nothing: a rejection keeps its delay."""
-
     def on_closed(self) -> None:
         self._deadline.cancel()
-        cancel, self._cancel = self._cancel, None
-        if cancel is not None:
-            cancel()
+        super().on_closed()
         before, self._before = self._before, None
         if before is not None:
             before.on_closed()
@@ -425,20 +402,15 @@ class _Reauthentication:
             error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
             error_message="SaslAuthenticate request received after successful authentication",
         )
-        session.channel.respond(_frame(ApiKey.SASL_AUTHENTICATE, raw.version, raw.correlation_id, answer))
+        session.channel.respond(response_frame(ApiKey.SASL_AUTHENTICATE, raw.version, raw.correlation_id, answer))
 
 
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes | None:
     """Returns the response of a call that is illegal in this state; None for calls that have no such response."""
     code = int(ErrorCode.ILLEGAL_SASL_STATE)
     if api_key == ApiKey.SASL_HANDSHAKE:
-        return _frame(api_key, version, correlation_id, SaslHandshakeResponse(error_code=code, mechanisms=[]))
+        return response_frame(api_key, version, correlation_id, SaslHandshakeResponse(error_code=code, mechanisms=[]))
     if api_key == ApiKey.API_VERSIONS:
         known = version if version <= APIS[ApiKey.API_VERSIONS].version_max else 0
-        return _frame(api_key, known, correlation_id, api_versions.illegal_state())
+        return response_frame(api_key, known, correlation_id, api_versions.illegal_state())
     return None
-
-
-def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
-    body = encode_response(api_key, version, response)
-    return encode_response_frame(api_key, version, correlation_id, body)

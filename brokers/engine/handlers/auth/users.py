@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from brokers.contract import paths
+from brokers.contract.acls import ResourceType
 from brokers.contract.users import UserDocument
+from brokers.engine.access.principals import ANONYMOUS
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.user_plans import (
     EITHER,
@@ -15,19 +18,13 @@ from brokers.engine.cluster.user_plans import (
     MUST_NOT_EXIST,
     UNCHANGED,
     AddedSecret,
+    Change,
     SaltedPassword,
     UserAlteration,
     altered,
 )
-from brokers.engine.handlers.auth.user_calls import (
-    USERS_PER_REQUEST_MAX,
-    Written,
-    alter_user,
-    may_administer_users,
-    until_users_seen,
-    users_of,
-)
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.common.changing import SEEN_S_MAX, changing
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.users import (
     AddedUserSecret,
@@ -42,16 +39,76 @@ from brokers.engine.protocol.messages.users import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
+# Maximum number of users in one request: the most that an instance may have.
+USERS_PER_REQUEST_MAX: Final = 1_000
+# Documents as written, by node name; None if removed.
+Written = dict[str, UserDocument | None]
 NEVER: Final = -1
 
 
-async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeUsersResponse:
+def may_administer_users(context: RequestContext) -> bool:
+    """True for the owner, superusers, and users with the call's right on the cluster, DESCRIBE or ALTER (KIP-554)."""
+    return context.view.principal.internal or not context.denial(ResourceType.CLUSTER)
+
+
+def may_set_secrets_of(context: RequestContext, name: str) -> bool:
+    """True if the caller may set this user's secrets; only the owner and superusers set those of a superuser, so that
+    nobody can become one by setting its password.
+    """
+    user, principal = users_of(context).get(paths.sanitise(name)), context.view.principal
+    if user is None or not user.superuser or principal.internal:
+        return True
+    acting = None if principal.user == ANONYMOUS else users_of(context).get(paths.sanitise(principal.user))
+    return acting is not None and acting.superuser
+
+
+def users_of(context: RequestContext) -> Mapping[str, UserDocument]:
+    """Returns the users that the call sees, by node name."""
+    instance_id = context.view.instance_id
+    return {} if instance_id is None else context.view.image.users.of_instance(instance_id)
+
+
+async def alter_user(
+    context: RequestContext, name: str, change: Change, *, validate_only: bool, written: Written
+) -> None:
+    """Alters a user in the instance's turn, and charges the instance; adds the result to `written`.
+
+    Raises:
+        errors.ClusterError: nothing was changed.
+    """
+    instance_id, services = context.view.instance_id, context.services
+    if instance_id is None or context.view.instance is None:
+        raise errors.Refused("Users belong to an instance.")
+    # A change that fails on the present metadata is not tried: it would cost the instance a turn.
+    await services.metadata.store.alter_user(
+        services.metadata.current.image, instance_id=instance_id, name=name, change=change, validate_only=True
+    )
+    if validate_only:
+        return
+    async with changing(context, 1):
+        written[paths.sanitise(name)] = await services.metadata.store.alter_user(
+            services.metadata.current.image, instance_id=instance_id, name=name, change=change
+        )
+
+
+async def until_users_seen(context: RequestContext, written: Written) -> None:
+    """Waits until the metadata shows what was written, for a limited time, since a later change may hide it."""
+    instance_id = context.view.instance_id
+    if instance_id is None or not written:
+        return
+    await context.services.metadata.current.wait_until(
+        lambda image: all(image.users.of_instance(instance_id).get(node) == user for node, user in written.items()),
+        SEEN_S_MAX,
+    )
+
+
+async def describe_users(context: RequestContext, request: DescribeUsersRequest) -> DescribeUsersResponse:
     """Describes the users of an instance; users that do not exist are left out."""
-    if call.view.instance is None or not may_administer_users(call):
+    if context.view.instance is None or not may_administer_users(context):
         return DescribeUsersResponse(
             error_code=int(ErrorCode.INVALID_REQUEST), error_message="Users belong to an instance.", users=[]
         )
-    users, time_slice = users_of(call), TimeSlice()
+    users, time_slice = users_of(context), TimeSlice()
     if request.names is None:
         wanted = sorted(users.values(), key=lambda user: user.name)
     else:
@@ -59,13 +116,13 @@ async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeU
         wanted = [user for user in named if user is not None]
     described = []
     for user in wanted:
-        described.append(_described(call, user))
+        described.append(_described(context, user))
         await time_slice.pause()
     return DescribeUsersResponse(error_code=0, error_message=None, users=described)
 
 
-def _described(call: Call, user: UserDocument) -> DescribedUser:
-    authentication, instance_id = call.services.access.authentication, call.view.instance_id
+def _described(context: RequestContext, user: UserDocument) -> DescribedUser:
+    authentication, instance_id = context.services.access.authentication, context.view.instance_id
     assert instance_id is not None, "checked by the caller"
     last_used_ms = authentication.last_used_ms(instance_id, user.name)
     return DescribedUser(
@@ -88,7 +145,7 @@ def _described(call: Call, user: UserDocument) -> DescribedUser:
     )
 
 
-async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersResponse:
+async def alter_users(context: RequestContext, request: AlterUsersRequest) -> AlterUsersResponse:
     results = []
     written: Written = {}
     time_slice = TimeSlice()
@@ -97,17 +154,17 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
         try:
             if number >= USERS_PER_REQUEST_MAX:
                 raise errors.Refused(f"At most {USERS_PER_REQUEST_MAX} users in one request.")
-            if not may_administer_users(call):
+            if not may_administer_users(context):
                 raise errors.Refused("Only the control plane makes this call.")
             change = partial(
-                altered, alteration.name, alteration=_parsed(alteration), now_ms=call.services.clock.now_ms()
+                altered, alteration.name, alteration=_parsed(alteration), now_ms=context.services.clock.now_ms()
             )
-            await alter_user(call, alteration.name, change, validate_only=request.validate_only, written=written)
+            await alter_user(context, alteration.name, change, validate_only=request.validate_only, written=written)
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))
         await time_slice.pause()
-    await until_users_seen(call, written)
+    await until_users_seen(context, written)
     return AlterUsersResponse(results=results)
 
 
@@ -134,13 +191,15 @@ def _parsed(alteration: AlteredUser) -> UserAlteration:
 def _added(secret: AddedUserSecret) -> AddedSecret:
     return AddedSecret(
         id=secret.id,
-        verifiers=tuple(
-            SaltedPassword(
-                mechanism=verifier.mechanism,
-                iterations=verifier.iterations,
-                salt=bytes(verifier.salt),
-                salted_password=bytes(verifier.salted_password),
-            )
-            for verifier in secret.verifiers
-        ),
+        verifiers=tuple(map(salted_password, secret.verifiers)),
+    )
+
+
+def salted_password(given: Any) -> SaltedPassword:
+    """Returns the salted password of a request: that of an added secret, or of an upserted credential."""
+    return SaltedPassword(
+        mechanism=given.mechanism,
+        iterations=given.iterations,
+        salt=bytes(given.salt),
+        salted_password=bytes(given.salted_password),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_SASL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -30,32 +30,20 @@ def _listed(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
     ]
 
 
-_TENANT: Final = _listed(ADVERTISED_TENANT)
-_SASL: Final = _listed(ADVERTISED_SASL)
-_INTERNAL: Final = _listed(ADVERTISED_INTERNAL)
-_ITSELF: Final = [listed for listed in _TENANT if listed.api_key == ApiKey.API_VERSIONS]
+TENANT: Final = _listed(ADVERTISED_TENANT)
+SASL: Final = _listed(ADVERTISED_SASL)
+INTERNAL: Final = _listed(ADVERTISED_INTERNAL)
+_ITSELF: Final = [listed for listed in TENANT if listed.api_key == ApiKey.API_VERSIONS]
 
 
-def api_versions(call: Call, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """Answers the request, which is None for an unsupported version: version 0 then lists only this call (WIRE-15)."""
-    return answer(call.version, request, internal=call.view.internal)
+def api_versions(context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    return answer(context.version, request, INTERNAL if context.view.internal else TENANT)
 
 
-def answer(version: int, request: ApiVersionsRequest | None, *, internal: bool) -> ApiVersionsResponse:
-    return _answer(version, request, _INTERNAL if internal else _TENANT)
-
-
-def answer_on_sasl(version: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """Answers on a tenant's SASL listener, before authentication."""
-    return _answer(version, request, _SASL)
-
-
-def illegal_state() -> ApiVersionsResponse:
-    """Returns the response to a request during authentication."""
-    return ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
-
-
-def _answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
+def answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
+    """Answers with what a listener serves. The request is None for an unsupported version: version 0 then lists only
+    this call (WIRE-15).
+    """
     if request is None:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ITSELF)
     if version >= SOFTWARE_FROM and not (
@@ -63,3 +51,8 @@ def _answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVe
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=listed)
+
+
+def illegal_state() -> ApiVersionsResponse:
+    """Returns the response to a request during authentication."""
+    return ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.log_dirs import (
@@ -35,20 +35,20 @@ TENANT_DIRECTORY: Final = "/log-dirs/{number}"
 _HeldReplica = dict[str, list[Partition]]
 
 
-async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    if denied := call.denial(ResourceType.CLUSTER):
+async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if denied := context.denial(ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=denied, results=[])
-    table = call.services.storage.table
-    is_operator = call.view.instance_id is None
+    table = context.services.storage.table
+    is_operator = context.view.instance_id is None
     roots = table.settings.roots
     held: dict[Path, _HeldReplica] = {root: {} for root in roots}
     time_slice = TimeSlice()
-    wanted = await _wanted(call, request, time_slice)
-    for name, partition in _visible(call, wanted):
+    wanted = await _wanted(context, request, time_slice)
+    for name, partition in _visible(context, wanted):
         held[partition.log.root].setdefault(name, []).append(partition)
         await time_slice.pause()
     volumes: dict[Path, tuple[int, int]] = {}
-    if is_operator and call.version >= VOLUMES_FROM:
+    if is_operator and context.version >= VOLUMES_FROM:
         # A disk that hangs must not block the event loop.
         volumes = await asyncio.to_thread(_volumes, [root for root in roots if root not in table.offline_directories])
     results = []
@@ -74,17 +74,18 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     return DescribeLogDirsResponse(error_code=0, results=results)
 
 
-def lines_described(response: DescribeLogDirsResponse) -> int:
-    """Returns the length of a response in topics and partitions."""
-    return sum(1 + len(topic.partitions) for result in response.results for topic in result.topics)
+def topics_of(response: DescribeLogDirsResponse) -> Iterable[DescribeLogDirsTopic]:
+    return (topic for result in response.results for topic in result.topics)
 
 
-async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeSlice) -> dict[str, set[int]] | None:
+async def _wanted(
+    context: RequestContext, request: DescribeLogDirsRequest, time_slice: TimeSlice
+) -> dict[str, set[int]] | None:
     """Returns the requested partitions by the names of existing topics; None for all."""
     if request.topics is None:
         return None
     wanted: dict[str, set[int]] = {}
-    topics = call.view.namespace.topics
+    topics = context.view.namespace.topics
     for topic in request.topics:
         if topic.topic.encode() in topics:
             wanted.setdefault(topic.topic, set()).update(topic.partitions)
@@ -92,12 +93,12 @@ async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeS
     return wanted
 
 
-def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
+def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
     """Yields the requested partitions on this broker that the caller may see, with the names of their topics."""
-    namespace, table = call.view.namespace, call.services.storage.table
+    namespace, table = context.view.namespace, context.services.storage.table
     for topic in namespace.topics.values():
         name = namespace.shown(topic)
-        if call.refusal(topic, name):
+        if context.refusal(topic, name):
             continue
         indexes = None if wanted is None else wanted.get(name, ())
         for index in range(len(topic.partitions)):

@@ -16,6 +16,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.loop_turns import timed
 from brokers.engine.throttling.accounting import InstanceAccounting
 
+N = TypeVar("N", str, bytes)
 T = TypeVar("T")
 # Number of partitions of a long Produce or Fetch that are processed in one turn of the event loop.
 PARTITIONS_PER_TURN_MAX: Final = 200
@@ -25,7 +26,7 @@ def answer_in_background(
     session: Session,
     work: Coroutine[Any, Any, None],
     on_step: Callable[[Session, float], object] | None = None,
-    on_end: Callable[[], object] | None = None,
+    on_end: Callable[[], object] = lambda: None,
 ) -> None:
     """Runs `work`, which responds on the session's channel, in a task that is cancelled when the connection closes. Its
     steps are turns of its instance; after each, `on_step` is called with the seconds that it took. `on_end` is called
@@ -37,14 +38,19 @@ def answer_in_background(
         if on_step is not None:
             on_step(session, spent_s)
 
-    steps = timed(work, used, None, session.turn_to_resume)
+    _start(session, timed(work, used, None, session.turn_to_resume), work, on_end)
+
+
+def _start(
+    session: Session, steps: Coroutine[Any, Any, Any], work: Coroutine[Any, Any, None], on_end: Callable[[], object]
+) -> None:
+    """Runs `steps`, which await `work`, in the task of the session's request."""
     task = session.services.spawn(_contained(session, steps))
 
     def over(_: object) -> None:
         steps.close()  # for a task that is cancelled before its first turn
         work.close()
-        if on_end is not None:
-            on_end()
+        on_end()
 
     task.add_done_callback(over)
     session.cancel = task.cancel
@@ -61,21 +67,11 @@ def answer_in_turns(
     api_key: int,
     client_id: str | None,
     work: Coroutine[Any, Any, None],
-    on_end: Callable[[], object] = lambda: None,
 ) -> None:
     """Runs `work` like `answer_in_background`. It begins when the instance has paid for its earlier request time, and
-    each of its turns is counted and charged to the instance. `on_end` is called at the end in any case.
+    each of its turns is counted and charged to the instance.
     """
-    paid = _paid(session, api_key, client_id, work)
-    task = session.services.spawn(_contained(session, paid))
-
-    def over(_: object) -> None:
-        paid.close()  # for a task that is cancelled before its first turn
-        work.close()
-        on_end()
-
-    task.add_done_callback(over)
-    session.cancel = task.cancel
+    _start(session, _paid(session, api_key, client_id, work), work, lambda: None)
 
 
 async def in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
@@ -111,15 +107,15 @@ async def in_converter(
     """
     services, accounting = session.services, _accounting(session)
     instance_id = session.principal.instance_id
-    place = None
+    permit = None
     if accounting is not None and instance_id is not None:
         # Work is charged when it is over; with one thread at a time an instance cannot run up debt in parallel.
-        place = await services.storage.converter_places.enter(instance_id, 1)
+        permit = await services.storage.converter_permits.acquire(instance_id, 1)
         try:
             _remember_debt(session, accounting, client_id)
-            await services.accounting.request_turns.take(instance_id)
+            await services.accounting.request_turns.enqueue(instance_id)
         except asyncio.CancelledError:
-            place.leave()
+            permit.release()
             raise
     if held is not None:
         held.pin()
@@ -128,8 +124,8 @@ async def in_converter(
     def over(done: asyncio.Future[float]) -> None:
         if held is not None:
             held.unpin()
-        if place is not None:
-            place.leave()
+        if permit is not None:
+            permit.release()
         if accounting is not None and not done.cancelled() and done.exception() is None:
             accounting.request_time.charge_thread(round(done.result() * 1e6), services.clock.monotonic_ms())
             session.record_time(done.result())
@@ -150,7 +146,7 @@ async def _paid(session: Session, api_key: int, client_id: str | None, work: Cor
     take_turn = (
         None
         if accounting is None or instance_id is None
-        else partial(services.accounting.request_turns.take, instance_id)
+        else partial(services.accounting.request_turns.enqueue, instance_id)
     )
     await timed(work, partial(_on_turn, session, api_key), take_turn, session.turn_to_resume)
 
@@ -160,7 +156,7 @@ def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: 
     clock = session.services.clock
     debt_ms = accounting.request_time.debt_ms(clock.monotonic_ms())
     if debt_ms:
-        accounting.remember_request_time(debt_ms, session.principal.user, client_id or "", clock.now_ms())
+        accounting.record_request_time(debt_ms, session.principal.user, client_id or "", clock.now_ms())
     return debt_ms
 
 
@@ -182,17 +178,13 @@ def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     services.accounting.loop_turns.record(api_key, session.principal.instance_id, spent_s)
 
 
-def _weigh_equally(_: object) -> int:
-    return 1
-
-
 def parts_of(
-    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _weigh_equally
-) -> Iterator[tuple[list[tuple[bytes, list[T]]], bool]]:
+    topics: Sequence[tuple[N, list[T]]], weigh: Callable[[T], int] = lambda _: 1
+) -> Iterator[tuple[list[tuple[N, list[T]]], bool]]:
     """Splits topics with their partitions into parts of `PARTITIONS_PER_TURN_MAX`. Yields each part, and True if its
     first topic continues the last one of the part before. `weigh` returns the number of partitions that one counts as.
     """
-    part: list[tuple[bytes, list[T]]] = []
+    part: list[tuple[N, list[T]]] = []
     room, goes_on = PARTITIONS_PER_TURN_MAX, False
     for name, wanted in topics:
         begin = 0

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from brokers.engine.handlers.context import Call
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.handlers.context import RequestContext
 
 # Maximum wait of a change for its turn, which is below the request timeout of clients.
 CHANGE_WAIT_S_MAX: Final = 20.0
 # Number of partitions without leaders that an instance may have created through this broker. Further ones wait, which
 # bounds the work of controller and brokers before another instance's changes.
 PARTITIONS_UNFINISHED_MAX: Final = 200
+# Maximum wait for the metadata to show a change. The change is written and a client must not hang on late metadata.
+SEEN_S_MAX: Final = 5.0
 
 
 @asynccontextmanager
 async def changing(
-    call: Call, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
+    context: RequestContext, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
 ) -> AsyncIterator[None]:
     """Holds a turn for a change of this cost (`throttling.change_rate`) that creates `partitions`. Changes of the
     cluster itself do not wait.
@@ -25,7 +28,7 @@ async def changing(
     Raises:
         TooManyChanges: no turn within `wait_s`. Nothing is charged, and nothing may be changed.
     """
-    instance_id, services = call.view.instance_id, call.services
+    instance_id, services = context.view.instance_id, context.services
     if instance_id is None:
         yield
         return
@@ -41,5 +44,12 @@ async def changing(
         instance_id, rate, now_ms=now_ms, until_ms=until_ms, until_ready=few_unfinished if partitions else None
     ):
         rate.charge(cost, now_ms())
-        call.has_changed = True
+        context.has_changed = True
         yield
+
+
+async def until_seen(current: CurrentImage, changes: Iterable[int | None]) -> None:
+    """Waits until the metadata has these config changes; None stands for a change that had nothing to write."""
+    latest = max((change for change in changes if change is not None), default=None)
+    if latest is not None:
+        await current.wait_until(lambda image: image.config_change >= latest, SEEN_S_MAX)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.handlers.context import Call, View
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.served_api import NamedTopic
 
 # Maximum duration of the read; then the request is answered from the metadata as it is.
@@ -61,39 +61,41 @@ def topic_resources(request: Any) -> Iterator[NamedTopic]:
     )
 
 
-def must_look(call: Call, named: Iterable[NamedTopic]) -> bool:
+def must_look(context: RequestContext, named: Iterable[NamedTopic]) -> bool:
     """True if the change log must be read before the request is answered; counts the read."""
-    instance_id = call.view.instance_id
-    if instance_id is None or not _names_unknown(call, named):
+    instance_id = context.view.instance_id
+    if instance_id is None or not _names_unknown(context, named):
         return False
-    return call.services.metadata.topic_looks.take(instance_id)
+    return context.services.metadata.topic_looks.take(instance_id)
 
 
-async def catch_up(call: Call) -> None:
+async def catch_up(context: RequestContext) -> None:
     """Reads the change log, and gives the call a view of the new metadata."""
-    services, view = call.services, call.view
+    services, view = context.services, context.view
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LOOK_S_MAX):
             await services.metadata.catch_up()
     if services.metadata.current.image is not view.image:
-        call.view = View(services.metadata.version, services.metadata.current.image, view.principal, view.route_name)
+        context.view = TenantMetadataView(
+            services.metadata.version, services.metadata.current.image, view.principal, view.route_name
+        )
 
 
 def _highest(indexes: Iterable[int]) -> int:
     return max(islice(indexes, PARTITIONS_MAX), default=NO_PARTITION)
 
 
-def _names_unknown(call: Call, named: Iterable[NamedTopic]) -> bool:
+def _names_unknown(context: RequestContext, named: Iterable[NamedTopic]) -> bool:
     """True if a named topic or partition is unknown and the response would say so.
 
     Without a right to the topic the response, and its duration, do not depend on the topic's existence.
     """
-    known = call.view.namespace.topics
+    known = context.view.namespace.topics
     for name, index in islice(named, NAMES_MAX):
         topic = known.get(name.encode())
         if topic is None:
-            if call.refusal(None, name) == UNKNOWN_TOPIC_OR_PARTITION:
+            if context.refusal(None, name) == UNKNOWN_TOPIC_OR_PARTITION:
                 return True
-        elif index >= len(topic.partitions) and not call.refusal(topic, name):
+        elif index >= len(topic.partitions) and not context.refusal(topic, name):
             return True
     return False

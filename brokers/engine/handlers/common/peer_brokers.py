@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.contract.process_identity import Role
+from brokers.contract.process_identity import ProcessRole
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ def is_broker(principal: Principal) -> bool:
     brokers of the cluster use TLS.
     """
     process = principal.process
-    return is_cluster(principal) and (process is None or process.role is Role.BROKER)
+    return is_cluster(principal) and (process is None or process.role is ProcessRole.BROKER)
 
 
 def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:

@@ -1,4 +1,5 @@
-"""AlterConfigs and IncrementalAlterConfigs of topics. Settings of brokers are the operator's (`broker_configs`).
+"""AlterConfigs and IncrementalAlterConfigs of topics, and of brokers by the operator, as far as a change needs no
+restart (QUO-60, ZK-13).
 
 AlterConfigs replaces all settings: a key that is not given goes back to its default, except keys that the operator set
 on a topic, which a tenant cannot remove.
@@ -8,23 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace as replaced
+from functools import partial
+from typing import Final, TypeVar
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.configs import broker_configs
-from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
+from brokers.engine.errors import SettingsWrong
+from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.configs import broker_settings
+from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
+from brokers.engine.handlers.configs.broker_settings import InvalidBrokerSetting
 from brokers.engine.handlers.configs.describe_configs import (
     BROKER,
     RESOURCES_MAX,
     TOO_MANY,
+    asked_broker,
     check_kind,
-    check_right,
+    check_right_to,
     find_topic,
+    origins_of,
 )
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import (
     CONFIGS_PER_RESOURCE_MAX,
     TOO_MANY_CONFIGS,
@@ -47,51 +53,58 @@ from brokers.engine.protocol.messages.configs import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
 AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
 Change = Callable[[dict[str, str]], dict[str, str]]
 
 
-async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> int | None:
-        _check(call, resource, lacks_value=any(config.value is None for config in resource.configs))
+        _check(context, resource, lacks_value=any(config.value is None for config in resource.configs))
         if resource.resource_type == BROKER:
-            given = {config.name: config.value or "" for config in resource.configs}
-            return await broker_configs.replace(
-                call, resource.resource_name, given, validate_only=request.validate_only
-            )
-        topic = _topic(call, resource)
-        change = _replacement(call, {config.name: config.value for config in resource.configs})
-        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
-    return AlterConfigsResponse(responses=await _each(call, request.resources, replace, AlterConfigsResourceResponse))
+            def given(_id: int | None, _present: dict[str, str]) -> dict[str, str]:
+                return {key.name: broker_settings.check(key.name, key.value or "") for key in resource.configs}
+
+            return await _write_broker(context, resource.resource_name, given, validate_only=request.validate_only)
+        topic = _topic(context, resource)
+        change = _replacement(context, {config.name: config.value for config in resource.configs})
+        return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
+
+    return AlterConfigsResponse(
+        responses=await _each(context, request.resources, replace, AlterConfigsResourceResponse)
+    )
 
 
 async def incremental_alter_configs(
-    call: Call, request: IncrementalAlterConfigsRequest
+    context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     async def alter(resource: IncrementalAlterConfigsResource) -> int | None:
         lacks_value = any(each.value is None and each.config_operation != DELETE for each in resource.configs)
-        _check(call, resource, lacks_value=lacks_value)
+        _check(context, resource, lacks_value=lacks_value)
         if resource.resource_type == BROKER:
-            return await broker_configs.alter(
-                call, resource.resource_name, resource.configs, validate_only=request.validate_only
-            )
-        topic = _topic(call, resource)
+            changed = partial(_applied_to_broker, context, resource.configs)
+            return await _write_broker(context, resource.resource_name, changed, validate_only=request.validate_only)
+        topic = _topic(context, resource)
 
         def change(present: dict[str, str]) -> dict[str, str]:
-            is_operator = call.view.instance_id is None
-            return applied(present, call.services.metadata.topic_defaults, resource.configs, operator=is_operator)
+            is_operator = context.view.instance_id is None
+            return applied(present, context.services.metadata.topic_defaults, resource.configs, operator=is_operator)
 
-        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
+        return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
-        responses=await _each(call, request.resources, alter, IncrementalAlterConfigsResourceResponse)
+        responses=await _each(context, request.resources, alter, IncrementalAlterConfigsResourceResponse)
     )
 
 
 async def _each(
-    call: Call,
+    context: RequestContext,
     resources: Sequence[AnyResource],
     alter: Callable[[AnyResource], Awaitable[int | None]],
     answer: Callable[..., AnyAnswer],
@@ -122,16 +135,18 @@ async def _each(
                 resource_name=resource.resource_name,
             )
         )
-    await until_seen(call.services.metadata.current, written)
+    await until_seen(context.services.metadata.current, written)
     return answers
 
 
-def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
+def _check(
+    context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool
+) -> None:
     """Checks that apply to each kind of resource, in Kafka's order; raises Wrong."""
-    check_right(call, resource.resource_type, resource.resource_name)
+    check_right_to(context, resource.resource_type, resource.resource_name)
     if len(resource.configs) > CONFIGS_PER_RESOURCE_MAX:
         raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
-    if resource.resource_type == BROKER and call.view.instance_id is not None:
+    if resource.resource_type == BROKER and context.view.instance_id is not None:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
     if len({config.name for config in resource.configs}) != len(resource.configs):
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
@@ -139,17 +154,17 @@ def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsR
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
 
 
-def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
+def _topic(context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
     """Returns the topic to alter; raises Wrong."""
     check_kind(resource.resource_type)
     if not resource.resource_name:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
-    return find_topic(call, resource.resource_name)
+    return find_topic(context, resource.resource_name)
 
 
-def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
+def _replacement(context: RequestContext, given: Mapping[str, str | None]) -> Change:
     """Returns the change of a topic's settings to `given`, apart from the operator's."""
-    is_operator = call.view.instance_id is None
+    is_operator = context.view.instance_id is None
 
     def change(present: dict[str, str]) -> dict[str, str]:
         kept = {
@@ -157,14 +172,14 @@ def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
             for name, value in present.items()
             if not is_operator and name in SETTINGS and SETTINGS[name].read_only
         }
-        defaults = call.services.metadata.topic_defaults
+        defaults = context.services.metadata.topic_defaults
         return kept | topic_config.check_config(given, present, defaults, operator=is_operator)
 
     return change
 
 
 async def _write(
-    call: Call,
+    context: RequestContext,
     name: str,
     topic: TopicImage,
     change: Change,
@@ -181,8 +196,8 @@ async def _write(
     def checked(present: dict[str, str]) -> dict[str, str]:
         before = dict(present)
         after = change(present)
-        topic_config.check_together(after, call.services.metadata.topic_defaults)
-        topic_config.check_message_bytes(after, message_bytes_max(call), present)
+        topic_config.check_together(after, context.services.metadata.topic_defaults)
+        topic_config.check_message_bytes(after, message_bytes_max(context), present)
         written[:] = before, after
         return after
 
@@ -190,11 +205,11 @@ async def _write(
         checked(dict(topic.config))
         if validate_only:
             return None
-        async with changing(call, 1):
-            altered = await call.services.metadata.store.alter_topic_config(
-                call.services.metadata.current.image, instance_id=call.view.instance_id, name=name, change=checked
+        async with changing(context, 1):
+            altered = await context.services.metadata.store.alter_topic_config(
+                context.services.metadata.current.image, instance_id=context.view.instance_id, name=name, change=checked
             )
-        call.note(name, *written)
+        context.note(name, *written)
         return altered.change
     except topic_config.InvalidTopicConfig as error:
         raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
@@ -241,3 +256,77 @@ def _listed(after: dict[str, str], defaults: Mapping[str, str], change: Incremen
         raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
     present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
     return listed(present, change)
+
+
+def listed(present: str, change: IncrementalAlterableConfig) -> str:
+    """Returns a list after elements were appended to it or subtracted from it."""
+    words = [word for word in present.split(",") if word]
+    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    if change.config_operation == APPEND:
+        words += [word for word in given if word not in words]
+    else:
+        words = [word for word in words if word not in given]
+    return ",".join(words)
+
+
+def _applied_to_broker(
+    context: RequestContext,
+    changes: Sequence[IncrementalAlterableConfig],
+    broker_id: int | None,
+    present: dict[str, str],
+) -> dict[str, str]:
+    after = dict(present)
+    for change in changes:
+        _apply_to_broker(context, broker_id, after, change)
+    return after
+
+
+def _apply_to_broker(
+    context: RequestContext, broker_id: int | None, after: dict[str, str], change: IncrementalAlterableConfig
+) -> None:
+    """Applies one change to `after`. A missing or unknown key can be deleted. Raises Wrong, InvalidBrokerSetting."""
+    name, operation = change.name, change.config_operation
+    if operation == DELETE:
+        after.pop(name, None)
+    elif operation == SET:
+        after[name] = broker_settings.check(name, change.value or "")
+    elif operation in (APPEND, SUBTRACT):
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None or setting.type is not ValueType.LIST:
+            raise Wrong(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
+        layers = context.services.metadata.broker_layers
+        below = origins_of(layers, setting, broker_id)
+        inherited = below[0].value if below else setting.default or ""
+        after[name] = broker_settings.check(name, listed(after.get(name, inherited), change))
+    else:
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+
+
+async def _write_broker(
+    context: RequestContext,
+    name: str,
+    change: Callable[[int | None, dict[str, str]], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> int | None:
+    """Writes the settings after `change`. Returns the config change, None if they were only validated. Raises Wrong."""
+    services, broker_id = context.services, asked_broker(context, name)
+
+    def checked(present: dict[str, str]) -> dict[str, str]:
+        after = change(broker_id, present)
+        kept, _ = broker_settings.usable(after)
+        layers = services.metadata.broker_layers
+        layers = replaced(layers, of_all=kept) if broker_id is None else replaced(layers, own=kept)
+        services.metadata.check_settings(layers.effective)
+        return after
+
+    configs = services.metadata.current.image.broker_configs
+    try:
+        if validate_only:
+            checked(dict(configs.of_all if broker_id is None else configs.own(broker_id)))
+            return None
+        return (await services.metadata.store.alter_broker_config(broker_id, checked)).change
+    except (InvalidBrokerSetting, SettingsWrong) as error:
+        raise Wrong(ErrorCode.INVALID_REQUEST, str(error)) from error
+    except ClusterError as failure:
+        raise Wrong(failure.wire_code, str(failure)) from failure

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
-from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.required_rights import DENIAL_TEXTS
-from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.topics.topics import Wrong, check_right
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.quotas import (
     AlterClientQuotasRequest,
@@ -37,16 +34,18 @@ ENTRIES_MAX: Final = 1_000
 PARTS_MAX: Final = 100
 
 
-async def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+async def describe_client_quotas(
+    context: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
     try:
-        _check_right(call)
+        check_right(context)
         time_slice = TimeSlice()
         wanted = await _components(request.components, time_slice)
-        instance_id = _instance(call)
+        instance_id = _instance(context)
     except Wrong as wrong:
         return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
     entries = []
-    for entity, limits in _stored(call.view.image.quotas, instance_id):
+    for entity, limits in _stored(context.view.image.quotas, instance_id):
         if _matches(_parts(entity), wanted, request.strict):
             values = [QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())]
             parts = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in _parts(entity).items()]
@@ -62,20 +61,10 @@ def _stored(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, M
     yield from sorted(addresses.items(), key=lambda item: item[0].address or "")
 
 
-def _check_right(call: Call) -> None:
-    if denied := call.denial(ResourceType.CLUSTER):
-        raise Wrong(denied, DENIAL_TEXTS[denied])
-
-
-def _instance(call: Call) -> str:
-    if call.view.instance_id is None:
+def _instance(context: RequestContext) -> str:
+    if context.view.instance_id is None:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Client quotas belong to an instance.")
-    return call.view.instance_id
-
-
-def entries_described(response: DescribeClientQuotasResponse) -> int:
-    """Returns the length of a response in entries."""
-    return len(response.entries or ())
+    return context.view.instance_id
 
 
 async def _components(components: list[QuotaFilterComponent], time_slice: TimeSlice) -> dict[str, QuotaFilterComponent]:
@@ -138,7 +127,7 @@ def _parts(entity: AnyEntity) -> dict[str, str | None]:
     return parts
 
 
-async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def alter_client_quotas(context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     results = []
     written: list[int | None] = []
     time_slice = TimeSlice()
@@ -146,13 +135,13 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
         code, message = 0, None
         await time_slice.pause()
         try:
-            _check_right(call)
+            check_right(context)
             if number >= ENTRIES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
             if max(len(entry.entity), len(entry.ops)) > PARTS_MAX:
                 message = f"An entry has at most {PARTS_MAX} parts of its entity and {PARTS_MAX} changes."
                 raise Wrong(ErrorCode.INVALID_REQUEST, message)
-            written.append(await _alter(call, entry, request.validate_only))
+            written.append(await _alter(context, entry, request.validate_only))
         except Wrong as wrong:
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
@@ -160,18 +149,18 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
         named = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
         entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
-    await until_seen(call.services.metadata.current, written)
+    await until_seen(context.services.metadata.current, written)
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int | None:
-    instance_id = _instance(call)
+async def _alter(context: RequestContext, entry: QuotaAlteration, validate_only: bool) -> int | None:
+    instance_id = _instance(context)
     entity = stored_entity(entry.entity)
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
 
     async def alter(*, validate_only: bool) -> int | None:
-        return await call.services.metadata.store.alter_client_quotas(
-            call.services.metadata.current.image,
+        return await context.services.metadata.store.alter_client_quotas(
+            context.services.metadata.current.image,
             instance_id=instance_id,
             entity=entity,
             changes=changes,
@@ -181,7 +170,7 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
     change = await alter(validate_only=True)
     if validate_only:
         return change
-    async with changing(call, 1):
+    async with changing(context, 1):
         return await alter(validate_only=False)
 
 

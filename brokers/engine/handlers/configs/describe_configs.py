@@ -1,5 +1,6 @@
-"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics; operators see all settings of a
-broker (`broker_configs`).
+"""DescribeConfigs of topics and brokers (QUO-60, ZK-13). A tenant sees the settings of brokers as far as they concern
+its topics. Operators see all settings of a broker, which answers for itself and, as in Kafka, for the settings common
+to all brokers (the empty name).
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from typing import Final
 from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.topic_plans import default_replication_factor
-from brokers.engine.handlers.configs import broker_configs
-from brokers.engine.handlers.configs.broker_configs import DOCUMENTED_FROM
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
-from brokers.engine.handlers.configs.broker_settings import origins
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.required_rights import DENIAL_TEXTS
-from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.handlers.configs.broker_settings import BrokerSetting, Origin, origins, shared, value_of
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.services import BrokerLayers
+from brokers.engine.handlers.topics.topics import Wrong, check_right
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_bounds import BOUNDS, BROKER_BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
@@ -34,6 +33,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import is_valid_topic_name
 
 TOPIC, BROKER = 2, 4
+DOCUMENTED_FROM: Final = 3
 RESOURCES_MAX: Final = 1_000
 TOO_MANY: Final = f"At most {RESOURCES_MAX} resources in one request."
 # Number of resources described in one turn of the event loop; each has some thirty settings with documentation.
@@ -44,14 +44,14 @@ BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have 
 
 
 def describe_configs(
-    call: Call, request: DescribeConfigsRequest
+    context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     if len(request.resources) > DESCRIBED_AT_ONCE_MAX:
-        return _describe_many(call, request)
-    return DescribeConfigsResponse(results=[_describe(call, request, resource) for resource in request.resources])
+        return _describe_many(context, request)
+    return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
 
 
-async def _describe_many(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def _describe_many(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
     for number, resource in enumerate(request.resources):
         if number and number % DESCRIBED_AT_ONCE_MAX == 0:
@@ -59,38 +59,35 @@ async def _describe_many(call: Call, request: DescribeConfigsRequest) -> Describ
         if number >= RESOURCES_MAX:
             results.append(_result(resource, int(ErrorCode.INVALID_REQUEST), TOO_MANY, []))
             continue
-        results.append(_describe(call, request, resource))
+        results.append(_describe(context, request, resource))
     return DescribeConfigsResponse(results=results)
 
 
-def settings_described(response: DescribeConfigsResponse) -> int:
-    """Returns the length of a response in resources and settings."""
-    return sum(1 + len(result.configs) for result in response.results)
-
-
-def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+def _describe(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = []
     code, message = 0, None
     try:
-        check_right(call, resource.resource_type, resource.resource_name)
+        check_right_to(context, resource.resource_type, resource.resource_name)
         if resource.resource_type == BROKER:
             wanted = set(resource.configuration_keys or ())
-            if call.view.instance_id is None:
-                lines = broker_configs.described(call, request, resource.resource_name)
+            if context.view.instance_id is None:
+                lines = _of_broker(context, request, resource.resource_name)
             else:
-                _check_broker(call, resource.resource_name)
+                _check_broker(context, resource.resource_name)
                 # Settings common to all brokers have no entry of their own for a tenant.
-                lines = broker_lines(call, request) if resource.resource_name else []
+                lines = broker_lines(context, request) if resource.resource_name else []
             configs = [line for line in lines if not wanted or line.name in wanted]
         else:
             check_kind(resource.resource_type)
             if not is_valid_topic_name(resource.resource_name):
                 raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
-            topic = find_topic(call, resource.resource_name)
+            topic = find_topic(context, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
             configs = [
-                _line(call, request, line)
-                for line in topic_config.describe(topic.config, call.services.metadata.topic_defaults)
+                _line(context, request, line)
+                for line in topic_config.describe(topic.config, context.services.metadata.topic_defaults)
                 if not wanted or line.setting.name in wanted
             ]
     except Wrong as wrong:
@@ -110,21 +107,18 @@ def _result(
     )
 
 
-def _check_broker(call: Call, name: str) -> None:
+def _check_broker(context: RequestContext, name: str) -> None:
     """Raises Wrong for a broker that is not on the caller's listener."""
-    if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in call.view.endpoints):
+    if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in context.view.endpoints):
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
-def check_right(call: Call, resource_type: int, name: str) -> None:
+def check_right_to(context: RequestContext, resource_type: int, name: str) -> None:
     """Raises Wrong if the principal may not make this call for the resource."""
-    denied = 0
     if resource_type == TOPIC:
-        denied = call.denial(ResourceType.TOPIC, name)
+        check_right(context, ResourceType.TOPIC, name)
     elif resource_type == BROKER:
-        denied = call.denial(ResourceType.CLUSTER)
-    if denied:
-        raise Wrong(denied, DENIAL_TEXTS[denied])
+        check_right(context)
 
 
 def check_kind(resource_type: int) -> None:
@@ -133,48 +127,61 @@ def check_kind(resource_type: int) -> None:
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
 
 
-def find_topic(call: Call, name: str) -> TopicImage:
+def find_topic(context: RequestContext, name: str) -> TopicImage:
     """Returns the topic. Raises Wrong if it does not exist for this caller."""
-    topic = call.view.namespace.topics.get(name.encode())
-    error = call.refusal(topic, name)
+    topic = context.view.namespace.topics.get(name.encode())
+    error = context.refusal(topic, name)
     if topic is None or error:
         raise Wrong(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return topic
 
 
-def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -> DescribeConfigsResourceResult:
+def _line(
+    context: RequestContext, request: DescribeConfigsRequest, line: DescribedSetting
+) -> DescribeConfigsResourceResult:
     setting, source = line.setting, line.source
-    beneath = _beneath(call, setting)
+    beneath = _beneath(context, setting)
     if source is not ConfigSource.TOPIC and beneath:
         source = ConfigSource(beneath[0].source)
     own = [_synonym(setting.name, line.value, source)] if source is ConfigSource.TOPIC else []
     if line.beyond is not None:
-        own = [_bound(call, line), _synonym(setting.name, line.beyond, ConfigSource.TOPIC)]
+        own = [_bound(context, line), _synonym(setting.name, line.beyond, ConfigSource.TOPIC)]
         source = ConfigSource(own[0].source)
+    origin = Origin(setting.name, line.value, source)
+    return _entry(context, request, origin, setting.type, [*own, *beneath], setting.documentation, setting.read_only)
+
+
+def _entry(
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    origin: Origin,
+    kind: ValueType,
+    synonyms: list[DescribeConfigsSynonym],
+    documentation: str,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    is_documented = request.include_documentation and context.version >= DOCUMENTED_FROM
     return DescribeConfigsResourceResult(
-        name=setting.name,
-        value=line.value,
-        read_only=setting.read_only,
-        is_default=source is ConfigSource.DEFAULT,
-        config_source=int(source),
+        name=origin.name,
+        value=origin.value,
+        read_only=read_only,
+        is_default=origin.source is ConfigSource.DEFAULT,
+        config_source=int(origin.source),
         is_sensitive=False,
-        synonyms=[*own, *beneath] if request.include_synonyms else [],
-        config_type=int(setting.type),
-        documentation=(
-            setting.documentation if request.include_documentation and call.version >= DOCUMENTED_FROM else None
-        ),
+        synonyms=synonyms if request.include_synonyms else [],
+        config_type=int(kind),
+        documentation=documentation if is_documented else None,
     )
 
 
-def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
+def _beneath(context: RequestContext, setting: Setting) -> list[DescribeConfigsSynonym]:
     """Returns the values that apply if the topic has none. A tenant sees that the operator set a value; where, for one
     broker or for all, only the operator sees.
     """
-    if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
-        return broker_configs.synonyms(
-            origins(call.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
-        )
-    defaults = call.services.metadata.topic_defaults
+    if context.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
+        by_source = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
+        return [_synonym(*origin) for origin in by_source]
+    defaults = context.services.metadata.topic_defaults
     result = []
     if setting.name in defaults:
         result.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
@@ -183,60 +190,90 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
     return result
 
 
-def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
+def _bound(context: RequestContext, line: DescribedSetting) -> DescribeConfigsSynonym:
     """Returns the operator's bound that is in effect instead of the topic's value. It is never listed as a default:
     without its own value the topic would have another one.
     """
     key = BOUNDS[line.setting.name].broker_key
-    if call.view.instance_id is None:
-        origin = origins(call.services.metadata.broker_layers, BROKER_SETTINGS[key])[0]
+    if context.view.instance_id is None:
+        origin = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[key])[0]
         if origin.source is not ConfigSource.DEFAULT:
             return _synonym(*origin)
     return _synonym(key, line.value, ConfigSource.STATIC_BROKER)
 
 
-def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+def broker_lines(context: RequestContext, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
     """Returns the broker settings that clients may read: the defaults of topics and auto-creation."""
-    described = topic_config.describe({}, call.services.metadata.topic_defaults)
+    described = topic_config.describe({}, context.services.metadata.topic_defaults)
     lines = {
         line.setting.broker_key: _broker_line(
-            call, request, line.setting.broker_key, line.value, line.source, line.setting.type
+            context, request, line.setting.broker_key, line.value, line.source, line.setting.type
         )
         for line in described
     }
     for bound in BROKER_BOUNDS:
-        value = call.services.metadata.topic_defaults.get(bound.broker_key)
+        value = context.services.metadata.topic_defaults.get(bound.broker_key)
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
         lines[bound.broker_key] = _broker_line(
-            call, request, bound.broker_key, value or str(bound.default), source, ValueType.LONG
+            context, request, bound.broker_key, value or str(bound.default), source, ValueType.LONG
         )
-    instance = call.view.instance
+    instance = context.view.instance
     if instance is not None:
         settings = instance.document.settings
         for name, value, kind in (
             ("auto.create.topics.enable", str(settings.auto_create_topics).lower(), ValueType.BOOLEAN),
             ("default.replication.factor", str(default_replication_factor(instance.document)), ValueType.INT),
-            ("delete.topic.enable", "true", ValueType.BOOLEAN),
+            ("delete.topic.enable", str(context.services.metadata.deletes_topics).lower(), ValueType.BOOLEAN),
             ("num.partitions", str(settings.default_partitions), ValueType.INT),
         ):
-            lines[name] = _broker_line(call, request, name, value, ConfigSource.STATIC_BROKER, kind)
+            lines[name] = _broker_line(context, request, name, value, ConfigSource.STATIC_BROKER, kind)
     return [lines[name] for name in sorted(lines)]
 
 
 def _broker_line(
-    call: Call, request: DescribeConfigsRequest, name: str, value: str, source: ConfigSource, kind: ValueType
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    name: str,
+    value: str,
+    source: ConfigSource,
+    kind: ValueType,
 ) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
-        name=name,
-        value=value,
-        read_only=True,
-        is_default=source is ConfigSource.DEFAULT,
-        config_source=int(source),
-        is_sensitive=False,
-        synonyms=[_synonym(name, value, source)] if request.include_synonyms else [],
-        config_type=int(kind),
-        documentation=BROKER_TEXT if request.include_documentation and call.version >= DOCUMENTED_FROM else None,
+    return _entry(
+        context, request, Origin(name, value, source), kind, [_synonym(name, value, source)], BROKER_TEXT, True
     )
+
+
+def _of_broker(
+    context: RequestContext, request: DescribeConfigsRequest, name: str
+) -> list[DescribeConfigsResourceResult]:
+    """Returns every setting of this broker, or those common to all brokers. Raises Wrong."""
+    broker_id = asked_broker(context, name)
+    lines = []
+    for setting in BROKER_SETTINGS.values():
+        by_source = origins_of(context.services.metadata.broker_layers, setting, broker_id)
+        if by_source:
+            shown = Origin(setting.name, value_of(setting, by_source[0]), by_source[0].source)
+            synonyms = [_synonym(*origin) for origin in by_source]
+            is_fixed = not setting.is_dynamic
+            lines.append(_entry(context, request, shown, setting.type, synonyms, setting.documentation, is_fixed))
+    return lines
+
+
+def origins_of(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | None) -> list[Origin]:
+    """Returns the origins for one broker, or those common to all brokers (None)."""
+    return shared(layers, setting) if broker_id is None else origins(layers, setting)
+
+
+def asked_broker(context: RequestContext, name: str) -> int | None:
+    """Returns this broker's id, or None for all brokers. Raises Wrong for another broker."""
+    if not name:
+        return None
+    if not name.isdecimal():
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != context.services.broker_id:
+        expected = context.services.broker_id
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+    return int(name)
 
 
 def _synonym(name: str, value: str, source: ConfigSource) -> DescribeConfigsSynonym:

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
-from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
-from brokers.engine.handlers.fetch.read_result import FetchReadResult
-from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.context import TenantMetadataView
+from brokers.engine.handlers.fetch.request import (
+    NO_SESSION,
+    READ_COMMITTED,
+    FetchReadResult,
+    FetchRequest,
+    PartitionResult,
+)
 from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_response
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchExtras, encode_fetch_response, encode_full_fetch_response
+from brokers.engine.protocol.messages.fetch import FetchNodeEndpoint, FetchResponse
 from brokers.engine.throttling.charging import Limiter, charge_fetch
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 
+# First version whose responses can name the current leaders.
+LEADERS_FROM: Final = 16
+_MISLED: Final = frozenset((int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)))
+# The tagged fields of a response come after throttle time, error, session id and an empty list of topics.
+_TAGGED_AT: Final = 4 + 2 + 4 + 1
 FRAME_SIZE_BYTES: Final = 4
 
 
-def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) -> None:
+def find_leaders(
+    view: TenantMetadataView, version: int, answers: Sequence[tuple[bytes, Sequence[PartitionResult]]]
+) -> tuple[dict[tuple[bytes, int], tuple[int, int]], bytes]:
+    """Returns the leaders of topics requested by id, and the tagged fields, for `encode_fetch_response`."""
+    leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
+    for key, lines in answers:
+        topic = view.namespace.topic_by_id(key)
+        for line in lines:
+            if line[1] in _MISLED and topic is not None and line[0] < len(topic.partitions):
+                known = topic.partitions[line[0]]
+                leaders[key, line[0]] = known.leader, known.leader_epoch
+    named = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
+    endpoints = [
+        FetchNodeEndpoint(node_id=result.broker_id, host=result.host, port=result.port, rack=result.rack)
+        for result in named
+        if result is not None
+    ]
+    body = encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))
+    return leaders, body[_TAGGED_AT:]
+
+
+def answer(request: FetchRequest, client: ClientContext, read_result: FetchReadResult) -> None:
     """Encodes the response, charges it and sends it."""
     if read_result.diverging:
         # The reader has to truncate first; its next request gets the records.
@@ -27,34 +63,34 @@ def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) 
     version, correlation_id = request.version, request.correlation_id
     is_committed = request.frame.isolation == READ_COMMITTED
     answers, aborted, diverging = read_result.answers, read_result.aborted, read_result.diverging
+    preferred = read_result.preferred
     if read_result.must_answer and version >= LEADERS_FROM:
         leaders, tagged = find_leaders(request.session.view(), version, answers)
-        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged)
+        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged, preferred)
         parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
-    elif aborted or diverging:
-        extras = FetchExtras(is_committed, aborted, diverging=diverging)
+    elif aborted or diverging or preferred:
+        extras = FetchExtras(is_committed, aborted, diverging=diverging, preferred=preferred)
         parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
     else:
         parts = encode_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, is_committed)
     send(request, client, read_result, parts)
 
 
-def send(request: FetchRequest, client: Client, read_result: FetchReadResult, parts: list[bytes | Slice]) -> None:
+def send(
+    request: FetchRequest, client: ClientContext, read_result: FetchReadResult, parts: list[bytes | Slice]
+) -> None:
     """Charges the encoded response and sends it. Over the limits it is sent without records, uncharged."""
-    session, services = request.session, request.session.services
+    session = request.session
     limited = [] if read_result.diverging else read_result.limited
     if client.consume_limiters or client.request_limiter is not None or limited:
         head = parts[0]
         assert isinstance(head, bytes), "a frame begins with its size"
         size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
-        delay_ms, limiter = charge_for(session, client, size_bytes, limited)
-        if limiter is not None:
+        delay_ms, mute = charge_for(session, client, size_bytes, limited)
+        if delay_ms:
             read_result.release()
-            client.remember_delay(limiter, delay_ms, services.clock.now_ms())
-            session.channel.respond_parts(
-                encode_fetch_response(request.version, request.correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms,
-                mute=None if limiter is client.request_limiter else Mute(limiter, delay_ms, services.loop_clock),
-            )  # fmt: skip
+            frame = encode_fetch_response(request.version, request.correlation_id, delay_ms, 0, NO_SESSION, [])
+            session.channel.respond_parts(frame, delay_ms, mute=mute)
             return
     if not read_result.metered or read_result.diverging:
         session.channel.respond_parts(parts)
@@ -63,15 +99,20 @@ def send(request: FetchRequest, client: Client, read_result: FetchReadResult, pa
 
 
 def charge_for(
-    session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
-) -> tuple[int, Limiter | None]:
-    """Returns the delay of a response of `size_bytes`, and its limiter. `limited` are the topics' limiters."""
+    session: Session, client: ClientContext, size_bytes: int, limited: list[tuple[Limiter, int]]
+) -> tuple[int, Mute | None]:
+    """Charges a response of `size_bytes`, unless it has to wait. Returns its delay and its mute. `limited` are the
+    topics' limiters.
+    """
     now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter
     time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
     charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + limited
     delay_ms, limiter = charge_fetch(charged, now_ms, time_ms > 0)
-    return (time_ms, request_limiter) if time_ms > delay_ms else (delay_ms, limiter)
+    if not delay_ms and not time_ms:
+        return 0, None
+    throttles = Throttle(delay_ms, Reason.BYTES, limiter), Throttle(time_ms, Reason.CLIENT_QUOTA, request_limiter)
+    return apply_longest(session.services, client, throttles)
 
 
 class SentMeter:
@@ -79,7 +120,7 @@ class SentMeter:
 
     __slots__ = ("_client", "_metered", "_session")
 
-    def __init__(self, session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]]) -> None:
+    def __init__(self, session: Session, client: ClientContext, metered: list[tuple[UsageCounter | None, int]]) -> None:
         self._session = session
         self._client = client
         self._metered = metered
@@ -88,7 +129,7 @@ class SentMeter:
         meter(self._session, self._client, self._metered, sent_bytes)
 
 
-def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
+def meter(session: Session, client: ClientContext, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
     """Meters `count` bytes of records that were sent, in the order of the response."""
     if not count:
         return

@@ -1,4 +1,4 @@
-"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions (I.6).
+"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions.
 
 Partitions are decoded, read and encoded in parts, and other requests are served between the parts.
 """
@@ -9,23 +9,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, parts_of
-from brokers.engine.handlers.fetch.answering import send
-from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
-from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
-from brokers.engine.handlers.fetch.in_turn import InTurn, charge_long_turn
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
-from brokers.engine.handlers.fetch.read_result import FetchReadResult
+from brokers.engine.handlers.fetch.answering import LEADERS_FROM, find_leaders, send
 from brokers.engine.handlers.fetch.reading import read
 from brokers.engine.handlers.fetch.repeats import without_repeats_in_turns
-from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.fetch.request import NO_SESSION, READ_COMMITTED, FetchReadResult, FetchRequest
 from brokers.engine.handlers.fetch.special import answer_special
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, InTurn, Missing, charge_long_turn, prefetch
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
-from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchResponseEncoder, fetch_response_head
-from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 
 # Requests with more bytes, which is some 500 partitions, are processed in turns.
@@ -59,7 +53,7 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
     assert instance_id is not None, "only internal requests have no instance"
     # The decoded request and its response take far more memory than the request has bytes.
-    place = await session.services.accounting.decoded_places.enter(instance_id, raw.size_bytes)
+    permit = await session.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
     try:
         frame = await _decode(session, raw)
         session.channel.release()
@@ -67,9 +61,9 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
         if not answer_special(session, raw, frame):
             session.cancel = cancel_task
             request = FetchRequest(session, raw.client_id, raw.version, raw.correlation_id, frame)
-            await _serve(request, (), True, place)
+            await _serve(request, (), True, permit)
     finally:
-        place.leave()
+        permit.release()
 
 
 async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
@@ -81,8 +75,8 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
     return await without_repeats_in_turns(decoder.frame())
 
 
-async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, place: Place | None) -> None:
-    """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends. `place` is left during the wait."""
+async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, permit: Permit | None) -> None:
+    """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends. `permit` is released during the wait."""
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)
     # Any change of rights ends the wait, even during the read: the request names too many topics to check each.
@@ -93,9 +87,10 @@ async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: b
         if missing_bytes:
             read_result.release()
             # Few requests may wait (`may_be_delayed`), and others are answered meanwhile.
-            if place is not None:
-                place.leave()
-            await _until_readable(request, readable, read_result.watched, missing_bytes)
+            if permit is not None:
+                permit.release()
+            kind = DelayedCommittedRead if request.frame.isolation else DelayedRead
+            await readable.wait(kind(readable.set, missing_bytes), read_result.watched, request.frame.max_wait_ms)
             read_result = await _read(request, ())
     try:
         parts = await _encode(request, read_result)
@@ -134,22 +129,6 @@ async def _read_once(request: FetchRequest, *, wait: bool) -> FetchReadResult:
     return read_result
 
 
-async def _until_readable(
-    request: FetchRequest, readable: InTurn, watched: list[Partition], missing_bytes: int
-) -> None:
-    kind = DelayedCommittedRead if request.frame.isolation else DelayedRead
-    operation = kind(readable.set, missing_bytes)
-    for partition in watched:
-        operation.watch(partition)
-    services = request.session.services
-    tick = services.deadlines.add(operation, request.frame.max_wait_ms)
-    try:
-        await readable.event.wait()
-    finally:
-        services.deadlines.drop(operation, tick)
-        operation.cancel()
-
-
 async def _encode(request: FetchRequest, read_result: FetchReadResult) -> list[Any]:
     """Returns the parts of the response. If a log diverges, no records are sent: the reader has to truncate first, and
     its next request gets them.
@@ -162,7 +141,9 @@ async def _encode(request: FetchRequest, read_result: FetchReadResult) -> list[A
         leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
         await yield_to_others()
     is_committed = request.frame.isolation == READ_COMMITTED
-    encoder = FetchResponseEncoder(version, is_committed, read_result.aborted, leaders, diverging)
+    encoder = FetchResponseEncoder(
+        version, is_committed, read_result.aborted, leaders, diverging, read_result.preferred
+    )
     room = ENCODED_AT_ONCE_MAX
     for key, results in read_result.answers:
         encoder.begin_topic(key, len(results))

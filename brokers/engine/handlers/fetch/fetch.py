@@ -17,17 +17,15 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from brokers.contract.acls import AclOperation, ResourceType
-from brokers.engine.handlers.fair_share import QueuedWork
+from brokers.engine.handlers.context import QueuedWork
 from brokers.engine.handlers.fetch.answering import answer
 from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX, start_from_disk, start_long
-from brokers.engine.handlers.fetch.fetch_errors import READ_COMMITTED
-from brokers.engine.handlers.fetch.in_turn import charge_long_turn
 from brokers.engine.handlers.fetch.reading import read
 from brokers.engine.handlers.fetch.repeats import without_repeats
-from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.fetch.request import READ_COMMITTED, FetchRequest
 from brokers.engine.handlers.fetch.special import answer_special
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.fetch.waits import charge_long_turn
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.fast_codec import decode_fetch

@@ -9,8 +9,8 @@ from typing import Final
 
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
-from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.request import NO_SESSION, TOPIC_IDS_FROM, Diverging, PartitionResult
+from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.services import BrokerServices, StorageServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
@@ -24,7 +24,6 @@ from brokers.engine.protocol.fast_codec import (
 )
 from brokers.engine.records import error_codes
 
-TOPIC_IDS_FROM: Final = 13
 # First version in which a replica sends its broker epoch (KIP-903).
 EPOCHS_FROM: Final = 15
 FULL: Final = 0
@@ -35,10 +34,10 @@ EPOCH_MAX: Final = 2**31 - 1
 class FollowerRead:
     """Result of a read for a follower: the partitions of one response."""
 
-    __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
+    __slots__ = ("diverging", "has_records", "is_urgent", "missing", "results", "taken")
 
     def __init__(self) -> None:
-        self.lines: dict[bytes, list[PartitionResult]] = {}
+        self.results: dict[bytes, list[PartitionResult]] = {}
         self.diverging: Diverging = {}
         self.missing: list[Missing] = []
         self.taken: list[FollowedPartition] = []
@@ -46,17 +45,17 @@ class FollowerRead:
         # True if the response has more than new high watermarks.
         self.is_urgent = False
 
-    def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
-        topic_id = line.key[0]
-        result = self.lines.get(topic_id)
-        if result is None:
-            self.lines[topic_id] = [answer]
+    def add(self, followed: FollowedPartition, result: PartitionResult) -> None:
+        topic_id = followed.key[0]
+        results = self.results.get(topic_id)
+        if results is None:
+            self.results[topic_id] = [result]
         else:
-            result.append(answer)
+            results.append(result)
 
     def release(self) -> None:
-        for lines in self.lines.values():
-            for result in lines:
+        for results in self.results.values():
+            for result in results:
                 if result[6] is not None:
                     result[6].release()
 
@@ -97,14 +96,15 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
 def serve(request: FollowerFetch, may_delay: bool) -> None:
     """Answers with what is ready, or, with `may_delay`, waits for an append."""
     session, fetches = request.session, request.fetches
-    may_delay = may_delay and request.frame.max_wait_ms > 0 and not fetches.is_owed
+    may_delay = may_delay and request.frame.max_wait_ms > 0
+    may_delay = may_delay and not (fetches.has_pending_check or fetches.has_urgent_watermark)
     if may_delay and not fetches.has_ready:
         DelayedFollowerFetch(request)
         return
     read_result = _read(session.services, fetches, request.limit_bytes, False)
     if read_result.missing:
         read_result.release()
-        fetches.put_back(read_result.taken)
+        fetches.requeue(read_result.taken)
         answer_in_background(session, _serve_from_disk(request, read_result.missing))
     elif may_delay and not read_result.is_urgent:
         DelayedFollowerFetch(request)
@@ -121,7 +121,7 @@ async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -
         if not read_result.missing:
             break
         read_result.release()
-        fetches.put_back(read_result.taken)
+        fetches.requeue(read_result.taken)
         missing = read_result.missing
     request.session.cancel = None
     _answer(request, read_result)
@@ -159,7 +159,7 @@ class DelayedFollowerFetch:
         session = self._request.session
         session.services.deadlines.drop(self, self._tick)
         session.on_next_request = None
-        self._request.fetches.leave_alone()
+        self._request.fetches.stop_waiting()
 
     def _complete(self) -> None:
         self._request.session.cancel = None
@@ -208,20 +208,20 @@ def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | i
 def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
     services = session.services
     now_ms = fetches.fetched_ms = services.clock.monotonic_ms()
-    fetches.came(not frame.topics and not frame.forgotten)
+    fetches.on_request(not frame.topics and not frame.forgotten)
     if frame.forgotten:
         for topic_id, indexes in frame.forgotten:
             for index in indexes:
-                fetches.forgets((topic_id, index))
+                fetches.remove((topic_id, index))
     for topic_id, wanted in frame.topics:
         for partition_wanted in wanted:
             key = (topic_id, partition_wanted[0])
-            known = fetches.lines.get(key)
+            known = fetches.partitions.get(key)
             partition = None if known is None else known.partition
             result = (
                 partition if partition is not None else _find(services.storage, session, topic_id, partition_wanted[0])
             )
-            if fetches.asks(key, partition_wanted, result, now_ms) and not isinstance(result, int):
+            if fetches.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.check()
@@ -231,25 +231,23 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
     topic = session.view().image.topics_by_id.get(topic_id)
     if topic is None:
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not 0 <= index < len(topic.partitions):
-        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = storage.table.get(topic.name, index)
-    if partition is None:
-        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return partition if partition.topic_id == topic_id else int(ErrorCode.INCONSISTENT_TOPIC_ID)
+    partition = storage.find(topic, index)
+    if isinstance(partition, int) or partition.topic_id == topic_id:
+        return partition
+    return int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
     session, fetches = request.session, request.fetches
     services = session.services
-    for followed in fetches.news():
+    for followed in fetches.changed():
         partition = followed.partition
         if partition is not None and followed.key not in reading.diverging:
             reading.add(followed, _without_records(followed, partition))
-    fetches.answered(services.storage.leadership_checks.asked)
+    fetches.on_response(services.storage.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
-    answers = list(reading.lines.items())
+    answers = list(reading.results.items())
     version, correlation_id = request.version, request.correlation_id
     if reading.diverging:
         extras = FetchExtras(diverging=reading.diverging)
@@ -300,14 +298,14 @@ def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, 
 def _read_records(
     reading: FollowerRead,
     fetches: FollowerSession,
-    line: FollowedPartition,
+    followed: FollowedPartition,
     partition: Partition,
     room_bytes: int,
     one_batch: bool,
     wait: bool,
 ) -> int:
     """Returns the number of bytes read, -1 if the next batch does not fit. With `one_batch` it always fits."""
-    index, leader_epoch, offset, _, _, bytes_max = line.wanted
+    index, leader_epoch, offset, _, _, bytes_max = followed.wanted
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,
@@ -319,19 +317,19 @@ def _read_records(
     if uncached is not None:
         reading.missing.append(Missing(partition, uncached))
     elif code:
-        line.code = code
-        _add_error(reading, line, code)
+        followed.code = code
+        _add_error(reading, followed, code)
     elif records is not None:
-        line.sent_high_watermark, line.sent_start_offset = high_watermark, start_offset
+        followed.sent_high_watermark, followed.sent_start_offset = high_watermark, start_offset
         reading.is_urgent = reading.has_records = True
-        reading.add(line, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
+        reading.add(followed, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
         return records.length
     elif offset < partition.log_end_offset:
         reading.taken.pop()
-        fetches.put_back([line])
+        fetches.requeue([followed])
         return -1
     else:
-        fetches.nothing_for(line)
+        fetches.mark_idle(followed)
     return 0
 
 
@@ -343,28 +341,28 @@ def _is_throttled(storage: StorageServices, fetches: FollowerSession, partition:
     return named.holds(partition.index, fetches.replica)
 
 
-def _is_held_back(services: BrokerServices, fetches: FollowerSession, line: FollowedPartition) -> bool:
+def _is_held_back(services: BrokerServices, fetches: FollowerSession, followed: FollowedPartition) -> bool:
     """True if the throttle is exceeded; the partition becomes ready again when the throttle allows more bytes."""
     delay_ms = services.storage.replication_throttle.delay_ms(services.clock.monotonic_ms())
     if delay_ms > 0:
-        services.loop.call_later(delay_ms / 1000, fetches.ready, line)
+        services.loop.call_later(delay_ms / 1000, fetches.ready, followed)
     return delay_ms > 0
 
 
-def _add_error(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
+def _add_error(reading: FollowerRead, followed: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
-    reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
+    reading.add(followed, (followed.key[1], code, -1, -1, -1, 0, None))
 
 
-def _without_records(line: FollowedPartition, partition: Partition) -> PartitionResult:
-    high_watermark = line.sent_high_watermark = partition.high_watermark
-    start_offset = line.sent_start_offset = partition.log_start_offset
-    return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
+def _without_records(followed: FollowedPartition, partition: Partition) -> PartitionResult:
+    high_watermark = followed.sent_high_watermark = partition.high_watermark
+    start_offset = followed.sent_start_offset = partition.log_start_offset
+    return followed.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
 def _requeue_records(reading: FollowerRead, fetches: FollowerSession) -> None:
     """Removes the records from a response with diverging logs: they go with the next response."""
     reading.release()
-    fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])
-    for topic_id, lines in reading.lines.items():
-        reading.lines[topic_id] = [line for line in lines if line[6] is None]
+    fetches.requeue([item for item in reading.taken if not item.code and item.key not in reading.diverging])
+    for topic_id, results in reading.results.items():
+        reading.results[topic_id] = [result for result in results if result[6] is None]

@@ -8,19 +8,18 @@ multiply. Versions before 3 have no limit for the response, and never return a b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import answer_in_turns
-from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
+from brokers.engine.handlers.common.long_requests import LINES_AT_ONCE_MAX, encoded_in_chunks
 from brokers.engine.handlers.fetch.answering import charge_for, meter
-from brokers.engine.handlers.fetch.in_turn import InTurn
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.fetch.repeats import without_repeats_of_old
 from brokers.engine.handlers.fetch.request import bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session, decode_in_pieces
+from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, InTurn, Missing, prefetch
+from brokers.engine.handlers.session import RawRequest, Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
@@ -39,7 +38,7 @@ from brokers.engine.protocol.messages.fetch import (
 )
 from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import Work
-from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
@@ -69,6 +68,13 @@ class _PartitionRead:
     converted: Converted | None = None
 
 
+_Topics = list[tuple[str, list[_PartitionRead]]]
+
+
+def _all(topics: _Topics) -> Iterator[_PartitionRead]:
+    return (part for _, parts in topics for part in parts)
+
+
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """Serves a Fetch of versions 0 to 3 in a task."""
     if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
@@ -85,22 +91,22 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
     # The decoded request and its response take far more memory than the request has bytes.
-    place = (
+    permit = (
         None
         if instance_id is None
-        else await session.services.accounting.decoded_places.enter(instance_id, raw.size_bytes)
+        else await session.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
     )
     try:
         request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
         session.channel.release()
-        await _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, place).run()
+        await _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit).run()
     finally:
-        if place is not None:
-            place.leave()
+        if permit is not None:
+            permit.release()
 
 
 class _OldFetch:
-    """A Fetch of an old version. A long request has a `place`, which it leaves while it waits."""
+    """A Fetch of an old version. A long request has a `permit`, which it releases while it waits."""
 
     def __init__(
         self,
@@ -109,14 +115,14 @@ class _OldFetch:
         correlation_id: int,
         client_id: str | None,
         request: FetchRequest,
-        place: Place | None = None,
+        permit: Permit | None = None,
     ) -> None:
         self.session = session
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request = request
-        self.place = place
+        self.permit = permit
         self.must_answer = False
         self.has_waited = False
 
@@ -133,16 +139,16 @@ class _OldFetch:
         await self._complete(topics)
         await self._answer(topics)
 
-    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_PartitionRead]]]:
+    async def _converted(self, *, may_wait: bool) -> _Topics:
         topics, missing_bytes = await self._read_without_stalling()
         await yield_to_others()
-        watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
+        watched = [part.partition for part in _all(topics) if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
         if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
             _release(topics)
             self.has_waited = True
-            if self.place is not None:
-                self.place.leave()
+            if self.permit is not None:
+                self.permit.release()
             await self._waited(watched, missing_bytes)
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
@@ -153,22 +159,22 @@ class _OldFetch:
         await asyncio.shield(converting)
         return topics
 
-    async def _complete(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
+    async def _complete(self, topics: _Topics) -> None:
         time_slice = TimeSlice()
         for _, parts in topics:
             await time_slice.pause()  # a topic may have no partitions
             for part in parts:
                 await time_slice.pause()
-                converted = part.converted
+                line, converted = part.line, part.converted
                 if converted is not None:
-                    part.line.error_code, part.line.records = converted.error_code, converted.records
+                    line.error_code, line.records = converted.error_code, converted.records
                     if converted.failure is not None and part.partition is not None:
                         part.partition.storage_failed(converted.failure)
-                if part.line.error_code:
-                    part.line.error_code = downgraded(part.line.error_code, ApiKey.FETCH, self.version)
-                    part.line.high_watermark = UNDEFINED
-                if part.line.error_code in UNREADABLE:
-                    part.line.records = None
+                if line.error_code:
+                    line.error_code = downgraded(line.error_code, ApiKey.FETCH, self.version)
+                    line.high_watermark = UNDEFINED
+                if line.error_code in UNREADABLE:
+                    line.records = None
 
     async def _refused(self, error: int) -> FetchResponse:
         time_slice = TimeSlice()
@@ -182,7 +188,7 @@ class _OldFetch:
             responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
         return FetchResponse(responses=responses)
 
-    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
+    async def _read_without_stalling(self) -> tuple[_Topics, int]:
         """Reads like `_read`, and prefetches records in a thread, so that the event loop serves others."""
         for _ in range(ROUNDS_MAX):
             topics, missing_bytes = await self._read(wait=False)
@@ -193,13 +199,13 @@ class _OldFetch:
             await prefetch(self.session.services, missing)
         return await self._read(wait=True)
 
-    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
+    async def _read(self, *, wait: bool) -> tuple[_Topics, int]:
         """Reads all partitions in the order of the request. Returns also the number of bytes missing to the minimum."""
         client = self.session.client(self.client_id)
         wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
-        topics: list[tuple[str, list[_PartitionRead]]] = []
+        topics: _Topics = []
         readable_bytes = 0
         time_slice = TimeSlice()
         try:
@@ -225,14 +231,13 @@ class _OldFetch:
             return topics, wanted_bytes - readable_bytes
         readable = [
             (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
-            for _, parts in topics
-            for part in parts
+            for part in _all(topics)
             if part.partition is not None and not part.line.error_code
         ]
         return topics, bytes_still_missing(readable, READ_UNCOMMITTED, wanted_bytes)
 
     def _part(
-        self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
+        self, client: ClientContext, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
     ) -> _PartitionRead:
         route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
         line = _line(wanted.partition, route.error)
@@ -262,24 +267,14 @@ class _OldFetch:
         return part
 
     async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
-        """Waits for enough bytes, a failure, or the deadline (WIRE-27)."""
-        services = self.session.services
-        instance_id = self.session.principal.instance_id
-        woken = InTurn(services, None if self.session.principal.internal else instance_id)
-        wait = DelayedRead(woken.set, missing_bytes)
-        for partition in watched:
-            wait.watch(partition)
-        tick = services.deadlines.add(wait, self.request.max_wait_ms)
-        try:
-            with services.access.waiting_calls.holding(instance_id, wait.end):
-                await woken.event.wait()
-        finally:
-            services.deadlines.drop(wait, tick)
-            wait.cancel()
+        services, principal = self.session.services, self.session.principal
+        woken = InTurn(services, None if principal.internal else principal.instance_id)
+        operation = DelayedRead(woken.set, missing_bytes)
+        with services.access.waiting_calls.holding(principal.instance_id, operation.end):
+            await woken.wait(operation, watched, self.request.max_wait_ms)
 
-    async def _answer(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
+    async def _answer(self, topics: _Topics) -> None:
         """Charges the response at its full size. Over the limits it is sent without records, uncharged (QUO-20)."""
-        services = self.session.services
         time_slice = TimeSlice()
         responses = []
         for name, parts in topics:
@@ -288,22 +283,18 @@ class _OldFetch:
         frame = await self._encoded(FetchResponse(responses=responses))
         await free_incrementally(responses, lambda response: response.partitions)
         limited, metered = [], []
-        for _, parts in topics:
-            for part in parts:
-                await time_slice.pause()
-                if part.line.records:
-                    metered.append((part.usage, len(part.line.records)))
-                    if part.limiter is not None:
-                        limited.append((part.limiter, len(part.line.records)))
+        for part in _all(topics):
+            await time_slice.pause()
+            if part.line.records:
+                metered.append((part.usage, len(part.line.records)))
+                if part.limiter is not None:
+                    limited.append((part.limiter, len(part.line.records)))
         await free_incrementally(topics, lambda topic: topic[1])
         await free_incrementally(self.request.topics, lambda topic: topic.partitions)
         client = self.session.client(self.client_id)
         if client.consume_limiters or client.request_limiter is not None or limited:
-            delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
-            if limiter is not None:
-                client.remember_delay(limiter, delay_ms, services.clock.now_ms())
-                is_time = limiter is client.request_limiter
-                mute = None if is_time else Mute(limiter, delay_ms, services.loop_clock)
+            delay_ms, mute = charge_for(self.session, client, len(frame), limited)
+            if delay_ms:
                 await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms, mute)
                 return
         meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
@@ -325,11 +316,10 @@ class _OldFetch:
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
 
 
-def _missing(topics: list[tuple[str, list[_PartitionRead]]]) -> list[Missing]:
+def _missing(topics: _Topics) -> list[Missing]:
     return [
         Missing(part.partition, part.result.uncached)
-        for _, parts in topics
-        for part in parts
+        for part in _all(topics)
         if part.partition is not None and part.result is not None and part.result.uncached is not None
     ]
 
@@ -338,29 +328,26 @@ def _line(index: int, error: int) -> FetchPartitionData:
     return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
 
 
-def _convert(topics: list[tuple[str, list[_PartitionRead]]], magic: int) -> None:
+def _convert(topics: _Topics, magic: int) -> None:
     work = Work(INFLATED_BYTES_MAX)
-    for _, parts in topics:
-        for part in parts:
-            if part.partition is not None and part.result is not None and part.result.slice is not None:
-                part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
+    for part in _all(topics):
+        if part.partition is not None and part.result is not None and part.result.slice is not None:
+            part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
 
 
-def _skip(topics: list[tuple[str, list[_PartitionRead]]]) -> bool:
+def _skip(topics: _Topics) -> bool:
     """True if the records read for some partition have nothing for an old reader. Its next read begins after them: a
     reader that gets no records would request the same offset again forever.
     """
     skipped = False
-    for _, parts in topics:
-        for part in parts:
-            if part.converted is not None and part.converted.skipped_to > part.wanted.fetch_offset:
-                part.wanted.fetch_offset = part.converted.skipped_to
-                skipped = True
+    for part in _all(topics):
+        if part.converted is not None and part.converted.skipped_to > part.wanted.fetch_offset:
+            part.wanted.fetch_offset = part.converted.skipped_to
+            skipped = True
     return skipped
 
 
-def _release(topics: list[tuple[str, list[_PartitionRead]]]) -> None:
-    for _, parts in topics:
-        for part in parts:
-            if part.result is not None and part.result.slice is not None:
-                part.result.slice.release()
+def _release(topics: _Topics) -> None:
+    for part in _all(topics):
+        if part.result is not None and part.result.slice is not None:
+            part.result.slice.release()

@@ -1,27 +1,36 @@
-"""ListOffsets: first and last offset of a partition, and the offset at a timestamp (LOG-25, LOG-26)."""
+"""ListOffsets: first and last offset of a partition, the offset at a timestamp, and in version 0 the base offsets of
+segments, newest first (LOG-25, LOG-26, LOG-29). OffsetForLeaderEpoch: end offset of a leader epoch, from which a reader
+sees if the log that it read was truncated since (LOG-31, LOG-32, KIP-320).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable
+from typing import Final
 
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.common.peer_brokers import is_speaker
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.fetch.list_offsets_legacy import SEGMENTS_VERSION, list_segments
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
 from brokers.engine.partitions.listing import list_offsets as list_offsets_of
+from brokers.engine.partitions.old_readers import segment_offsets
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.list_offsets import (
+    LeaderEpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
 
@@ -30,20 +39,24 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 SEARCHED_AT_ONCE_MAX = 4
 ISOLATION_LEVELS = (0, 1)
 UNKNOWN_ISOLATION = -1
+SEGMENTS_VERSION: Final = 0
+# Maximum number of segments that one response reads, apart from the rest of its last partition: each may need the disk.
+SEGMENTS_PER_ANSWER_MAX: Final = 20_000
 
 
-def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+def list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Answers the request. A partition named twice is rejected with error 42, as in Kafka, except in version 0."""
-    if call.version == SEGMENTS_VERSION:
-        return list_segments(call, request)
+    if context.version == SEGMENTS_VERSION:
+        return list_segments(context, request)
     named = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
-    lookup = _Lookup(call, _isolation(call, request))
+    lookup = _Lookup(context, _isolation(context, request))
     topics = []
     for wanted in request.topics:
-        topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = call.refusal(topic, wanted.name)
+        topic, error = context.named_topic(wanted.name)
         lines = []
         for partition in wanted.partitions:
             if named[wanted.name, partition.partition_index] > 1:
@@ -57,11 +70,11 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     return lookup.complete(response) if lookup.unfinished else response
 
 
-def _isolation(call: Call, request: ListOffsetsRequest) -> int:
+def _isolation(context: RequestContext, request: ListOffsetsRequest) -> int:
     """Returns the isolation level of the look-up: a follower gets the log end, committed or not (REP-9)."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return UNKNOWN_ISOLATION
-    is_follower = request.replica_id >= 0 and is_speaker(call.services, call.view.principal, request.replica_id)
+    is_follower = request.replica_id >= 0 and is_speaker(context.services, context.view.principal, request.replica_id)
     return LOG_END if is_follower else int(request.isolation_level)
 
 
@@ -72,8 +85,8 @@ def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitio
 class _Lookup:
     """Look-up of one request's partitions. `unfinished` are those that need the disk or are yet to be searched."""
 
-    def __init__(self, call: Call, isolation: int) -> None:
-        self.call = call
+    def __init__(self, context: RequestContext, isolation: int) -> None:
+        self.context = context
         self.isolation = isolation
         self.searched = 0
         self.unfinished: list[tuple[ListOffsetsPartitionResponse, ListOffsetsPartition, Partition]] = []
@@ -82,11 +95,9 @@ class _Lookup:
         index = wanted.partition_index
         if self.isolation == UNKNOWN_ISOLATION:
             return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
-        if not 0 <= index < len(topic.partitions):
-            return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        partition = self.call.services.storage.table.get(topic.name, index)
-        if partition is None:
-            return _refused(wanted, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        partition = self.context.services.storage.find(topic, index)
+        if isinstance(partition, int):
+            return _refused(wanted, partition)
         line = ListOffsetsPartitionResponse(partition_index=index)
         if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
             self.searched += 1
@@ -105,13 +116,13 @@ class _Lookup:
             partition,
             wanted.timestamp,
             isolation=self.isolation,
-            version=self.call.version,
+            version=self.context.version,
             current_leader_epoch=wanted.current_leader_epoch,
             wait=wait,
         )
 
     def _write(self, line: ListOffsetsPartitionResponse, found: ListedOffset) -> None:
-        line.error_code = downgraded(found.error_code, ApiKey.LIST_OFFSETS, self.call.version)
+        line.error_code = downgraded(found.error_code, ApiKey.LIST_OFFSETS, self.context.version)
         line.timestamp = found.timestamp
         line.offset = found.offset
         line.leader_epoch = found.leader_epoch
@@ -124,8 +135,68 @@ class _Lookup:
                 result = self._ask(partition, wanted, wait=False)
                 if result.uncached is None:
                     break
-                await prefetch(self.call.services, [Missing(partition, result.uncached)])
+                await prefetch(self.context.services, [Missing(partition, result.uncached)])
             else:
                 result = self._ask(partition, wanted, wait=True)
             self._write(listed, result)
         return response
+
+
+def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answers version 0."""
+    topics = []
+    looked_at = 0
+    for wanted in request.topics:
+        topic, error = context.named_topic(wanted.name)
+        lines = []
+        for partition in wanted.partitions:
+            if error or topic is None:
+                lines.append(_refused(partition, error))
+            elif looked_at >= SEGMENTS_PER_ANSWER_MAX:
+                lines.append(_refused(partition, int(ErrorCode.INVALID_REQUEST)))
+            else:
+                line, segments = _segments(context, topic, partition)
+                lines.append(line)
+                looked_at += segments
+        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _segments(
+    context: RequestContext, topic: TopicImage, wanted: ListOffsetsPartition
+) -> tuple[ListOffsetsPartitionResponse, int]:
+    """Returns the result of a partition, and the number of its segments."""
+    partition = context.services.storage.find(topic, wanted.partition_index)
+    if isinstance(partition, int):
+        return _refused(wanted, partition), 0
+    segments = len(partition.log.segments)
+    if wanted.max_num_offsets < 0:
+        return _refused(wanted, int(ErrorCode.INVALID_REQUEST)), segments
+    code, offsets = segment_offsets(
+        partition, wanted.timestamp, wanted.max_num_offsets, context.services.clock.now_ms()
+    )
+    line = _refused(wanted, downgraded(code, ApiKey.LIST_OFFSETS, context.version))
+    line.old_style_offsets = offsets
+    return line, segments
+
+
+def offset_for_leader_epoch(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Answers the request from memory, as leader only. The requesting `replica_id` makes no difference."""
+    topics = []
+    for wanted in request.topics:
+        topic, error = context.named_topic(wanted.topic)
+        lines = [_end_offset(context, topic, error, partition) for partition in wanted.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=lines))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end_offset(
+    context: RequestContext, topic: TopicImage | None, error: int, wanted: OffsetForLeaderPartition
+) -> LeaderEpochEndOffset:
+    partition = error if topic is None or error else context.services.storage.find(topic, wanted.partition)
+    if isinstance(partition, int):
+        return LeaderEpochEndOffset(error_code=partition, partition=wanted.partition)
+    code, epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch, wanted.current_leader_epoch)
+    return LeaderEpochEndOffset(error_code=code, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

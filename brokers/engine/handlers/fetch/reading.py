@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, divergence
-from brokers.engine.handlers.fetch.prefetch import Missing
-from brokers.engine.handlers.fetch.read_result import FetchReadResult
-from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.fetch.read_replicas import NOT_PREFERRED, preferred_replica, reads_by_rack
+from brokers.engine.handlers.fetch.request import UNDEFINED, FetchReadResult, FetchRequest, PartitionResult
+from brokers.engine.handlers.fetch.waits import Missing
 from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -23,7 +22,7 @@ ZSTD_FROM: Final = 10
 
 def read(
     request: FetchRequest,
-    client: Client,
+    client: ClientContext,
     topics: list[TopicWanted],
     limit_bytes: int,
     wait: bool,
@@ -35,13 +34,12 @@ def read(
     loop waits for the disk.
     """
     storage, frame, version = request.session.storage, request.frame, request.version
-    by_id = request.names_ids
-    routes = client.consume_routes
-    isolation = frame.isolation
+    by_id, routes, isolation = request.names_ids, client.consume_routes, frame.isolation
     read_result = FetchReadResult()
     watched = read_result.watched
     remaining = limit_bytes
-    is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM
+    by_rack = frame.rack_id != "" and reads_by_rack(client)
+    is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM or by_rack
     for key, wanted in topics:
         route = routes.get(key)
         if route is None:
@@ -69,7 +67,7 @@ def read(
                 or is_unresolved
                 or (by_id and partition.topic_id != key)
             ):
-                code, offset = _resolve_read(request, read_result, partition, key, partition_wanted)
+                code, offset = _resolve_read(request, client, read_result, partition, key, partition_wanted, by_rack)
                 if code:
                     read_result.must_answer = True
                     results.append((index, code, -1, -1, -1, 0, None))
@@ -81,6 +79,7 @@ def read(
                 isolation=isolation,
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
                 wait=wait,
+                from_follower=by_rack,
             )
             if isolation and records is not None and partition.log.has_aborts:
                 code, records, uncached = list_aborted(read_result.aborted, key, partition, offset, records, wait)
@@ -103,11 +102,39 @@ def read(
     return read_result
 
 
+def _prefers_other(
+    request: FetchRequest,
+    client: ClientContext,
+    read_result: FetchReadResult,
+    partition: Partition,
+    key: bytes,
+    wanted: PartitionWanted,
+) -> bool:
+    """True if the client should read the partition from another replica, which the result then names (WIRE-32)."""
+    index, leader_epoch, offset, _, _, _ = wanted
+    epoch = leader_epoch if leader_epoch >= 0 else NO_EPOCH
+    services = request.session.services
+    preferred = preferred_replica(services, client, partition, request.frame.rack_id, epoch, offset)
+    if preferred == NOT_PREFERRED:
+        return False
+    if read_result.preferred is None:
+        read_result.preferred = {}
+    read_result.preferred[key, index] = preferred
+    read_result.must_answer = True
+    return True
+
+
 def _resolve_read(
-    request: FetchRequest, read_result: FetchReadResult, partition: Partition, key: bytes, wanted: PartitionWanted
+    request: FetchRequest,
+    client: ClientContext,
+    read_result: FetchReadResult,
+    partition: Partition,
+    key: bytes,
+    wanted: PartitionWanted,
+    by_rack: bool,
 ) -> tuple[int, int]:
     """Returns an error code and the offset to read from, for the rare cases: a negative limit, records that the
-    version's clients cannot read, the id of another topic, a last fetched epoch.
+    version's clients cannot read, the id of another topic, a client with a rack, a last fetched epoch.
     """
     _, _, offset, last_fetched_epoch, _, partition_bytes_max = wanted
     if min(request.frame.max_bytes, partition_bytes_max) < 0:
@@ -116,6 +143,8 @@ def _resolve_read(
         return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
     if request.names_ids and partition.topic_id != key:
         return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
+    if by_rack and _prefers_other(request, client, read_result, partition, key, wanted):
+        return 0, partition.log_end_offset
     diverging = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
     if isinstance(diverging, int):
         return diverging, offset
@@ -124,3 +153,17 @@ def _resolve_read(
     read_result.must_answer = True
     read_result.diverging[key, partition.index] = diverging
     return 0, partition.log_end_offset
+
+
+def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tuple[int, int] | int | None:
+    """Returns where the log of a reader whose last batch has `last_fetched_epoch` diverged from the leader's (REP-15),
+    None if it did not.
+
+    An epoch the leader never knew is OFFSET_OUT_OF_RANGE (observed of 3.9.1).
+    """
+    code, epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
+    if code:
+        return None
+    if epoch == UNDEFINED or end_offset == UNDEFINED:
+        return int(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None

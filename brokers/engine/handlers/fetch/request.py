@@ -6,17 +6,103 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import View
-from brokers.engine.handlers.fetch.read_result import FetchReadResult
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.context import TenantMetadataView
+from brokers.engine.handlers.fetch.waits import Missing
 from brokers.engine.handlers.session import Session
+from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.fast_codec import FetchFrame
-from brokers.engine.throttling.charging import fetch_cap_bytes
+from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
+from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM: Final = 13
+UNDEFINED: Final = -1
+NO_SESSION: Final = 0
+READ_COMMITTED: Final = 1
 # Requests with up to this number of partitions may wait, however many partitions the instance has.
 DELAYED_UNCOUNTED_MAX: Final = 1_000
+
+# Partition index, error code, high watermark, last stable offset, log start offset, number of bytes, records.
+PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
+# Leader epoch and end offset at which a reader's log diverges, by topic key and partition index.
+Diverging = dict[tuple[bytes, int], tuple[int, int]]
+# Broker to read from instead, by topic key and partition index.
+Preferred = dict[tuple[bytes, int], int]
+
+
+class FetchReadResult:
+    """Result of one pass over the partitions of a request.
+
+    `missing` are partitions with records that are not in the page cache, if the pass did not wait for the disk; the
+    rest of the result is then discarded.
+    """
+
+    __slots__ = (
+        "aborted", "answers", "diverging", "limited", "metered", "missing", "must_answer", "preferred",
+        "readable_bytes", "slices", "watched",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.aborted: AbortedByPartition = {}
+        self.answers: list[tuple[bytes, list[PartitionResult]]] = []
+        self.missing: list[Missing] = []
+        self.diverging: Diverging = {}
+        # Replicas that the client should read from instead; None if there are none.
+        self.preferred: Preferred | None = None
+        self.metered: list[tuple[UsageCounter | None, int]] = []
+        # Bytes read from topics that have a byte limit.
+        self.limited: list[tuple[Limiter, int]] = []
+        self.readable_bytes = 0
+        # Number of partitions that got records in `extend`.
+        self.slices = 0
+        self.watched: list[Partition] = []
+        self.must_answer = False
+
+    def add_topic(
+        self,
+        key: bytes,
+        results: list[PartitionResult],
+        topic_bytes: int,
+        usage: UsageCounter | None,
+        limiter: Limiter | None,
+    ) -> None:
+        """Appends a topic of the response, with the results of its partitions."""
+        self.answers.append((key, results))
+        if topic_bytes:
+            self.readable_bytes += topic_bytes
+            self.metered.append((usage, topic_bytes))
+            if limiter is not None:
+                self.limited.append((limiter, topic_bytes))
+
+    def extend(self, later: FetchReadResult, goes_on: bool) -> None:
+        """Appends a later result. With `goes_on`, its first topic continues the last topic of this result."""
+        answers = later.answers
+        if goes_on:
+            self.answers[-1][1].extend(answers[0][1])
+            answers = answers[1:]
+        self.answers += answers
+        for key, entries in later.aborted.items():
+            self.aborted[key] = entries
+        self.missing += later.missing
+        self.diverging.update(later.diverging)
+        if later.preferred:
+            self.preferred = {} if self.preferred is None else self.preferred
+            self.preferred.update(later.preferred)
+        self.metered += later.metered
+        self.limited += later.limited
+        self.readable_bytes += later.readable_bytes
+        self.slices += sum(1 for _, results in later.answers for result in results if result[6] is not None)
+        self.watched += later.watched
+        self.must_answer = self.must_answer or later.must_answer
+
+    def release(self) -> None:
+        """Closes the file slices of the result."""
+        for _, results in self.answers:
+            for result in results:
+                if result[6] is not None:
+                    result[6].release()
 
 
 class FetchRequest:
@@ -38,16 +124,16 @@ class FetchRequest:
         """True if the request names its topics by id."""
         return self.version >= TOPIC_IDS_FROM
 
-    def client(self) -> Client:
+    def client(self) -> ClientContext:
         """Returns the client with the current state of the cluster: the request may have waited."""
         return self.session.client(self.client_id)
 
-    def limit_bytes(self, client: Client) -> int:
+    def limit_bytes(self, client: ClientContext) -> int:
         """Returns the maximum number of bytes of records in the response."""
         most = min(self.frame.max_bytes, self.session.storage.fetch_bytes_max)
         return fetch_cap_bytes(client.consume_limiters, most)
 
-    def missing_bytes(self, client: Client, result: FetchReadResult, limit_bytes: int) -> int:
+    def missing_bytes(self, client: ClientContext, result: FetchReadResult, limit_bytes: int) -> int:
         """Returns the number of bytes that must become readable before the response, 0 if the request does not wait."""
         frame = self.frame
         wanted_bytes = min(frame.min_bytes, limit_bytes)
@@ -63,7 +149,7 @@ class FetchRequest:
 
 
 def _read_without_error(
-    client: Client, frame: FetchFrame, result: FetchReadResult
+    client: ClientContext, frame: FetchFrame, result: FetchReadResult
 ) -> list[tuple[Partition, int, int]] | None:
     """Returns the partitions that were read without an error, each with its offset and its maximum number of bytes;
     None if a topic changed since the read.
@@ -80,7 +166,7 @@ def _read_without_error(
     return readable
 
 
-def may_be_delayed(partition_count: int, view: View) -> bool:
+def may_be_delayed(partition_count: int, view: TenantMetadataView) -> bool:
     """True if a fetch of this number of partitions may wait.
 
     A request that names more partitions than the instance has repeats some, or names unknown ones. Thousands of such

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.handlers.common.background import answer_in_turns
-from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED, refused
-from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.common.long_requests import encoded_in_chunks
+from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower, refuse
+from brokers.engine.handlers.fetch.request import READ_COMMITTED, TOPIC_IDS_FROM, UNDEFINED
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
+from brokers.engine.protocol.fast_codec import FetchFrame
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally
 
 FULL_FETCH_EPOCHS: Final = (0, -1)
 
@@ -19,18 +22,45 @@ FULL_FETCH_EPOCHS: Final = (0, -1)
 def answer_special(session: Session, raw: RawRequest, frame: FetchFrame) -> bool:
     """Answers a follower's request or an invalid one. Returns False for all others."""
     if not 0 <= frame.isolation <= READ_COMMITTED:
-        answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _refuse(session, raw, frame))
+        answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _refuse_isolation(session, raw, frame))
     elif frame.replica_id >= 0:
         fetch_as_follower(session, raw.version, raw.correlation_id, frame)
     elif frame.session_epoch not in FULL_FETCH_EPOCHS:
-        error = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.channel.respond_parts(encode_fetch_response(raw.version, raw.correlation_id, 0, error, NO_SESSION, []))
+        refuse(session, raw.version, raw.correlation_id, int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     else:
         return False
     return True
 
 
-async def _refuse(session: Session, raw: RawRequest, frame: FetchFrame) -> None:
+async def _refuse_isolation(session: Session, raw: RawRequest, frame: FetchFrame) -> None:
     response = await refused(raw.version, raw.correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
     session.cancel = None
     session.channel.respond(response)
+
+
+async def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
+    """Returns the response that rejects the whole request: with topic ids once, and in older versions, which have no
+    other way, in each partition. The partitions may be many.
+    """
+    topics = []
+    if version < TOPIC_IDS_FROM:
+        time_slice = TimeSlice()
+        for key, wanted in frame.topics:
+            await time_slice.pause()  # a topic may be named without partitions
+            partitions = []
+            for partition in wanted:
+                await time_slice.pause()
+                partitions.append(
+                    FetchPartitionData(
+                        partition_index=partition[0],
+                        error_code=error,
+                        high_watermark=UNDEFINED,
+                        aborted_transactions=[],
+                        records=None,
+                    )
+                )
+            topics.append(FetchableTopicResponse(topic=key.decode("utf-8", "replace"), partitions=partitions))
+    response = FetchResponse(error_code=error, responses=topics)
+    body = (await encoded_in_chunks(ApiKey.FETCH, version, response)).body
+    await free_incrementally(topics, lambda topic: topic.partitions)
+    return encode_response_frame(ApiKey.FETCH, version, correlation_id, body)

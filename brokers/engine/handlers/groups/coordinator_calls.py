@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import AccessServices, BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
 
 Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
-class Asker(NamedTuple):
+class WaitingClient(NamedTuple):
     """Client that may lose its right while it waits. `denial` returns the error code with which it is then answered."""
 
     instance_id: str | None
@@ -28,7 +29,7 @@ def ask(
     id: str,
     operation: Operation,
     failed: Callable[[int], Any],
-    asker: Asker | None = None,
+    asker: WaitingClient | None = None,
 ) -> Any:
     """Returns the reply, or an awaitable of it. `failed(code)` makes the reply if this broker cannot decide (14, 15 or
     16), if a commit takes too long (7), or if `asker` lost its right.
@@ -36,6 +37,17 @@ def ask(
     if runtime is None:
         return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     return _asked(services, failed, lambda ticket: runtime.perform(id, operation, ticket), asker)
+
+
+def ask_group(
+    context: RequestContext,
+    group_id: str,
+    operation: Operation,
+    failed: Callable[[int], Any],
+    asker: WaitingClient | None = None,
+) -> Any:
+    """Asks the coordinator of a group, given by its internal id."""
+    return ask(context.services, context.services.coordination.groups, group_id, operation, failed, asker)
 
 
 def ask_at(
@@ -46,7 +58,10 @@ def ask_at(
 
 
 def _asked(
-    services: BrokerServices, failed: Callable[[int], Any], perform: Callable[[Ticket], Any], asker: Asker | None = None
+    services: BrokerServices,
+    failed: Callable[[int], Any],
+    perform: Callable[[Ticket], Any],
+    asker: WaitingClient | None = None,
 ) -> Any:
     later = _Later(services.loop)
     ticket = Ticket(failed, later.keep)
@@ -84,7 +99,7 @@ async def _waited(ticket: Ticket, later: _Later) -> Any:
         ticket.abandon()
 
 
-async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Later, asker: Asker) -> Any:
+async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Later, asker: WaitingClient) -> Any:
     def check() -> None:
         code = asker.denial()
         if code:

@@ -15,7 +15,7 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.handlers.context import NO_BROKER, Call
+from brokers.engine.handlers.context import NO_BROKER, RequestContext
 from brokers.engine.handlers.groups.find_coordinator import coordinator_of, forwarding_endpoint
 from brokers.engine.handlers.served_api import AnswerHere, Forwarding, ListField
 from brokers.engine.handlers.services import ForwardingFailed
@@ -31,38 +31,40 @@ _MANY_TRANSACTIONS_FROM: Final = 4
 IDS_AT_ONCE_MAX: Final = 200
 
 
-def group_id(call: Call, request: Any) -> str | None:
+def group_id(context: RequestContext, request: Any) -> str | None:
     return request.group_id
 
 
-def group_id_with_offsets(call: Call, request: Any) -> str | None:
-    return request.group_id if call.version >= _OFFSETS_FROM else None
+def group_id_with_offsets(context: RequestContext, request: Any) -> str | None:
+    return request.group_id if context.version >= _OFFSETS_FROM else None
 
 
-def transactional_id(call: Call, request: Any) -> str | None:
+def transactional_id(context: RequestContext, request: Any) -> str | None:
     return request.transactional_id or None
 
 
-def single_transactional_id(call: Call, request: Any) -> str | None:
-    return request.v3_and_below_transactional_id if call.version < _MANY_TRANSACTIONS_FROM else None
+def single_transactional_id(context: RequestContext, request: Any) -> str | None:
+    return request.v3_and_below_transactional_id if context.version < _MANY_TRANSACTIONS_FROM else None
 
 
 class ToCoordinator(NamedTuple):
     """Forwards a whole request to the coordinator of its single id, which `id_of` returns; None stands for no id."""
 
     kind: int
-    id_of: Callable[[Call, Any], str | None]
+    id_of: Callable[[RequestContext, Any], str | None]
 
-    def leads_elsewhere(self, call: Call, request: Any) -> bool:
-        return _is_partial(call) and self._target(call, request) != NO_BROKER
+    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+        return _is_partial(context) and self._target(context, request) != NO_BROKER
 
-    async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
-        target = self._target(call, request)
-        return await (answer_here(call, request) if target == NO_BROKER else _there(answer_here, call, target, request))
+    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
+        target = self._target(context, request)
+        return await (
+            answer_here(context, request) if target == NO_BROKER else _there(answer_here, context, target, request)
+        )
 
-    def _target(self, call: Call, request: Any) -> int:
-        id = self.id_of(call, request)
-        return NO_BROKER if id is None else _target(call, self.kind, id)
+    def _target(self, context: RequestContext, request: Any) -> int:
+        id = self.id_of(context, request)
+        return NO_BROKER if id is None else _target(context, self.kind, id)
 
 
 class ToEachCoordinator(NamedTuple):
@@ -74,25 +76,27 @@ class ToEachCoordinator(NamedTuple):
     results: ListField
     id_of_result: Callable[[Any], str]
 
-    def leads_elsewhere(self, call: Call, request: Any) -> bool:
-        if not _is_partial(call):
+    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+        if not _is_partial(context):
             return False
         items = self.ids.get(request)
         if len(items) > IDS_AT_ONCE_MAX:
             return True  # more ids are checked in turns
-        return any(_target(call, self.kind, self.id_of_item(item)) != NO_BROKER for item in items)
+        return any(_target(context, self.kind, self.id_of_item(item)) != NO_BROKER for item in items)
 
-    async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
+    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
         shares: dict[int, list[Any]] = defaultdict(list)
         time_slice = TimeSlice()
         for item in self.ids.get(request):
-            shares[_target(call, self.kind, self.id_of_item(item))].append(item)
+            shares[_target(context, self.kind, self.id_of_item(item))].append(item)
             await time_slice.pause()
         if not shares.keys() - {NO_BROKER}:
-            return await answer_here(call, request)
-        return await self._joined(call, request, shares, answer_here)
+            return await answer_here(context, request)
+        return await self._joined(context, request, shares, answer_here)
 
-    async def _joined(self, call: Call, request: Any, shares: Mapping[int, list[Any]], answer_here: AnswerHere) -> Any:
+    async def _joined(
+        self, context: RequestContext, request: Any, shares: Mapping[int, list[Any]], answer_here: AnswerHere
+    ) -> Any:
         def part(items: list[Any]) -> Any:
             share = copy(request)
             self.ids.set(share, items)
@@ -101,14 +105,14 @@ class ToEachCoordinator(NamedTuple):
         async def answers(target: int, items: list[Any]) -> list[Any]:
             # Limited parts, since another broker's response is decoded in one turn.
             begins = range(0, len(items), IDS_AT_ONCE_MAX)
-            return [await _there(answer_here, call, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins]
+            return [await _there(answer_here, context, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins]
 
         elsewhere = asyncio.gather(*(answers(target, items) for target, items in shares.items() if target != NO_BROKER))
         gathered = []
         try:
             if shares.get(NO_BROKER):
                 # Not in a task of its own, which would have no turns.
-                gathered.append([await answer_here(call, part(shares[NO_BROKER]))])
+                gathered.append([await answer_here(context, part(shares[NO_BROKER]))])
             gathered += await elsewhere
         finally:
             elsewhere.cancel()
@@ -133,18 +137,18 @@ class ToAllCoordinators(NamedTuple):
     results: ListField
     id_of_result: Callable[[Any], str]
 
-    def leads_elsewhere(self, call: Call, request: Any) -> bool:
-        return _is_partial(call)
+    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+        return _is_partial(context)
 
-    async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
+    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
         """Returns the results of this broker, and those of brokers outside the instance that this one stands in for."""
-        view = call.view
-        response = await answer_here(call, request)
+        view = context.view
+        response = await answer_here(context, request)
         results = list(self.results.get(response))
         outside = [broker_id for broker_id in view.image.brokers if broker_id not in view.endpoints]
         time_slice = TimeSlice()
         others = await asyncio.gather(
-            *(_send(call, broker_id, request) for broker_id in outside), return_exceptions=True
+            *(_send(context, broker_id, request) for broker_id in outside), return_exceptions=True
         )
         for other in others:
             if isinstance(other, ForwardingFailed):
@@ -155,7 +159,7 @@ class ToAllCoordinators(NamedTuple):
             else:
                 response.error_code = response.error_code or other.error_code
                 for result in self.results.get(other):
-                    if _forwards(call, view.namespace.internal_id(self.id_of_result(result))):
+                    if _forwards(context, view.namespace.internal_id(self.id_of_result(result))):
                         results.append(result)
                     await time_slice.pause()
         self.results.set(response, results)
@@ -169,51 +173,51 @@ class ByVersion(NamedTuple):
     before: Forwarding
     since: Forwarding
 
-    def leads_elsewhere(self, call: Call, request: Any) -> bool:
-        return self._of(call).leads_elsewhere(call, request)
+    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+        return self._of(context).leads_elsewhere(context, request)
 
-    async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
-        return await self._of(call).answer(call, request, answer_here)
+    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
+        return await self._of(context).answer(context, request, answer_here)
 
-    def _of(self, call: Call) -> Forwarding:
-        return self.since if call.version >= self.changed_in else self.before
+    def _of(self, context: RequestContext) -> Forwarding:
+        return self.since if context.version >= self.changed_in else self.before
 
 
-def _is_partial(call: Call) -> bool:
+def _is_partial(context: RequestContext) -> bool:
     """True if brokers outside the instance may coordinate for it."""
-    view = call.view
+    view = context.view
     return (
         view.instance_id is not None
         and len(view.endpoints) < len(view.image.brokers)
-        and call.services.coordination.forwarder is not None
-        and call.services.broker_id in view.endpoints
+        and context.services.coordination.forwarder is not None
+        and context.services.broker_id in view.endpoints
     )
 
 
-def _target(call: Call, kind: int, id: str) -> int:
+def _target(context: RequestContext, kind: int, id: str) -> int:
     """Returns the broker that calls about `id` are forwarded to; NO_BROKER for none."""
-    internal_id = call.view.namespace.internal_id(id)
-    leader = coordinator_of(call.services, kind, internal_id)
-    if leader == NO_LEADER or leader in call.view.endpoints or not _forwards(call, internal_id):
+    internal_id = context.view.namespace.internal_id(id)
+    leader = coordinator_of(context.services, kind, internal_id)
+    if leader == NO_LEADER or leader in context.view.endpoints or not _forwards(context, internal_id):
         return NO_BROKER
     return leader
 
 
-def _forwards(call: Call, internal_id: str) -> bool:
-    named = forwarding_endpoint(call.view, internal_id)
-    return named is not None and named.broker_id == call.services.broker_id
+def _forwards(context: RequestContext, internal_id: str) -> bool:
+    named = forwarding_endpoint(context.view, internal_id)
+    return named is not None and named.broker_id == context.services.broker_id
 
 
-async def _send(call: Call, broker_id: int, request: Any) -> Any:
+async def _send(context: RequestContext, broker_id: int, request: Any) -> Any:
     """Sends the request to another broker. Raises ForwardingFailed."""
-    assert call.services.coordination.forwarder is not None, "checked before"
-    return await call.services.coordination.forwarder(
-        broker_id, call.view.principal, call.address, call.client_id, call.api_key, call.version, request
+    assert context.services.coordination.forwarder is not None, "checked before"
+    return await context.services.coordination.forwarder(
+        broker_id, context.view.principal, context.address, context.client_id, context.api_key, context.version, request
     )
 
 
-async def _there(answer_here: AnswerHere, call: Call, broker_id: int, request: Any) -> Any:
+async def _there(answer_here: AnswerHere, context: RequestContext, broker_id: int, request: Any) -> Any:
     try:
-        return await _send(call, broker_id, request)
+        return await _send(context, broker_id, request)
     except ForwardingFailed:
-        return await answer_here(call, request)
+        return await answer_here(context, request)

@@ -11,9 +11,9 @@ from typing import Any, Final
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
-from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.common.long_requests import beyond_duplicate_limit
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.groups.coordinator_calls import ask_group
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     OPERATIONS_NOT_ASKED,
@@ -36,20 +36,20 @@ DESCRIBED_MAX: Final = 10_000
 DESCRIBED_PER_TURN_MAX: Final = 50
 
 
-def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
+def describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> Any:
     """Answers synchronously, unless a record of a group is not yet replicated."""
     if len(request.groups) > DESCRIBED_PER_TURN_MAX:
-        return _describe_many(call, request)
+        return _describe_many(context, request)
     replies = [
-        DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(call, group_id)
+        DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(context, group_id)
         for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
     ]
     if any(hasattr(reply, "__await__") for reply in replies):
-        return _describe_when_known(call, request, replies)
-    return _described(call, request, replies)
+        return _describe_when_known(context, request, replies)
+    return _described(context, request, replies)
 
 
-async def _describe_many(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def _describe_many(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups: list[DescribedGroup] = []
     are_too_many = len(request.groups) > DESCRIBED_MAX
     excess = repeat(True) if are_too_many else beyond_duplicate_limit(request.groups)
@@ -57,27 +57,21 @@ async def _describe_many(call: Call, request: DescribeGroupsRequest) -> Describe
         part = copy(request)
         part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]
         refused = DescribeReply(int(ErrorCode.INVALID_REQUEST))
-        replies = [refused if next(excess) else _describe(call, group_id) for group_id in part.groups]
-        groups += (await _describe_when_known(call, part, replies)).groups
+        replies = [refused if next(excess) else _describe(context, group_id) for group_id in part.groups]
+        groups += (await _describe_when_known(context, part, replies)).groups
         await yield_to_others()
     return DescribeGroupsResponse(groups=groups)
 
 
-def lines_described(response: DescribeGroupsResponse) -> int:
-    """Returns the length of a response in groups and members."""
-    return sum(1 + len(group.members) for group in response.groups)
-
-
-def _describe(call: Call, shown_id: str) -> Any:
-    group_id = call.view.namespace.internal_id(shown_id)
-    denied = call.denial(ResourceType.GROUP, shown_id)
+def _describe(context: RequestContext, shown_id: str) -> Any:
+    group_id = context.view.namespace.internal_id(shown_id)
+    denied = context.denial(ResourceType.GROUP, shown_id)
     if denied:
         return DescribeReply(denied)
     if is_too_long(group_id):
         return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
-    return ask(
-        call.services,
-        call.services.coordination.groups,
+    return ask_group(
+        context,
         group_id,
         lambda machine, now, ticket: machine.describe(group_id),
         DescribeReply,
@@ -85,13 +79,15 @@ def _describe(call: Call, shown_id: str) -> Any:
 
 
 async def _describe_when_known(
-    call: Call, request: DescribeGroupsRequest, replies: list[Any]
+    context: RequestContext, request: DescribeGroupsRequest, replies: list[Any]
 ) -> DescribeGroupsResponse:
     late = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
-    return _described(call, request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
+    return _described(context, request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
 
 
-def _described(call: Call, request: DescribeGroupsRequest, replies: list[DescribeReply]) -> DescribeGroupsResponse:
+def _described(
+    context: RequestContext, request: DescribeGroupsRequest, replies: list[DescribeReply]
+) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=[
             DescribedGroup(
@@ -112,7 +108,7 @@ def _described(call: Call, request: DescribeGroupsRequest, replies: list[Describ
                     for member in reply.members
                 ],
                 authorized_operations=(
-                    GROUP_OPERATIONS & call.authorised_operations(ResourceType.GROUP, group_id)
+                    GROUP_OPERATIONS & context.authorised_operations(ResourceType.GROUP, group_id)
                     if request.include_authorized_operations and not reply.error
                     else OPERATIONS_NOT_ASKED
                 ),
@@ -122,29 +118,31 @@ def _described(call: Call, request: DescribeGroupsRequest, replies: list[Describ
     )
 
 
-def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
+def list_groups(
+    context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     """Lists the groups that this broker coordinates; a client asks every broker. Without DESCRIBE on the cluster, the
     list has the groups that the client may describe.
     """
-    listed = _listed(call, request)
-    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
-        return _without_denied(call, listed)
+    listed = _listed(context, request)
+    if context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
+        return _without_denied(context, listed)
     return listed
 
 
-async def _without_denied(call: Call, listed: ListGroupsResponse) -> ListGroupsResponse:
+async def _without_denied(context: RequestContext, listed: ListGroupsResponse) -> ListGroupsResponse:
     time_slice = TimeSlice()
     allowed = []
     for group in listed.groups:
-        if not call.denial(ResourceType.GROUP, group.group_id):
+        if not context.denial(ResourceType.GROUP, group.group_id):
             allowed.append(group)
         await time_slice.pause()
     listed.groups = allowed
     return listed
 
 
-def _listed(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    runtime = call.services.coordination.groups
+def _listed(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    runtime = context.services.coordination.groups
     if runtime is None:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
     states = {state.lower() for state in request.states_filter or ()}
@@ -152,10 +150,10 @@ def _listed(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     wanted = not types or CLASSIC in types
     loading = False
     groups = []
-    namespace = call.view.namespace
+    namespace = context.view.namespace
     for shard in runtime.shards():
         loading = loading or shard.loading
-        for result in shard.machine.listed(call.view.instance_id) if wanted and not shard.loading else ():
+        for result in shard.machine.listed(context.view.instance_id) if wanted and not shard.loading else ():
             shown = namespace.shown_id(result.group_id)
             if shown is not None and (not states or result.state.lower() in states):
                 groups.append(

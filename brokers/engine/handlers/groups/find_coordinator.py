@@ -15,8 +15,8 @@ from brokers.engine.cluster.errors import ClusterError, TopicExists
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
-from brokers.engine.handlers.context import Call, Endpoint, View
-from brokers.engine.handlers.required_rights import DENIAL_TEXTS
+from brokers.engine.handlers.context import Endpoint, RequestContext, TenantMetadataView
+from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.handlers.services import BrokerServices, CoordinatorServices, MetadataServices
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import (
@@ -35,13 +35,15 @@ _BATCHED_FROM: Final = 4
 _NOWHERE: Final = Endpoint(-1, "", -1, None)
 
 
-def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    if call.version >= _BATCHED_FROM:
+def find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if context.version >= _BATCHED_FROM:
         return FindCoordinatorResponse(
-            coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys[:KEYS_MAX]]
-            + [_too_many(key) for key in request.coordinator_keys[KEYS_MAX:]]
+            coordinators=[
+                _find(context, request.key_type, key, is_excessive=number >= KEYS_MAX)
+                for number, key in enumerate(request.coordinator_keys)
+            ]
         )
-    result = _find(call, request.key_type, request.key)
+    result = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=result.error_code,
         error_message=result.error_message,
@@ -49,13 +51,6 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
         host=result.host,
         port=result.port,
         coordinators=[],
-    )
-
-
-def _too_many(key: str) -> Coordinator:
-    message = f"A request may name {KEYS_MAX} keys."
-    return Coordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=int(ErrorCode.INVALID_REQUEST), error_message=message
     )
 
 
@@ -68,19 +63,21 @@ def coordinator_of(services: BrokerServices, key_type: int, internal_id: str) ->
     return partition.leader if partition.leader in services.metadata.current.image.brokers else NO_LEADER
 
 
-def _find(call: Call, key_type: int, key: str) -> Coordinator:
+def _find(context: RequestContext, key_type: int, key: str, *, is_excessive: bool = False) -> Coordinator:
     endpoint, error, message = _NOWHERE, ErrorCode.NONE, None
-    if key_type not in _RESOURCES:
+    if is_excessive:
+        error, message = ErrorCode.INVALID_REQUEST, f"A request may name {KEYS_MAX} keys."
+    elif key_type not in _RESOURCES:
         error, message = ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}."
-    elif denied := call.denial(_RESOURCES[key_type], key):
+    elif denied := context.denial(_RESOURCES[key_type], key):
         error, message = ErrorCode(denied), DENIAL_TEXTS[denied]
     else:
-        internal_id = call.view.namespace.internal_id(key)
-        leader = coordinator_of(call.services, key_type, internal_id)
+        internal_id = context.view.namespace.internal_id(key)
+        leader = coordinator_of(context.services, key_type, internal_id)
         if leader == NO_LEADER:
-            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.services, key_type)
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(context.services, key_type)
         else:
-            result = call.view.endpoints.get(leader) or forwarding_endpoint(call.view, internal_id)
+            result = context.view.endpoints.get(leader) or forwarding_endpoint(context.view, internal_id)
             if result is None:
                 error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker of this instance is alive."
             else:
@@ -95,7 +92,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
     )
 
 
-def forwarding_endpoint(view: View, internal_id: str) -> Endpoint | None:
+def forwarding_endpoint(view: TenantMetadataView, internal_id: str) -> Endpoint | None:
     """Returns the broker of the instance that forwards to a coordinator outside of it (`coordinator_forwarding`), the
     same one from every broker; None if none is alive.
     """

@@ -19,8 +19,8 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import Asker, Operation, ask
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.groups.coordinator_calls import Operation, WaitingClient, ask_group
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     HeartbeatRequest,
@@ -46,39 +46,32 @@ _LOADING: Final = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _ALIVE: Final = HeartbeatResponse(error_code=0)
 
 
-def join_group(call: Call, request: JoinGroupRequest) -> Any:
+def join_group(context: RequestContext, request: JoinGroupRequest) -> Any:
     def failed(code: int) -> JoinReply:
         return join_refused(request.member_id, code)
 
     def answer(reply: JoinReply) -> JoinGroupResponse:
-        return _joined(call.version, reply)
+        return _joined(context.version, reply)
 
-    if call.view.state == "deleting":
+    if context.view.state == "deleting":
         return answer(failed(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     static = request.group_instance_id
     session_ms = request.session_timeout_ms
-    group_id = call.view.namespace.internal_id(request.group_id)
+    group_id = context.view.namespace.internal_id(request.group_id)
     join = JoinRequest(
         group_id,
         request.member_id,
         static,
-        call.client_id,
-        f"/{call.address}",
+        context.client_id,
+        f"/{context.address}",
         session_ms,
-        request.rebalance_timeout_ms if call.version >= _REBALANCE_TIMEOUT_FROM else session_ms,
+        request.rebalance_timeout_ms if context.version >= _REBALANCE_TIMEOUT_FROM else session_ms,
         request.protocol_type,
         tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-        needs_id=call.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
-        may_skip=call.version >= _SKIP_FROM,
+        needs_id=context.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
+        may_skip=context.version >= _SKIP_FROM,
     )
-    return _ask(
-        call,
-        request.group_id,
-        group_id,
-        lambda machine, now, ticket: machine.join(now, ticket, join),
-        failed,
-        answer,
-    )
+    return _ask(context, request, lambda machine, now, ticket: machine.join(now, ticket, join), failed, answer)
 
 
 def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
@@ -100,7 +93,7 @@ def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
     )
 
 
-def sync_group(call: Call, request: SyncGroupRequest) -> Any:
+def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
     def failed(code: int) -> SyncReply:
         # Clients do not expect 14 here. The rebalance is lost with the former coordinator, so members rejoin.
         return sync_refused(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
@@ -113,9 +106,9 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
             assignment=reply.assignment,
         )
 
-    if call.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
+    if context.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    group_id = call.view.namespace.internal_id(request.group_id)
+    group_id = context.view.namespace.internal_id(request.group_id)
     sync = SyncRequest(
         group_id,
         request.generation_id,
@@ -125,40 +118,26 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
         request.protocol_name,
         tuple((given.member_id, given.assignment) for given in request.assignments),
     )
-    return _ask(
-        call,
-        request.group_id,
-        group_id,
-        lambda machine, now, ticket: machine.sync(now, ticket, sync),
-        failed,
-        answer,
-    )
+    return _ask(context, request, lambda machine, now, ticket: machine.sync(now, ticket, sync), failed, answer)
 
 
-def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
+def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Any:
     def failed(code: int) -> int:
         # Members keep their sessions while the group is loaded (GRP-4).
         return 0 if code == _LOADING else code
 
-    group_id = call.view.namespace.internal_id(request.group_id)
+    def answer(code: int) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=code) if code else _ALIVE
+
+    group_id = context.view.namespace.internal_id(request.group_id)
+    member = request.generation_id, request.member_id, request.group_instance_id
     return _ask(
-        call,
-        request.group_id,
-        group_id,
-        lambda machine, now, ticket: machine.heartbeat(
-            now, group_id, request.generation_id, request.member_id, request.group_instance_id
-        ),
-        failed,
-        _heartbeat_answer,
+        context, request, lambda machine, now, ticket: machine.heartbeat(now, group_id, *member), failed, answer
     )
 
 
-def _heartbeat_answer(code: int) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=code) if code else _ALIVE
-
-
-def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
-    item = call.version < _LEAVE_BATCH_FROM
+def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Any:
+    item = context.version < _LEAVE_BATCH_FROM
     if len(request.members) > LEAVING_MAX:
         return LeaveGroupResponse(error_code=int(ErrorCode.INVALID_REQUEST), members=[])
     if item:
@@ -180,21 +159,15 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
             ],
         )
 
-    group_id = call.view.namespace.internal_id(request.group_id)
+    group_id = context.view.namespace.internal_id(request.group_id)
     return _ask(
-        call,
-        request.group_id,
-        group_id,
-        lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers),
-        LeaveReply,
-        answer,
+        context, request, lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers), LeaveReply, answer
     )
 
 
 def _ask(
-    call: Call,
-    shown_id: str,
-    group_id: str,
+    context: RequestContext,
+    request: Any,
     operation: Operation,
     failed: Callable[[int], Any],
     answer: Callable[[Any], Any],
@@ -202,13 +175,14 @@ def _ask(
     """Returns the response, as for nearly every heartbeat, or an awaitable of it. A group has a name (GRP-4). A member
     needs READ on the group at every call and during the wait: a member that loses it is removed.
     """
-    asker = Asker(call.view.instance_id, lambda: call.denial(ResourceType.GROUP, shown_id))
+    shown_id, group_id = request.group_id, context.view.namespace.internal_id(request.group_id)
+    asker = WaitingClient(context.view.instance_id, lambda: context.denial(ResourceType.GROUP, shown_id))
     denied = asker.denial()
     if denied:
         return answer(failed(denied))
     if not shown_id or is_too_long(group_id):
         return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
-    reply = ask(call.services, call.services.coordination.groups, group_id, operation, failed, asker)
+    reply = ask_group(context, group_id, operation, failed, asker)
     return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)
 
 

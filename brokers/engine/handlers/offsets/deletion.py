@@ -7,10 +7,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import ask
-from brokers.engine.handlers.offsets.offsets import id_refusal
-from brokers.engine.handlers.offsets.partition_results import PartitionResults
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.offsets.offsets import PartitionResults, id_refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from brokers.engine.protocol.messages.offsets import (
@@ -27,20 +26,21 @@ GROUPS_PER_REQUEST_MAX: Final = 10_000
 GROUPS_AT_ONCE: Final = 50
 
 
-async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets. An error of the group is the result of the whole request."""
     lines: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
-        call, request.topics, lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+        context,
+        request.topics,
+        lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code),
     )
-    group_id = call.view.namespace.internal_id(request.group_id)
+    group_id = context.view.namespace.internal_id(request.group_id)
     refusal = int(ErrorCode.INVALID_GROUP_ID) if not request.group_id else id_refusal(group_id)
-    refusal = call.denial(ResourceType.GROUP, request.group_id) or refusal
+    refusal = context.denial(ResourceType.GROUP, request.group_id) or refusal
     if refusal:
         return OffsetDeleteResponse(error_code=refusal, topics=[])
     keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
-    reply = ask(
-        call.services,
-        call.services.coordination.groups,
+    reply = ask_group(
+        context,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_offsets(now, group_id, keys, ticket),
         lambda code: (code, []),
@@ -54,7 +54,7 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
     )
 
 
-async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
     wanted = names[:GROUPS_PER_REQUEST_MAX]
     codes: list[int] = []
@@ -62,7 +62,7 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
     for start in range(0, len(wanted), GROUPS_AT_ONCE):
         replies = []
         for name in wanted[start : start + GROUPS_AT_ONCE]:
-            replies.append(_delete(call, name))
+            replies.append(_delete(context, name))
             await time_slice.pause()
         late = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))
         codes += [next(late) if isinstance(reply, Awaitable) else reply for reply in replies]
@@ -72,15 +72,14 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
     )
 
 
-def _delete(call: Call, name: str) -> int | Awaitable[int]:
+def _delete(context: RequestContext, name: str) -> int | Awaitable[int]:
     """Deletes a group, synchronously if nothing has to be written."""
-    group_id = call.view.namespace.internal_id(name)
-    refusal = call.denial(ResourceType.GROUP, name) or id_refusal(group_id)
+    group_id = context.view.namespace.internal_id(name)
+    refusal = context.denial(ResourceType.GROUP, name) or id_refusal(group_id)
     if refusal:
         return refusal
-    reply: int | Awaitable[int] = ask(
-        call.services,
-        call.services.coordination.groups,
+    reply: int | Awaitable[int] = ask_group(
+        context,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),
         int,

@@ -12,7 +12,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
 from brokers.engine.scheduling.time_slice import TimeSlice
@@ -25,9 +25,11 @@ PARTITIONS_PER_CHANGE: Final = 10
 Wanted = Sequence[tuple[str, Sequence[int]]]
 
 
-async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]) -> list[int]:
+async def commit(
+    context: RequestContext, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]
+) -> list[int]:
     """Commits offsets. Returns an error code for each partition."""
-    services = call.services
+    services = context.services
     if not group_id or len(wanted) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
         return [int(code)] * len(wanted)
@@ -42,23 +44,23 @@ async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCo
         if not code
     }
     try:
-        async with changing(call, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
+        async with changing(context, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
             await services.metadata.store.write_legacy_offsets(group_id, offsets)
     except ClusterError as failure:
         return [code or failure.wire_code for code in codes]
     return codes
 
 
-async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
+async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
     """Returns offsets by the client's topic names. A partition without an offset has an error in this version."""
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return await all_refused(wanted, int(ErrorCode.INVALID_REQUEST))
-    keys, refused = await _readable(call, wanted)
+    keys, refused = await _readable(context, wanted)
     result: dict[PartitionKey, int | None] = {}
     failed = 0
     if keys and group_id:
         try:
-            offsets = await call.services.metadata.store.read_legacy_offsets(group_id, list(keys.values()))
+            offsets = await context.services.metadata.store.read_legacy_offsets(group_id, list(keys.values()))
         except ClusterError as failure:
             failed = failure.wire_code
         else:
@@ -91,16 +93,16 @@ async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched
     return topics
 
 
-async def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
+async def _readable(
+    context: RequestContext, wanted: Wanted
+) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
     """Returns the keys of partitions that may be read, by the client's names, and the error codes of the others."""
-    view = call.view
     keys: dict[PartitionKey, PartitionKey] = {}
     refused: dict[PartitionKey, int] = {}
     time_slice = TimeSlice()
     for name, indexes in wanted:
         await time_slice.pause()
-        topic = view.namespace.topics.get(name.encode())
-        error = call.refusal(topic, name)
+        topic, error = context.named_topic(name)
         for index in indexes:
             await time_slice.pause()
             if topic is not None and not error and 0 <= index < len(topic.partitions):

@@ -6,20 +6,19 @@ Group ids and topics are prefixed internally (CKA-16). Version 0 of both calls u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain
-from typing import Any, Final, Union
+from typing import Any, Final, Generic, Protocol, TypeVar, Union
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
-from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.common.background import parts_of
+from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.groups.coordinator_calls import ask_group
 from brokers.engine.handlers.offsets import legacy
-from brokers.engine.handlers.offsets.partition_results import PartitionResults
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -38,6 +37,8 @@ from brokers.engine.protocol.messages.offsets import (
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 from instances import naming
 
+ResultT = TypeVar("ResultT", bound="PartitionResult")
+WantedT = TypeVar("WantedT", bound="WantedPartition")
 LEGACY_VERSION: Final = 0
 # First versions whose response has an error code for the whole request, and whose request may name several groups.
 ONE_ERROR_FROM: Final = 2
@@ -49,11 +50,62 @@ _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Number of groups that are awaited together.
 GROUPS_TOGETHER_MAX: Final = 50
-
 # Requested partitions by the client's topic names; None for all.
-Wanted = Sequence[tuple[str, Sequence[int]]] | None
+Wanted = Sequence[tuple[str, list[int]]] | None
 PositionsOrFetched = Union[Positions, list[Fetched], "_Joined"]
 Found = Sequence[tuple[str, PositionsOrFetched]]
+
+
+class PartitionResult(Protocol):
+    """Result of one partition in a response."""
+
+    error_code: int
+
+
+class WantedPartition(Protocol):
+    """A partition in a request."""
+
+    partition_index: int
+
+
+class PartitionResults(Generic[ResultT, WantedT]):
+    """Results of a request. `by_topic` has a result for each partition, under the client's topic names. `allowed` are
+    the partitions for the coordinator: internal topic, requested partition, and its result.
+    """
+
+    __slots__ = ("allowed", "by_topic")
+
+    def __init__(self, context: RequestContext, topics: Sequence[Any], make: Callable[[int, int], ResultT]) -> None:
+        self.by_topic: list[tuple[str, list[ResultT]]] = []
+        self.allowed: list[tuple[str, WantedT, ResultT]] = []
+        for wanted in topics:
+            topic, error = context.named_topic(wanted.name)
+            lines = []
+            for partition in wanted.partitions:
+                line = make(partition.partition_index, error)
+                lines.append(line)
+                if error or topic is None:
+                    continue
+                if 0 <= partition.partition_index < len(topic.partitions):
+                    self.allowed.append((topic.name, partition, line))
+                else:
+                    line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.by_topic.append((wanted.name, lines))
+
+    def complete(self, codes: Sequence[int]) -> None:
+        """Sets the error codes of the allowed partitions, in their order."""
+        for (_, _, result), code in zip(self.allowed, codes, strict=True):
+            result.error_code = code
+
+    def fail_all(self, code: int) -> None:
+        """Sets one error code for all partitions, also for those of unknown topics."""
+        for _, lines in self.by_topic:
+            for result in lines:
+                result.error_code = code
+
+    def fail(self, code: int) -> None:
+        for _, _, line in self.allowed:
+            line.error_code = code
 
 
 def id_refusal(internal_id: str) -> int:
@@ -61,12 +113,16 @@ def id_refusal(internal_id: str) -> int:
     return int(ErrorCode.INVALID_GROUP_ID) if len(internal_id.encode()) > GROUP_ID_BYTES_MAX else 0
 
 
-def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+def offset_commit(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     lines: PartitionResults[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = PartitionResults(
-        call, request.topics, lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code)
+        context,
+        request.topics,
+        lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
-    group_id = call.view.namespace.internal_id(request.group_id)
-    denied = call.denial(ResourceType.GROUP, request.group_id)
+    group_id = context.view.namespace.internal_id(request.group_id)
+    denied = context.denial(ResourceType.GROUP, request.group_id)
     if denied:
         lines.fail_all(denied)
         return _committed(lines)
@@ -76,8 +132,9 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     if refusal:
         lines.fail(refusal)
         return _committed(lines)
-    if call.version == LEGACY_VERSION:
-        return _commit_to_zookeeper(call, group_id if request.group_id else "", lines)
+    if context.version == LEGACY_VERSION:
+        committed = [(topic, wanted) for topic, wanted, _ in lines.allowed]
+        return _commit_later(lines, legacy.commit(context, group_id if request.group_id else "", committed))
     commits = [
         Commit(
             topic,
@@ -89,9 +146,8 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
         )
         for topic, wanted, _ in lines.allowed
     ]
-    reply = ask(
-        call.services,
-        call.services.coordination.groups,
+    reply = ask_group(
+        context,
         group_id,
         lambda machine, now, _: machine.offsets.commit(
             now,
@@ -115,11 +171,6 @@ async def _commit_later(lines: PartitionResults[Any, Any], reply: Awaitable[list
     return _committed(lines)
 
 
-async def _commit_to_zookeeper(call: Call, group_id: str, lines: PartitionResults[Any, Any]) -> OffsetCommitResponse:
-    lines.complete(await legacy.commit(call, group_id, [(topic, line) for topic, line, _ in lines.allowed]))
-    return _committed(lines)
-
-
 def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
@@ -129,30 +180,34 @@ def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> O
 # -- fetch -------------------------------------------------------------------------------------------------------------
 
 
-def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    if call.version >= MANY_GROUPS_FROM:
-        return _fetch_groups(call, request)
+def offset_fetch(
+    context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if context.version >= MANY_GROUPS_FROM:
+        return _fetch_groups(context, request)
     wanted: Wanted = None
     if request.topics is not None:
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
-    if call.version == LEGACY_VERSION:
-        return _fetch_from_zookeeper(call, request.group_id, wanted or [])
-    lookup = _OffsetLookup(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
+    if context.version == LEGACY_VERSION:
+        return _fetch_from_zookeeper(context, request.group_id, wanted or [])
+    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimits())
     reply = lookup.in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
-        return _fetch_later(call, lookup, reply)
-    return _fetched(call, lookup, *reply)
+        return _fetch_later(context, lookup, reply)
+    return _fetched(context, lookup, *reply)
 
 
-async def _fetch_later(call: Call, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
+async def _fetch_later(
+    context: RequestContext, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
+) -> OffsetFetchResponse:
     error, found = await reply
-    if error and _is_in_lines(call, error):
+    if error and _is_in_lines(context, error):
         found = await legacy.all_refused(asked.wanted or (), error)
     return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
 
 
-def _fetched(call: Call, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
-    if error and _is_in_lines(call, error):
+def _fetched(context: RequestContext, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
+    if error and _is_in_lines(context, error):
         found = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in asked.wanted or ()
@@ -164,9 +219,9 @@ def _fetched(call: Call, asked: _OffsetLookup, error: int, found: Found) -> Offs
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
 
 
-def _is_in_lines(call: Call, error: int) -> bool:
+def _is_in_lines(context: RequestContext, error: int) -> bool:
     """True if each partition has to repeat the error: clients of version 1, and some later ones, look there."""
-    return call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
+    return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
 async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
@@ -185,7 +240,7 @@ def partitions_fetched(response: OffsetFetchResponse) -> int:
     return lines + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
-async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups: list[OffsetFetchResponseGroup] = []
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
     repeated = DuplicateLimits()
@@ -200,7 +255,7 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-        lookup = _OffsetLookup(call, group.group_id, wanted, request.require_stable, repeated)
+        lookup = _OffsetLookup(context, group.group_id, wanted, request.require_stable, repeated)
         # A long group is looked up here, since a task of its own would have no turns.
         replies.append((group.group_id, await lookup.in_turns() if lookup.is_long else lookup.reply()))
     groups += await _fetched_groups(replies)
@@ -269,35 +324,17 @@ class _Joined:
         return chain.from_iterable(self.parts)
 
 
-def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[list[tuple[str, Sequence[int]]], bool]]:
-    """Splits topics into parts of `LINES_PER_TURN_MAX` lines. Yields each part, and True if its first topic continues
-    the last one of the part before.
-    """
-    part: list[tuple[str, Sequence[int]]] = []
-    lines, goes_on = 0, False
-    for name, indexes in wanted:
-        for begin in range(0, len(indexes) or 1, LINES_PER_TURN_MAX):
-            if lines >= LINES_PER_TURN_MAX:
-                yield part, goes_on
-                part, lines, goes_on = [], 0, begin > 0
-            share = indexes[begin : begin + LINES_PER_TURN_MAX]
-            part.append((name, share))
-            lines += 1 + len(share)
-    if part:
-        yield part, goes_on
-
-
 class _OffsetLookup:
     """Look-up of one group's offsets."""
 
-    __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
+    __slots__ = ("_context", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
 
     def __init__(
-        self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
+        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
     ) -> None:
-        self._call = call
-        self._denied = call.denial(ResourceType.GROUP, group_id)
-        self._group_id = call.view.namespace.internal_id(group_id)
+        self._context = context
+        self._denied = context.denial(ResourceType.GROUP, group_id)
+        self._group_id = context.view.namespace.internal_id(group_id)
         self._stable = require_stable
         self._repeated = repeated
         self.wanted = wanted
@@ -312,7 +349,7 @@ class _OffsetLookup:
         self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
-        for part, goes_on in _parts(self.wanted or ()):
+        for part, goes_on in parts_of(self.wanted or ()):
             part_lookup.wanted = part
             reply = part_lookup.reply()
             error, found = await reply if isinstance(reply, Awaitable) else reply
@@ -334,11 +371,10 @@ class _OffsetLookup:
         refusal = self._denied or refusal
         if refusal:
             return refusal, []
-        call, group_id, stable = self._call, self._group_id, self._stable
+        context, group_id, stable = self._context, self._group_id, self._stable
         names = None if self.wanted is None else self._names()
-        reply = ask(
-            call.services,
-            call.services.coordination.groups,
+        reply = ask_group(
+            context,
             group_id,
             lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
             int,
@@ -363,14 +399,14 @@ class _OffsetLookup:
         """Returns the requested partitions by internal topic, without topics that the client may not see. Topics need
         not exist: a missing one has no committed offsets (GRP-23).
         """
-        namespace = self._call.view.namespace
+        namespace = self._context.view.namespace
         return [
             (namespace.internal_topic(name), indexes) for name, indexes in self.wanted or () if not self._refusal(name)
         ]
 
     def _refusal(self, name: str) -> int:
-        topic = self._call.view.namespace.topics.get(name.encode())
-        return self._call.denial(ResourceType.TOPIC, name) if topic is None else self._call.refusal(topic, name)
+        topic = self._context.view.namespace.topics.get(name.encode())
+        return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
     def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
         if isinstance(reply, int):
@@ -389,7 +425,7 @@ class _OffsetLookup:
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
         """Returns the results under the client's topic names. Hashed names are lost with their topics."""
-        view = self._call.view
+        view = self._context.view
         result = []
         for internal, lines in reply:
             topic = view.image.topics.get(internal)
@@ -403,12 +439,12 @@ class _OffsetLookup:
 
 
 async def _fetch_from_zookeeper(
-    call: Call, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
+    context: RequestContext, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
 ) -> OffsetFetchResponse:
-    internal_id = call.view.namespace.internal_id(group_id)
-    denied = call.denial(ResourceType.GROUP, group_id)
+    internal_id = context.view.namespace.internal_id(group_id)
+    denied = context.denial(ResourceType.GROUP, group_id)
     if denied:
         result = await legacy.all_refused(wanted, denied)
     else:
-        result = await legacy.fetch(call, internal_id if group_id else "", wanted)
+        result = await legacy.fetch(context, internal_id if group_id else "", wanted)
     return OffsetFetchResponse(topics=await _lined_topics(result), groups=[])

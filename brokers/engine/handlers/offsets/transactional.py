@@ -11,10 +11,9 @@ from typing import Final
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.offsets import Commit, Producer, commit_error
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import ask
-from brokers.engine.handlers.offsets.offsets import id_refusal
-from brokers.engine.handlers.offsets.partition_results import PartitionResults
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.offsets.offsets import PartitionResults, id_refusal
 from brokers.engine.handlers.transactions.transactions import id_refusal as transactional_id_refusal
 from brokers.engine.partitions import transactions
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
@@ -35,42 +34,44 @@ ABORTABLE_FROM: Final = 4
 _Results = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
 
 
-async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+async def txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     lines: _Results = PartitionResults(
-        call,
+        context,
         request.topics,
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
-    denied = call.denial(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    denied = denied or call.denial(ResourceType.GROUP, request.group_id)
+    denied = context.denial(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    denied = denied or context.denial(ResourceType.GROUP, request.group_id)
     if denied:
         lines.fail_all(denied)
     elif lines.allowed:
-        group_id = call.view.namespace.internal_id(request.group_id)
-        code = _refusal(call, request, group_id)
+        group_id = context.view.namespace.internal_id(request.group_id)
+        code = _refusal(context, request, group_id)
         if code:
-            lines.fail(_error_for(call, code))
+            lines.fail(_error_for(context, code))
         else:
-            await _commit(call, request, group_id, lines)
+            await _commit(context, request, group_id, lines)
     return TxnOffsetCommitResponse(
         topics=[TxnOffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
     )
 
 
-def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
+def _refusal(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str) -> int:
     """Returns the error code that needs no coordinator, else 0."""
-    groups = call.services.coordination.groups
+    groups = context.services.coordination.groups
     if not request.group_id:
         return int(ErrorCode.INVALID_GROUP_ID)
     if groups is None:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return id_refusal(group_id) or groups.refusal(group_id) or transactional_id_refusal(call, request.transactional_id)
+    return (
+        id_refusal(group_id) or groups.refusal(group_id) or transactional_id_refusal(context, request.transactional_id)
+    )
 
 
-async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Results) -> None:
-    verification_token, code = await _verify(call, request, group_id)
+async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str, lines: _Results) -> None:
+    verification_token, code = await _verify(context, request, group_id)
     if code:
-        lines.fail(_error_for(call, code))
+        lines.fail(_error_for(context, code))
         return
     producer = Producer(request.producer_id, request.producer_epoch, verification_token)
     commits = [
@@ -83,9 +84,8 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
         )
         for topic, wanted, _ in lines.allowed
     ]
-    reply = ask(
-        call.services,
-        call.services.coordination.groups,
+    reply = ask_group(
+        context,
         group_id,
         lambda machine, now, _: machine.offsets.commit_in_transaction(
             now,
@@ -99,12 +99,12 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
         lambda code: [code] * len(commits),
     )
     codes = await reply if isinstance(reply, Awaitable) else reply
-    lines.complete([_error_for(call, code) for code in codes])
+    lines.complete([_error_for(context, code) for code in codes])
 
 
-async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
+async def _verify(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
     """Returns the verification token for the append, and the error code that forbids it."""
-    services = call.services
+    services = context.services
     groups, settings = services.coordination.groups, services.coordination.settings
     if groups is None:
         return OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -122,19 +122,19 @@ async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) ->
         return verification_token, int(ErrorCode.NOT_COORDINATOR)
     if verification_token == OPEN:
         return verification_token, 0
-    transactional_id = call.view.namespace.internal_id(request.transactional_id)
+    transactional_id = context.view.namespace.internal_id(request.transactional_id)
     verified = await services.coordination.verify_transaction(transactional_id, producer_id, epoch, [key])
     return verification_token, verified[key]
 
 
-def _error_for(call: Call, code: int) -> int:
+def _error_for(context: RequestContext, code: int) -> int:
     """Returns the error code as clients of this version know it."""
     code = commit_error(code)
     if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
-        known = call.version >= ABORTABLE_FROM
+        known = context.version >= ABORTABLE_FROM
         return int(ErrorCode.TRANSACTION_ABORTABLE if known else ErrorCode.INVALID_TXN_STATE)
     if code == ErrorCode.PRODUCER_FENCED:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_FROM:
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < LOADING_FROM:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.handlers.client import Client, Route
+from brokers.engine.handlers.client import ClientContext, ResolvedTopic
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
 from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, ProduceTopics
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode, join_encoded
@@ -19,7 +19,7 @@ ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."
 
 
-def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
+def append_topics(request: ProduceRequest, client: ClientContext, topics: ProduceTopics) -> None:
     """Appends the batches of `topics`, a subset of the request's topics."""
     session = request.session
     detector = session.storage.stall_detector
@@ -65,13 +65,13 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
         request.results.append((name, results))
 
 
-def answer(request: ProduceRequest, client: Client) -> None:
+def answer(request: ProduceRequest, client: ClientContext) -> None:
     """Charges the request, then responds, waits until the records are committed, or, with acks=0, sends nothing."""
     session, raw = request.session, request.raw
     request.release()
     delay_ms = request.charge_appended(client)
     if request.failed:
-        client.remember_refusals(
+        client.record_refusals(
             ((result[1], result[5]) for _, results in request.results for result in results), request.now_ms
         )
     if request.acks == 0:
@@ -101,7 +101,7 @@ def answer(request: ProduceRequest, client: Client) -> None:
 
 
 def _resolve_partition(
-    request: ProduceRequest, route: Route, name: bytes, index: int, records_start: int
+    request: ProduceRequest, route: ResolvedTopic, name: bytes, index: int, records_start: int
 ) -> Partition | PartitionResult:
     """Returns the partition, resolved on first use, or the result that rejects it."""
     if request.verification is not None:

@@ -6,11 +6,10 @@ Requests with many batches are decoded and appended in parts, and other requests
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol
 
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common.admission import limiter_in_debt, until_paid
+from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import answer_in_background, charged_turn, in_turns, parts_of
 from brokers.engine.handlers.produce.append import answer, append_topics
 from brokers.engine.handlers.produce.charging import ProduceCharges
@@ -28,13 +27,41 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fast_codec import ProduceDecoder, encode_produced_topics
 from brokers.engine.protocol.fast_codec_produce import ProducePartition
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
-from brokers.engine.throttling.charging import Limiter
+from brokers.engine.throttling.charging import Limiter, in_debt
+from brokers.engine.throttling.waits import queue_of
 
+# Returns the limiters that a request is charged to, for its client in the current state of the cluster.
+LimitersOf = Callable[[ClientContext], Iterable[Limiter]]
 # Checking and appending this number of bytes takes about as long as reading one partition.
 BYTES_OF_WEIGHT: Final = 8 * 1024
 # Maximum number of topics and partitions of a response that are encoded in one turn of the event loop.
 ENCODED_AT_ONCE_MAX: Final = 1_000
+
+
+def limiter_in_debt(session: Session, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
+    """Returns the limiter that a request has to wait for now, None if none is in debt."""
+    return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
+
+
+async def until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
+    """Waits until no limiter is in debt, for a request that is served by a task and continues in the turn of its
+    instance. The wait is cancelled with the task.
+    """
+    services = session.services
+    while (limiter := limiter_in_debt(session, client_id, limiters_of)) is not None:
+        now_ms = services.clock.monotonic_ms()
+        debt_ms = limiter.debt_ms(now_ms)
+        if debt_ms:
+            limiter.note_wait(debt_ms, now_ms)
+            session.client(client_id).record_throttle(limiter, debt_ms, services.clock.now_ms())
+        admitted = InlineWakeup(services.loop)
+        wait = queue_of(limiter, services.loop_clock).admit(admitted.begin, session.channel.turns)
+        try:
+            await admitted
+        finally:
+            wait.cancel()
 
 
 class Stages(Protocol):
@@ -44,7 +71,7 @@ class Stages(Protocol):
 
     @property
     def charges(self) -> ProduceCharges: ...
-    def limiters(self, client: Client) -> Iterable[Limiter]: ...
+    def limiters(self, client: ClientContext) -> Iterable[Limiter]: ...
     async def decode(self) -> None: ...
     async def verify(self) -> None: ...
     async def recompress(self) -> None: ...
@@ -88,7 +115,7 @@ class AsyncProduce:
     def charges(self) -> ProduceCharges:
         return self._request
 
-    def limiters(self, client: Client) -> list[Limiter]:
+    def limiters(self, client: ClientContext) -> list[Limiter]:
         return self._request.limiters(client)
 
     async def decode(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest
 from brokers.engine.throttling.charging import Limiter, charge
 from brokers.engine.throttling.waits import Mute
 
@@ -51,7 +52,7 @@ class ProduceCharges:
         self.topic_delay_ms = 0
         self.topic_limiter: Limiter | None = None
 
-    def charge_received(self, client: Client) -> None:
+    def charge_received(self, client: ClientContext) -> None:
         """Charges the bytes of the request before its records are appended, so that no other is admitted meanwhile."""
         self.is_received_charged = True
         if client.produce_limiters:
@@ -74,7 +75,7 @@ class ProduceCharges:
         self.now_ms = self.session.services.clock.now_ms()
         self.charge_appended(client)
 
-    def charge_appended(self, client: Client) -> int:
+    def charge_appended(self, client: ClientContext) -> int:
         """Charges what is known only after the append. Returns the delay of the client after the response, in ms."""
         self.is_charged = True
         services, accepted_bytes, now_ms = self.session.services, self.accepted_bytes, self.now_ms
@@ -82,29 +83,25 @@ class ProduceCharges:
             self.session.accounting.totals.produce_bytes += accepted_bytes
             if client.accounting is not None:
                 client.accounting.traffic.produced(accepted_bytes, now_ms)
-        checking_delay_ms = self.checking_delay_ms
-        if checking_delay_ms and client.accounting is not None:
-            client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
-        if not client.produce_limiters and client.request_limiter is None and self.topic_limiter is None:
-            return checking_delay_ms
         # A topic that stores records uncompressed may append far more bytes than were sent.
         more_bytes = accepted_bytes - self.size_bytes
         if more_bytes > 0:
             delay_ms, limiter = charge(client.produce_limiters, more_bytes, services.clock.monotonic_ms())
         else:
             delay_ms, limiter = self.delay_ms, self.limiter
-        if self.topic_delay_ms > delay_ms:
-            delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
-        if limiter is not None and delay_ms >= checking_delay_ms:
-            self.mute = Mute(limiter, delay_ms, services.loop_clock)
-        request_limiter = client.request_limiter
+        time_delay_ms, request_limiter = 0, client.request_limiter
         if request_limiter is not None:
             if self.acks == 0:
                 self.session.leave_turn_uncharged()
             else:
                 time_delay_ms = self.session.time_delay_ms(request_limiter)
-                if time_delay_ms > delay_ms:
-                    delay_ms, limiter, self.mute = time_delay_ms, request_limiter, None
-        if limiter is not None:
-            client.remember_delay(limiter, delay_ms, now_ms)
-        return max(delay_ms, checking_delay_ms)
+        if not (delay_ms or time_delay_ms or self.topic_delay_ms or self.checking_delay_ms):
+            return 0
+        throttles = (
+            Throttle(delay_ms, Reason.BYTES, limiter),
+            Throttle(self.topic_delay_ms, Reason.BYTES, self.topic_limiter),
+            Throttle(time_delay_ms, Reason.CLIENT_QUOTA, request_limiter),
+            Throttle(self.checking_delay_ms, Reason.REQUEST_TIME),
+        )
+        delay_ms, self.mute = apply_longest(services, client, throttles)
+        return delay_ms

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.handlers.context import PendingAnswer
-from brokers.engine.handlers.fair_share import QueuedWork
+from brokers.engine.handlers.context import PendingAnswer, QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition

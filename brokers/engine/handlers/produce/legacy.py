@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import Final, NamedTuple
 
-from brokers.engine.handlers.client import Client, Route
+from brokers.engine.handlers.client import ClientContext, ResolvedTopic
 from brokers.engine.handlers.common.background import in_converter
 from brokers.engine.handlers.produce.async_produce import start
 from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
@@ -147,12 +146,12 @@ class _OldProduce:
     def _sets(self) -> list[_MessageSet]:
         return [record_set for _, sets in self.topics for record_set in sets]
 
-    def limiters(self, client: Client) -> list[Limiter]:
+    def limiters(self, client: ClientContext) -> list[Limiter]:
         routes = [self._route(client, topic.name) for topic in self.request.topic_data]
         limiters = [route.limiter for route in routes if route.limiter is not None]
         return [*client.produce_limiters, *limiters]
 
-    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _MessageSet:
+    def _placed(self, client: ClientContext, name: bytes, data: PartitionProduceData) -> _MessageSet:
         """Returns the record set with its partition, or with the error that it has none."""
         route = client.produce_routes.get(name) or client.produce_route(name)
         placed = _MessageSet(name, data.index, data.records, route.error)
@@ -223,7 +222,7 @@ class _OldProduce:
                     pending.append(_PendingResult(line, partition, result.last_offset))
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
         delay_ms = charges.charge_appended(client)
-        client.remember_refusals(refusals, now_ms)
+        client.record_refusals(refusals, now_ms)
         session.cancel = None
         if self.request.acks == 0:
             if any(line.error_code for topic in answers for line in topic.partition_responses):
@@ -244,7 +243,7 @@ class _OldProduce:
         )
 
     @staticmethod
-    def _route(client: Client, name: str) -> Route:
+    def _route(client: ClientContext, name: str) -> ResolvedTopic:
         key = name.encode()
         return client.produce_routes.get(key) or client.produce_route(key)
 

@@ -7,8 +7,7 @@ from brokers.engine.handlers.produce.async_produce import AsyncProduce, start
 from brokers.engine.handlers.produce.recompression import SlowSets, may_be_slow, slow_sets
 from brokers.engine.handlers.produce.request import ProduceRequest
 from brokers.engine.handlers.produce.transaction_verification import TransactionClaims, gather_claims
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import RawRequest, Session
 
 
 def produce(session: Session, raw: RawRequest) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX
 from brokers.engine.handlers.context import HeldFrame
 from brokers.engine.handlers.produce.charging import ProduceCharges
-from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
@@ -37,7 +36,7 @@ BYTES_AT_ONCE_MAX: Final = 1024 * 1024
 # Partition with an append that is not yet committed, and its last offset.
 Appended = tuple[Partition, int]
 # Topic name and partition index, as sent by the client.
-Place = tuple[bytes, int]
+NamedPartition = tuple[bytes, int]
 
 
 class TransactionVerification:
@@ -51,14 +50,14 @@ class TransactionVerification:
     def __init__(self, otherwise: int = OPEN, refused_with: int = 0) -> None:
         self.otherwise = otherwise
         self.refused_with = refused_with
-        self.verification_tokens: dict[Place, int] = {}
-        self.refusals: dict[Place, PartitionResult] = {}
+        self.verification_tokens: dict[NamedPartition, int] = {}
+        self.refusals: dict[NamedPartition, PartitionResult] = {}
 
     def verification_token(self, name: bytes, index: int) -> int:
         return self.verification_tokens.get((name, index), self.otherwise)
 
-    def refuse(self, place: Place, code: int, message: str | None = None) -> None:
-        self.refusals[place] = (place[1], code, -1, -1, -1, message)
+    def refuse(self, named: NamedPartition, code: int, message: str | None = None) -> None:
+        self.refusals[named] = (named[1], code, -1, -1, -1, message)
 
     def refusal(self, name: bytes, index: int) -> PartitionResult | None:
         if self.refused_with:
@@ -108,7 +107,7 @@ class ProduceRequest(ProduceCharges):
         self.recompressed: dict[int, CheckedAhead] | None = None
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
-        self.detailed: dict[Place, AppendResult] | None = None
+        self.detailed: dict[NamedPartition, AppendResult] | None = None
         # Encoded parts of `results`, for a long request.
         self.encoded: list[EncodedPart] | None = None
         self.pending: list[Appended] = []
@@ -119,7 +118,7 @@ class ProduceRequest(ProduceCharges):
         # The attributes of all batches that have a header, combined with OR.
         self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
 
-    def limiters(self, client: Client) -> list[Limiter]:
+    def limiters(self, client: ClientContext) -> list[Limiter]:
         """Returns all byte limiters that this request is charged to, as far as it is decoded."""
         result = list(client.produce_limiters)
         if client.charged is not None and len(client.charged.topic_quotas):
@@ -146,7 +145,7 @@ class ProduceRequest(ProduceCharges):
             return True
         return self.batch_count > 1 and self.size_bytes > BYTES_AT_ONCE_MAX
 
-    def client(self) -> Client:
+    def client(self) -> ClientContext:
         """Returns the client with the current state of the cluster: a stage may have waited long."""
         return self.session.client(self.raw.client_id)
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from brokers.contract.acls import AclOperation, ResourceType
-from brokers.engine.handlers.produce.request import Place, ProduceRequest, ProduceTopics, TransactionVerification
+from brokers.engine.handlers.produce.request import (
+    NamedPartition,
+    ProduceRequest,
+    ProduceTopics,
+    TransactionVerification,
+)
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import NOT_LED, begin_verification
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
@@ -47,7 +52,7 @@ class TransactionClaims:
     def __init__(self, request: ProduceRequest) -> None:
         self._request = request
         self._producers: set[tuple[int, int]] = set()
-        self.unverified: dict[Place, Partition] = {}
+        self.unverified: dict[NamedPartition, Partition] = {}
         self._verification = TransactionVerification()
         # Error code that rejects the whole request.
         self._refused_with = 0
@@ -114,13 +119,13 @@ class TransactionClaims:
         request, session = self._request, self._request.session
         assert request.transactional_id is not None, "nothing is gathered without a transactional id"
         internal_id = session.view().namespace.internal_id(request.transactional_id)
-        places = {place: (partition.topic, partition.index) for place, partition in self.unverified.items()}
-        partitions = list(dict.fromkeys(places.values()))
+        keys = {named: (partition.topic, partition.index) for named, partition in self.unverified.items()}
+        partitions = list(dict.fromkeys(keys.values()))
         codes = await session.services.coordination.verify_transaction(internal_id, *self._producers.pop(), partitions)
-        for place, key in places.items():
+        for named, key in keys.items():
             code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             if code:
-                self._verification.refuse(place, *refusal(code, request.raw.version))
+                self._verification.refuse(named, *refusal(code, request.raw.version))
 
 
 class _Claim(NamedTuple):

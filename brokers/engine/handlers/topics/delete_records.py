@@ -11,7 +11,7 @@ import contextlib
 from typing import Final
 
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.partitions.delayed_operations import DelayedDeletion
 from brokers.engine.partitions.deletion import NO_LOW_WATERMARK, delete_before
 from brokers.engine.partitions.partition import Partition
@@ -32,53 +32,51 @@ _Done = list[tuple[Partition, DeleteRecordsPartitionResult]]
 FOLLOWERS_MS_MAX: Final = 60_000
 
 
-async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     done: _Done = []
     followed: _Done = []
     for wanted in request.topics:
-        topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = call.refusal(topic, wanted.name)
+        topic, error = context.named_topic(wanted.name)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [
             _refused(partition_wanted, error)
             if topic is None or error
-            else _delete(call, topic, partition_wanted, done, followed)
+            else _delete(context, topic, partition_wanted, done, followed)
             for partition_wanted in wanted.partitions
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
     if done:
-        await call.services.storage.starts.kept(partition.log.root for partition, _ in done)
+        await context.services.storage.starts.kept(partition.log.root for partition, _ in done)
         for partition, result in done:
             if partition.room.is_full:
                 # Storage is freed now, not in the next retention round.
-                call.services.storage.table.apply_retention_to(partition, call.services.clock.now_ms())
+                context.services.storage.table.apply_retention_to(partition, context.services.clock.now_ms())
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
                 result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     if followed:
-        await _until_followers_deleted(call, followed, request.timeout_ms)
+        await _until_followers_deleted(context, followed, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
 def _refused(line: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=line.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=int(error)
+        partition_index=line.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
     )
 
 
 def _delete(
-    call: Call, topic: TopicImage, line: DeleteRecordsPartition, done: _Done, followed: _Done
+    context: RequestContext, topic: TopicImage, line: DeleteRecordsPartition, done: _Done, followed: _Done
 ) -> DeleteRecordsPartitionResult:
-    index = line.partition_index
-    if not 0 <= index < len(topic.partitions):
-        return _refused(line, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = call.services.storage.table.get(topic.name, index)
-    if partition is None:
-        return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    partition = context.services.storage.find(topic, line.partition_index)
+    if isinstance(partition, int):
+        return _refused(line, partition)
     error, low_watermark = delete_before(partition, line.offset)
-    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
+    result = DeleteRecordsPartitionResult(
+        partition_index=line.partition_index, low_watermark=low_watermark, error_code=error
+    )
     # The start may have been moved by another request, or while this broker was a follower. After a power failure
     # records that retention deleted may reappear.
     if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
@@ -88,7 +86,7 @@ def _delete(
     return result
 
 
-async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int) -> None:
+async def _until_followers_deleted(context: RequestContext, followed: _Done, timeout_ms: int) -> None:
     """Waits until every replica in sync has deleted the records: the next leader must not have them (LOG-46)."""
     waits: list[tuple[DelayedDeletion, asyncio.Event]] = []
     for partition, result in followed:

@@ -1,4 +1,6 @@
-"""Metadata: the brokers and topics that are visible on a listener (WIRE-12, WIRE-13, CKA-5, CKA-6, CKA-10)."""
+"""Metadata and DescribeCluster: the brokers and topics that are visible on a listener (WIRE-12, WIRE-13, CKA-5, CKA-6,
+CKA-10).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,17 @@ from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.mutation_quota import take
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.messages.cluster import (
+    BROKER_ENDPOINTS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from brokers.engine.protocol.messages.metadata import (
     OPERATIONS_NOT_ASKED,
     MetadataRequest,
@@ -53,11 +61,12 @@ CHECKED_AT_ONCE_MAX: Final = 10
 
 _LISTENER_NOT_FOUND_FROM: Final = 6
 _TOPIC_IDS_FROM: Final = 12
+_CONTROLLER_ENDPOINTS: Final = 2
 
 
-def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Answers synchronously, unless the response is long."""
-    view = call.view
+    view = context.view
     brokers = [
         MetadataResponseBroker(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
         for endpoint in view.endpoints.values()
@@ -68,10 +77,10 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitab
         controller_id=view.controller_id,
         topics=[],
         cluster_authorized_operations=(
-            cluster_operations(call) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
-    lines, topics = 0, _topics(call, request)
+    lines, topics = 0, _topics(context, request)
     for topic in topics:
         lines += _add(response, topic)
         if lines >= LINES_PER_TURN_MAX:
@@ -97,36 +106,33 @@ def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int
     return 1 + len(topic.partitions)
 
 
-def cluster_operations(call: Call) -> int:
+def cluster_operations(context: RequestContext) -> int:
     """Returns the operations that are allowed on the cluster; 0 without DESCRIBE on the cluster."""
-    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
+    if context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
         return 0
-    return CLUSTER_OPERATIONS & call.authorised_operations(ResourceType.CLUSTER)
+    return CLUSTER_OPERATIONS & context.authorised_operations(ResourceType.CLUSTER)
 
 
-def lines_described(response: MetadataResponse) -> int:
-    """Returns the length of a response in topics and partitions."""
-    return sum(1 + len(topic.partitions) for topic in response.topics)
-
-
-def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTopic | None]:
+def _topics(context: RequestContext, request: MetadataRequest) -> Iterator[MetadataResponseTopic | None]:
     """Yields the requested topics. A listing omits topics without any right (CKA-11); None stands for each of them."""
-    if request.topics is None or (call.version == 0 and not request.topics):
-        namespace = call.view.namespace
+    if request.topics is None or (context.version == 0 and not request.topics):
+        namespace = context.view.namespace
         for _, topic in sorted(namespace.topics.items()):
-            refused = call.refusal(topic, namespace.shown(topic))
-            yield None if refused else _described(call, topic, request)
+            refused = context.refusal(topic, namespace.shown(topic))
+            yield None if refused else _described(context, topic, request)
         return
     checks = repeat(True, CHECKED_AT_ONCE_MAX)
-    for wanted in _once_each(call, request.topics or ()):
-        yield None if wanted is None else _asked(call, wanted, request, checks)
+    for wanted in _once_each(context, request.topics or ()):
+        yield None if wanted is None else _asked(context, wanted, request, checks)
 
 
-def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[MetadataRequestTopic | None]:
+def _once_each(
+    context: RequestContext, topics: Iterable[MetadataRequestTopic]
+) -> Iterator[MetadataRequestTopic | None]:
     """Yields each topic once, as Kafka does, since repetitions could multiply the response without limit. None stands
     for a repetition, which takes time as well. Before versions with topic ids each repetition is rejected by itself.
     """
-    has_ids = call.version >= _TOPIC_IDS_FROM
+    has_ids = context.version >= _TOPIC_IDS_FROM
     seen: set[tuple[str | None, bytes]] = set()
     for wanted in topics:
         key = wanted.name, wanted.topic_id
@@ -140,29 +146,29 @@ def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[M
 
 
 def _asked(
-    call: Call, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
+    context: RequestContext, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
 ) -> MetadataResponseTopic:
-    namespace = call.view.namespace
+    namespace = context.view.namespace
     name = wanted.name
     if name is None or wanted.topic_id != UUID_ZERO:
-        if call.version < _TOPIC_IDS_FROM or wanted.topic_id == UUID_ZERO:
+        if context.version < _TOPIC_IDS_FROM or wanted.topic_id == UUID_ZERO:
             return _failed(ErrorCode.INVALID_REQUEST, name or "", wanted.topic_id)
         by_id = namespace.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        if refusal := call.refusal(by_id, namespace.shown(by_id)):
+        if refusal := context.refusal(by_id, namespace.shown(by_id)):
             is_gone = refusal == UNKNOWN_TOPIC_OR_PARTITION
             return _failed(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
-        return _described(call, by_id, request)
+        return _described(context, by_id, request)
     topic = namespace.topics.get(name.encode())
-    error = call.refusal(topic, name)
+    error = context.refusal(topic, name)
     if topic is not None and not error:
-        return _described(call, topic, request)
+        return _described(context, topic, request)
     if error == UNKNOWN_TOPIC_OR_PARTITION:
         if not is_valid_topic_name(name):
             error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif request.allow_auto_topic_creation:
-            error = _create_if_wanted(call, name, error, checks)
+            error = _create_if_wanted(context, name, error, checks)
     return _failed(error, name, UUID_ZERO)
 
 
@@ -170,37 +176,39 @@ def _failed(error: int, name: str | None, topic_id: bytes) -> MetadataResponseTo
     return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
-def _described(call: Call, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _described(context: RequestContext, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
-        name=call.view.namespace.shown(topic),
+        name=context.view.namespace.shown(topic),
         topic_id=topic.topic_id,
         is_internal=False,
-        partitions=[_partition(call, partition) for partition in topic.partitions],
+        partitions=[_partition(context, partition) for partition in topic.partitions],
         topic_authorized_operations=(
-            _operations(call, topic) if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+            _operations(context, topic) if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
 
 
-def _operations(call: Call, topic: TopicImage) -> int:
-    admitted = sum(bits for operation, bits in TOPIC_OPERATIONS.items() if is_admitted(topic, operation, call.address))
-    return admitted & call.authorised_operations(ResourceType.TOPIC, call.view.namespace.shown(topic))
+def _operations(context: RequestContext, topic: TopicImage) -> int:
+    admitted = sum(
+        bits for operation, bits in TOPIC_OPERATIONS.items() if is_admitted(topic, operation, context.address)
+    )
+    return admitted & context.authorised_operations(ResourceType.TOPIC, context.view.namespace.shown(topic))
 
 
-def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartition:
-    view = call.view
+def _partition(context: RequestContext, partition: PartitionImage) -> MetadataResponsePartition:
+    view = context.view
     error = 0
     leader = partition.leader
     if leader == NO_LEADER or leader not in view.image.brokers:
         error, leader = int(ErrorCode.LEADER_NOT_AVAILABLE), NO_LEADER
     elif leader not in view.endpoints:
-        known = call.version >= _LISTENER_NOT_FOUND_FROM
+        known = context.version >= _LISTENER_NOT_FOUND_FROM
         error = int(ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE)
         leader = NO_LEADER
     replicas, isr = list(partition.replicas), list(partition.isr)
     offline = [replica for replica in replicas if replica not in view.endpoints]
-    if offline and call.version == 0:
+    if offline and context.version == 0:
         # Clients of version 0 take every listed broker for a live one.
         replicas = [replica for replica in replicas if replica in view.endpoints]
         isr = [replica for replica in isr if replica in view.endpoints]
@@ -216,16 +224,16 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
     )
 
 
-def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool]) -> int:
+def _create_if_wanted(context: RequestContext, name: str, error: int, checks: Iterator[bool]) -> int:
     """Starts to create the topic if the instance's settings allow it; the client retries (error 5). A topic that cannot
     be created has the reason's error code, as far as `checks` allow more checks in this request.
     """
-    view, services = call.view, call.services
+    view, services = context.view, context.services
     instance = view.instance
     if instance is None or view.state != "active" or not instance.document.settings.auto_create_topics:
         return error
-    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE):
-        denied = call.denial(ResourceType.TOPIC, name, AclOperation.CREATE)
+    if context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE):
+        denied = context.denial(ResourceType.TOPIC, name, AclOperation.CREATE)
         if denied:
             return denied
     internal = view.namespace.internal_topic(name)
@@ -239,37 +247,37 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the metadata will have it soon
             except Refused as refused:
-                _report_refused(call, name, refused)
+                _report_refused(context, name, refused)
                 return _shown(refused)
         services.metadata.creating.add(internal)
-        services.spawn(_create(call, name, internal))
+        services.spawn(_create(context, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-async def _create(call: Call, name: str, internal: str) -> None:
-    services = call.services
+async def _create(context: RequestContext, name: str, internal: str) -> None:
+    services = context.services
     try:
-        async with services.metadata.creating.turn(call.view.instance_id):
+        async with services.metadata.creating.turn(context.view.instance_id):
             plan = services.metadata.store.plan_topic(
-                services.metadata.current.image, TopicSpec(call.view.instance_id, name)
+                services.metadata.current.image, TopicSpec(context.view.instance_id, name)
             )
             count = len(plan.assignment)
-            take(call, count)
-            async with changing(call, count, partitions=count):
+            take(context, count)
+            async with changing(context, count, partitions=count):
                 await services.metadata.store.create_topic(
-                    services.metadata.current.image, TopicSpec(call.view.instance_id, name)
+                    services.metadata.current.image, TopicSpec(context.view.instance_id, name)
                 )
-        _audit_created(call, name, plan)
+        _audit_created(context, name, plan)
     except ClusterError as failure:
-        _report_refused(call, name, failure)
+        _report_refused(context, name, failure)
     finally:
         services.metadata.creating.discard(internal)
 
 
-def _audit_created(call: Call, name: str, created: CreatedTopic) -> None:
+def _audit_created(context: RequestContext, name: str, created: CreatedTopic) -> None:
     """Writes the auto-creation to the audit log, as an act of the client that produced or read."""
-    instance_id = call.view.instance_id
-    if instance_id is None or call.view.internal:
+    instance_id = context.view.instance_id
+    if instance_id is None or context.view.internal:
         return
     after = {
         "partitions": len(created.assignment),
@@ -277,7 +285,7 @@ def _audit_created(call: Call, name: str, created: CreatedTopic) -> None:
         "automatically": True,
     }
     item = AuditItem(action="topic.created", kind="topic", name=name, after=after)
-    call.services.access.audit.changed(instance_id, call.source, (item,))
+    context.services.access.audit.changed(instance_id, context.source, (item,))
 
 
 def _shown(refused: Refused) -> int:
@@ -291,10 +299,36 @@ def _shown(refused: Refused) -> int:
     return refused.wire_code
 
 
-def _report_refused(call: Call, name: str, failure: ClusterError) -> None:
+def _report_refused(context: RequestContext, name: str, failure: ClusterError) -> None:
     """Records the failure for the owner, and logs it once for the operator, since clients retry many times a second."""
-    instance_id = call.view.instance_id
+    instance_id = context.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not auto-created"
-    services = call.services
+    services = context.services
     if services.accounting.accountings.of(instance_id).refused_topics.note(name, str(failure), services.clock.now_ms()):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))
+
+
+def describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    view = context.view
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        known = request.endpoint_type == _CONTROLLER_ENDPOINTS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="Only broker endpoints are described here.",
+            cluster_id="",
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        error_code=0,
+        cluster_id=view.cluster_id,
+        controller_id=view.controller_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+            )
+            for endpoint in view.endpoints.values()
+        ],
+        cluster_authorized_operations=(
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )

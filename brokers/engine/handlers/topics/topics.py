@@ -1,21 +1,22 @@
-"""CreateTopics and DeleteTopics on any broker: written by compare-and-set, and answered when every broker has the
-change (CTL-17…20). Deliberately different from Kafka, they never return NOT_CONTROLLER.
+"""CreateTopics, DeleteTopics and CreatePartitions on any broker: written by compare-and-set, and answered when every
+broker has the change (CTL-17…20, REP-35). Deliberately different from Kafka, they never return NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
-from brokers.engine.cluster.topic_plans import TopicSpec
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
+from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -23,6 +24,10 @@ from brokers.engine.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
@@ -39,6 +44,9 @@ TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
 CONFIGS_PER_RESOURCE_MAX: Final = 500
 TOO_MANY_CONFIGS: Final = f"At most {CONFIGS_PER_RESOURCE_MAX} configurations of one resource."
 NOT_AUTHORISED = "Authorization failed."
+# First version with TOPIC_DELETION_DISABLED.
+DELETION_DISABLED_FROM: Final = 3
+NO_DELETION = "Topic deletion is disabled."
 NO_RIGHT = "Topic authorization failed."
 # Maximum wait, whatever timeout the client requests.
 WAIT_S_MAX = 60.0
@@ -55,25 +63,32 @@ class Wrong(Exception):
         self.shown = shown
 
 
-def refusal(call: Call, error: ClusterError) -> Wrong:
+def refusal(context: RequestContext, error: ClusterError) -> Wrong:
     """Returns the error of a change that the store rejected."""
     code = error.wire_code
-    if isinstance(error, TooManyChanges) and call.version < STRICT_FROM[call.api_key]:
+    if isinstance(error, TooManyChanges) and context.version < STRICT_FROM[context.api_key]:
         code = int(ErrorCode.REQUEST_TIMED_OUT)
     return Wrong(code, str(error))
 
 
-def charge_client(call: Call, partitions: int) -> None:
+def check_right(context: RequestContext, kind: ResourceType = ResourceType.CLUSTER, name: str = CLUSTER_NAME) -> None:
+    """Raises Wrong if the principal may not make this call for a resource."""
+    if denied := context.denial(kind, name):
+        raise Wrong(denied, DENIAL_TEXTS[denied])
+
+
+def charge_client(context: RequestContext, partitions: int) -> None:
     """Charges the client for a change. Raises Wrong if it first has to pay for earlier changes (QUO-41)."""
-    if not take(call, partitions):
+    if not take(context, partitions):
         raise Wrong(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
 class Patience:
     """Deadline shared by the changes of one request, for their turns and until all brokers have them."""
 
-    def __init__(self, call: Call, timeout_ms: int) -> None:
-        self._clock = call.services.clock
+    def __init__(self, context: RequestContext, timeout_ms: int) -> None:
+        self._clock = context.services.clock
+        self._current = context.services.metadata.current
         self.is_over_at_once = timeout_ms <= 0
         wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_over_at_once else min(timeout_ms, round(WAIT_S_MAX * 1000))
         self._until_ms = self._clock.monotonic_ms() + wait_ms
@@ -82,34 +97,45 @@ class Patience:
     def left_s(self) -> float:
         return max(0, self._until_ms - self._clock.monotonic_ms()) / 1000
 
+    async def until(self, has: Callable[[ClusterImage, Any], bool], changes: Sequence[tuple[Any, Any]]) -> None:
+        """Waits until the metadata `has` all changes, given with their results. Others get REQUEST_TIMED_OUT."""
+        if not changes:
+            return
+        timeout_s = 0.0 if self.is_over_at_once else self.left_s
+        await self._current.wait_until(lambda image: all(has(image, change) for change, _ in changes), timeout_s)
+        for change, result in changes:
+            if self.is_over_at_once or not has(self._current.image, change):
+                result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+                result.error_message = TIMED_OUT
 
-async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+
+async def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     if len(request.topics) > TOPICS_PER_CALL_MAX:
         return CreateTopicsResponse(topics=await _all_refused(request.topics))
     names = Counter(topic.name for topic in request.topics)
-    may_create_all = not call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE)
+    may_create_all = not context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE)
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
-    patience = None if request.validate_only else Patience(call, request.timeout_ms)
+    patience = None if request.validate_only else Patience(context, request.timeout_ms)
     for topic in request.topics:
         # Topics are only validated here, and each is compared with all topics of the instance.
         await yield_to_others()
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
-            if not may_create_all and (denied := call.denial(ResourceType.TOPIC, topic.name)):
+            if not may_create_all and (denied := context.denial(ResourceType.TOPIC, topic.name)):
                 raise Wrong(denied, NOT_AUTHORISED)
-            _check_collision(call, topic.name, passed)
-            created = await _create(call, topic, [plan for plan, _ in made], patience)
+            _check_collision(context, topic.name, passed)
+            created = await _create(context, topic, [plan for plan, _ in made], patience)
         except Wrong as wrong:
             results.append(_refused(topic.name, wrong))
         else:
             passed[collision_key(topic.name)] = topic.name
-            results.append(_created(call, topic.name, created, request.validate_only))
+            results.append(_created(context, topic.name, created, request.validate_only))
             made.append((created, results[-1]))
     if patience is not None:
-        await _complete(call, patience, made)
+        await patience.until(_is_led, made)
     return CreateTopicsResponse(topics=results)
 
 
@@ -122,20 +148,15 @@ async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicR
     return results
 
 
-def lines_created(response: CreateTopicsResponse) -> int:
-    """Returns the length of a response in topics and settings."""
-    return sum(1 + len(topic.configs or ()) for topic in response.topics)
-
-
-def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
+def _check_collision(context: RequestContext, name: str, passed: Mapping[str, str]) -> None:
     """Checks collisions among the topics of one request (CTL-18), except for the cluster's own topics."""
     other = passed.get(collision_key(name))
-    if other is not None and call.view.instance_id is not None:
+    if other is not None and context.view.instance_id is not None:
         raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 async def _create(
-    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+    context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
     """Creates a topic; only validates the request without `patience`."""
     assignment = None
@@ -151,10 +172,10 @@ async def _create(
             raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
 
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
-        return await call.services.metadata.store.create_topic(
-            call.services.metadata.current.image,
+        return await context.services.metadata.store.create_topic(
+            context.services.metadata.current.image,
             TopicSpec(
-                call.view.instance_id,
+                context.view.instance_id,
                 topic.name,
                 partitions=topic.num_partitions,
                 replication_factor=topic.replication_factor,
@@ -173,11 +194,11 @@ async def _create(
             config = topic_config.check_config(
                 {config.name: config.value for config in topic.configs},
                 {},
-                call.services.metadata.topic_defaults,
-                operator=call.view.instance_id is None,
+                context.services.metadata.topic_defaults,
+                operator=context.view.instance_id is None,
             )
-            topic_config.check_together(config, call.services.metadata.topic_defaults)
-            topic_config.check_message_bytes(config, message_bytes_max(call), {})
+            topic_config.check_together(config, context.services.metadata.topic_defaults)
+            topic_config.check_message_bytes(config, message_bytes_max(context), {})
         except topic_config.InvalidTopicConfig as error:
             # Kafka checks the configuration last: any other error takes precedence.
             await create({}, validate_only=True)
@@ -186,34 +207,22 @@ async def _create(
         if patience is None:
             return plan
         count = len(plan.assignment)
-        charge_client(call, count)
-        async with changing(call, count, partitions=count, wait_s=patience.left_s):
+        charge_client(context, count)
+        async with changing(context, count, partitions=count, wait_s=patience.left_s):
             return await create(config, validate_only=False)
     except ClusterError as error:
-        raise refusal(call, error) from error
+        raise refusal(context, error) from error
 
 
-def message_bytes_max(call: Call) -> int | None:
+def message_bytes_max(context: RequestContext) -> int | None:
     """Returns the upper bound of `max.message.bytes` in the instance's topics; None for the cluster itself."""
-    return None if call.view.instance is None else call.view.instance.document.message_bytes_max
+    return None if context.view.instance is None else context.view.instance.document.message_bytes_max
 
 
-async def _complete(call: Call, patience: Patience, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
-    """Waits until every partition of the created topics has a leader (CTL-17), and a produce can succeed."""
-    if not made:
-        return
-
-    def led(image: ClusterImage, created: CreatedTopic) -> bool:
-        topic = image.topics.get(created.internal_name)
-        return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
-
-    current = call.services.metadata.current
-    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
-    await current.wait_until(lambda image: all(led(image, created) for created, _ in made), timeout_s)
-    for created, result in made:
-        if patience.is_over_at_once or not led(current.image, created):
-            result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
-            result.error_message = TIMED_OUT
+def _is_led(image: ClusterImage, created: CreatedTopic) -> bool:
+    """True if every partition of a created topic has a leader (CTL-17), and a produce can succeed."""
+    topic = image.topics.get(created.internal_name)
+    return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
 
 def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
@@ -222,12 +231,12 @@ def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
     )
 
 
-def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
+def _created(context: RequestContext, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
     """Returns the result of a created topic. After a mere validation it has no id. Without the right to describe
     configurations it has no settings.
     """
     topic_id = UUID_ZERO if validate_only else created.topic_id
-    denied = call.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE_CONFIGS)
+    denied = context.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE_CONFIGS)
     if denied:
         return CreatableTopicResult(
             name=name, topic_id=topic_id, error_code=0, topic_config_error_code=denied, configs=None
@@ -247,26 +256,29 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
                 config_source=int(described.source),
                 is_sensitive=False,
             )
-            for described in topic_config.describe(created.config, call.services.metadata.topic_defaults)
+            for described in topic_config.describe(created.config, context.services.metadata.topic_defaults)
         ],
     )
 
 
-async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name, topic_id=UUID_ZERO) for name in request.topic_names]
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
-    patience = Patience(call, request.timeout_ms)
+    patience = Patience(context, request.timeout_ms)
     time_slice = TimeSlice()
     for number, state in enumerate(wanted):
         await time_slice.pause()
         try:
             if number >= TOPICS_PER_CALL_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
-            topic = _find(call, state)
+            if not context.services.metadata.deletes_topics:
+                is_known = context.version >= DELETION_DISABLED_FROM
+                raise Wrong(ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST, NO_DELETION)
+            topic = _find(context, state)
             if topic.name not in marked:
-                await _mark(call, topic, patience)
+                await _mark(context, topic, patience)
                 marked.add(topic.name)
         except Wrong as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
@@ -274,16 +286,16 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
                 name=wrong.shown or state.name, topic_id=state.topic_id, error_code=wrong.code, error_message=message
             )
         else:
-            shown = call.view.namespace.shown(topic)
+            shown = context.view.namespace.shown(topic)
             result = DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=0)
             deleted.append((topic, result))
         results.append(result)
-    await _await_removal(call, patience, deleted)
+    await patience.until(_is_gone, deleted)
     return DeleteTopicsResponse(responses=results)
 
 
-def _find(call: Call, state: DeleteTopicState) -> TopicImage:
-    namespace = call.view.namespace
+def _find(context: RequestContext, state: DeleteTopicState) -> TopicImage:
+    namespace = context.view.namespace
     if state.name is None:
         if state.topic_id == UUID_ZERO:
             raise Wrong(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Neither a name nor an id.")
@@ -297,44 +309,93 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     if state.name is None and topic is None:
         raise Wrong(missing, "This server does not host this topic-partition.")
     name = namespace.shown(topic) if topic is not None else state.name or ""
-    error = call.refusal(topic, name)
-    if state.name is None and call.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE):
+    error = context.refusal(topic, name)
+    if state.name is None and context.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE):
         raise Wrong(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_RIGHT)
     if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise Wrong(error, NO_RIGHT, shown=name if call.denial(ResourceType.TOPIC, name) else None)
+        raise Wrong(error, NO_RIGHT, shown=name if context.denial(ResourceType.TOPIC, name) else None)
     if topic is None or error:
         raise Wrong(missing, "This server does not host this topic-partition.")
     return topic
 
 
-async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
-    charge_client(call, len(topic.partitions))
+async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) -> None:
+    charge_client(context, len(topic.partitions))
     try:
-        async with changing(call, len(topic.partitions), wait_s=patience.left_s):
-            await call.services.metadata.store.delete_topic(
-                call.services.metadata.current.image,
-                instance_id=call.view.instance_id,
-                name=call.view.namespace.shown(topic),
+        async with changing(context, len(topic.partitions), wait_s=patience.left_s):
+            await context.services.metadata.store.delete_topic(
+                context.services.metadata.current.image,
+                instance_id=context.view.instance_id,
+                name=context.view.namespace.shown(topic),
             )
     except ClusterError as failure:
-        raise refusal(call, failure) from failure
+        raise refusal(context, failure) from failure
 
 
-async def _await_removal(
-    call: Call, patience: Patience, deleted: list[tuple[TopicImage, DeletableTopicResult]]
-) -> None:
-    """Waits until no broker's metadata has the topics any more, so that their names can be used again."""
-    if not deleted:
-        return
+def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
+    """True if no broker's metadata has the topic any more, so that its name can be used again."""
+    present = image.topics.get(topic.name)
+    return present is None or present.topic_id != topic.topic_id
 
-    def gone(image: ClusterImage, topic: TopicImage) -> bool:
-        present = image.topics.get(topic.name)
-        return present is None or present.topic_id != topic.topic_id
 
-    current = call.services.metadata.current
-    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
-    await current.wait_until(lambda image: all(gone(image, topic) for topic, _ in deleted), timeout_s)
-    for topic, result in deleted:
-        if patience.is_over_at_once or not gone(current.image, topic):
-            result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
-            result.error_message = TIMED_OUT
+async def create_partitions(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Adds partitions to topics; existing ones stay where they are."""
+    names = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    grown: list[tuple[CreatedTopic, CreatePartitionsTopicResult]] = []
+    time_slice = TimeSlice()
+    patience = None if request.validate_only else Patience(context, request.timeout_ms)
+    for topic in request.topics:
+        await time_slice.pause()
+        try:
+            if names[topic.name] > 1:
+                raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+            made = await _grow(context, topic, [plan for plan, _ in grown], patience)
+        except Wrong as wrong:
+            results[topic.name] = CreatePartitionsTopicResult(
+                name=topic.name, error_code=wrong.code, error_message=str(wrong)
+            )
+        else:
+            results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
+            grown.append((made, results[topic.name]))
+    if patience is not None:
+        await patience.until(_has_grown, grown)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+async def _grow(
+    context: RequestContext, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+) -> CreatedTopic:
+    """Grows a topic; only validates the request without `patience`."""
+    topic, error = context.named_topic(wanted.name)
+    if error:
+        raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
+    settings = context.services.coordination.settings
+    if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
+        # An id's partition follows from the number of partitions: after a change committed state would not be found.
+        raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
+    assignment = None if wanted.assignments is None else [tuple(replicas.broker_ids) for replicas in wanted.assignments]
+
+    async def grow(*, validate_only: bool) -> CreatedTopic:
+        return await context.services.metadata.store.create_partitions(
+            context.services.metadata.current.image,
+            TopicGrowth(context.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
+            validate_only=validate_only,
+            beside=beside,
+        )
+
+    try:
+        plan = await grow(validate_only=True)
+        if patience is None:
+            return plan
+        added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
+        charge_client(context, added)
+        async with changing(context, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
+            return await grow(validate_only=False)
+    except ClusterError as failure:
+        raise refusal(context, failure) from failure
+
+
+def _has_grown(image: ClusterImage, made: CreatedTopic) -> bool:
+    topic = image.topics.get(made.internal_name)
+    return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders

@@ -11,7 +11,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
 from brokers.engine.handlers.common.peer_brokers import is_broker
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.transactions import (
@@ -40,8 +40,10 @@ class Answered(NamedTuple):
     coordinator_epoch: int = NO_COORDINATOR
 
 
-async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    if call.version < BATCHED_FROM:
+async def add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    if context.version < BATCHED_FROM:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -49,19 +51,19 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
             verify_only=False,
             topics=request.v3_and_below_topics,
         )
-        answered = await _answered(call, transaction)
-        lines = await _by_topic(call, transaction.topics, answered.codes)
+        answered = await _answered(context, transaction)
+        lines = await _by_topic(context, transaction.topics, answered.codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)
-    if not is_broker(call.view.principal):
+    if not is_broker(context.view.principal):
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-    result = await asyncio.gather(*(_answered(call, transaction) for transaction in request.transactions))
+    result = await asyncio.gather(*(_answered(context, transaction) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=await _by_topic(call, transaction.topics, answered.codes),
+                topic_results=await _by_topic(context, transaction.topics, answered.codes),
                 coordinator_epoch=answered.coordinator_epoch if transaction.wants_coordinator_epoch else NO_COORDINATOR,
             )
             for transaction, answered in zip(request.transactions, result, strict=True)
@@ -76,23 +78,23 @@ def lines_answered(response: AddPartitionsToTxnResponse) -> int:
     return len(transactions) + len(topics) + sum(len(topic.results_by_partition) for topic in topics)
 
 
-async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> Answered:
+async def _answered(context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Answered:
     named = await _named(transaction.topics)
-    if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+    if denied := context.denial(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         return Answered(dict.fromkeys(named, denied))
-    partitions, refused = await _allowed(call, named)
+    partitions, refused = await _allowed(context, named)
     if refused:
         # All or nothing: allowed partitions were not attempted.
         return Answered(dict.fromkeys(named, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | refused)
-    refusal = id_refusal(call, transaction.transactional_id)
+    refusal = id_refusal(context, transaction.transactional_id)
     if refusal:
         return Answered(dict.fromkeys(named, refusal))
-    internal_id = call.view.namespace.internal_id(transaction.transactional_id)
+    internal_id = context.view.namespace.internal_id(transaction.transactional_id)
     producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
     wanted = list(partitions.values())
     if transaction.verify_only:
         verified: Verified = await asked(
-            call,
+            context,
             internal_id,
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
             lambda code: Verified(dict.fromkeys(wanted, code)),
@@ -103,7 +105,7 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.add_partitions(internal_id, producer_id, producer_epoch, wanted, now)
 
-    code = await asked(call, internal_id, operation, int)
+    code = await asked(context, internal_id, operation, int)
     return Answered(dict.fromkeys(named, code))
 
 
@@ -119,9 +121,11 @@ async def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[Named, None]
     return named
 
 
-async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
+async def _allowed(
+    context: RequestContext, named: Iterable[Named]
+) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
     """Returns the existing partitions that this client may write to, and the error codes of the others."""
-    topics = call.view.namespace.topics
+    topics = context.view.namespace.topics
     partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
     time_slice = TimeSlice()
@@ -130,7 +134,7 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
     for name, index in named:
         if name != last_name:
             topic = topics.get(name.encode())
-            last_name, refusal = name, call.refusal(topic, name)
+            last_name, refusal = name, context.refusal(topic, name)
         await time_slice.pause()
         code = refusal
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -143,7 +147,7 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
 
 
 async def _by_topic(
-    call: Call, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
+    context: RequestContext, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Returns the results in the order of the request, with its repetitions."""
     result = []
@@ -153,7 +157,7 @@ async def _by_topic(
         lines = []
         for index in topic.partitions:
             await time_slice.pause()
-            code = downgraded(codes[topic.name, index], call.api_key, call.version)
+            code = downgraded(codes[topic.name, index], context.api_key, context.version)
             lines.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
         result.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=lines))
     return result

@@ -1,20 +1,23 @@
-"""InitProducerId with a transactional id, AddOffsetsToTxn and EndTxn (TXN-5, TXN-8, TXN-10).
+"""InitProducerId, AddOffsetsToTxn and EndTxn (IDE-1, IDE-2, TXN-5, TXN-8, TXN-10). An InitProducerId without a
+transactional id may be sent to any broker.
 
 Transactional ids are prefixed internally (CKA-16), which keeps those of tenants apart.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
-from brokers.contract.acls import ResourceType
+from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error
-from brokers.engine.handlers.context import DELETING, Call
+from brokers.engine.handlers.context import DELETING, RequestContext
 from brokers.engine.handlers.groups import find_coordinator
 from brokers.engine.handlers.groups.coordinator_calls import Operation, ask
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -24,12 +27,15 @@ from brokers.engine.protocol.messages.transactions import (
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
+    InitProducerIdResponse,
 )
 
+NO_PRODUCER = -1
 
-async def asked(call: Call, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
+
+async def asked(context: RequestContext, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
     """Returns the reply of the coordinator of `internal_id`, or that of `failed(code)` if it cannot reply."""
-    services = call.services
+    services = context.services
 
     def refused(code: int) -> Any:
         return failed(coordinator_error(code))
@@ -38,51 +44,53 @@ async def asked(call: Call, internal_id: str, operation: Operation, failed: Call
     return await reply if isawaitable(reply) else reply
 
 
-def id_refusal(call: Call, transactional_id: str) -> int:
+def id_refusal(context: RequestContext, transactional_id: str) -> int:
     """Returns the error code if this call may not use the id, else 0."""
-    if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if denied := context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return denied
     if transactional_id == "":
         return int(ErrorCode.INVALID_REQUEST)
-    if call.view.state == DELETING:
+    if context.view.state == DELETING:
         return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return 0
 
 
-async def initialise(call: Call, request: InitProducerIdRequest, expected: tuple[int, int] | None) -> Initialised:
+async def initialise(
+    context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
+) -> Initialised:
     """Answers an InitProducerId with a transactional id."""
     assert request.transactional_id is not None, "idempotent producers have no coordinator"
-    refusal = id_refusal(call, request.transactional_id)
+    refusal = id_refusal(context, request.transactional_id)
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:
         refusal = int(ErrorCode.INVALID_REQUEST)
     if refusal:
         return Initialised(refusal)
-    internal_id = call.view.namespace.internal_id(request.transactional_id)
+    internal_id = context.view.namespace.internal_id(request.transactional_id)
     timeout_ms = request.transaction_timeout_ms
     fresh_producer_id: int | None = None
 
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.init_producer_id(internal_id, timeout_ms, expected, fresh_producer_id, now)
 
-    reply: Initialised = await asked(call, internal_id, operation, Initialised)
+    reply: Initialised = await asked(context, internal_id, operation, Initialised)
     if reply is NEEDS_PRODUCER_ID:
         try:
-            fresh_producer_id = await call.services.coordination.producer_ids.next_id()
+            fresh_producer_id = await context.services.coordination.producer_ids.next_id()
         except ClusterError:
             return Initialised(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        reply = await asked(call, internal_id, operation, Initialised)
+        reply = await asked(context, internal_id, operation, Initialised)
     return reply
 
 
-async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+async def add_offsets_to_txn(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Adds the group's partition of the offsets topic to the transaction (TXN-8)."""
-    code = id_refusal(call, request.transactional_id) or call.denial(ResourceType.GROUP, request.group_id)
-    code = code or await _add_offsets(call, request)
-    return AddOffsetsToTxnResponse(error_code=downgraded(code, call.api_key, call.version))
+    code = id_refusal(context, request.transactional_id) or context.denial(ResourceType.GROUP, request.group_id)
+    code = code or await _add_offsets(context, request)
+    return AddOffsetsToTxnResponse(error_code=downgraded(code, context.api_key, context.version))
 
 
-async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
-    services, namespace = call.services, call.view.namespace
+async def _add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> int:
+    services, namespace = context.services, context.view.namespace
     internal_id = namespace.internal_id(request.transactional_id)
     # The wrong coordinator is an error even if coordinators of groups are unavailable.
     refusal = (
@@ -96,24 +104,76 @@ async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
         find_coordinator.make_ready(services, find_coordinator.GROUP)
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_of(namespace.internal_id(request.group_id), len(topic.partitions))
-
-    def operation(machine: Any, now: Any, _: object) -> Any:
-        return machine.add_partitions(
+    code: int = await asked(
+        context,
+        internal_id,
+        lambda machine, now, _: machine.add_partitions(
             internal_id, request.producer_id, request.producer_epoch, [(topic.name, index)], now
-        )
-
-    code: int = await asked(call, internal_id, operation, int)
+        ),
+        int,
+    )
     return code
 
 
-async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
+async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Answers when the outcome is durable; the markers follow (TXN-10)."""
-    code = id_refusal(call, request.transactional_id)
+    code = id_refusal(context, request.transactional_id)
     if not code:
-        internal_id = call.view.namespace.internal_id(request.transactional_id)
+        internal_id = context.view.namespace.internal_id(request.transactional_id)
+        producer = request.producer_id, request.producer_epoch
+        end = request.committed
+        code = await asked(
+            context, internal_id, lambda machine, now, _: machine.end(internal_id, *producer, end, now), int
+        )
+    return EndTxnResponse(error_code=downgraded(code, context.api_key, context.version))
 
-        def operation(machine: Any, now: Any, _: object) -> Any:
-            return machine.end(internal_id, request.producer_id, request.producer_epoch, request.committed, now)
 
-        code = await asked(call, internal_id, operation, int)
-    return EndTxnResponse(error_code=downgraded(code, call.api_key, call.version))
+class BlockProducerIds:
+    """Allocates ids from blocks of 1000; ids left in a block when the broker stops are never used."""
+
+    def __init__(self, store: ClusterStore, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._block = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """Returns the next id. Raises ClusterError if a new block is needed and cannot be allocated."""
+        async with self._lock:
+            for producer_id in self._block:
+                return producer_id
+            self._block = iter(await self._store.next_producer_id_block(self._broker_id))
+            return next(self._block)
+
+
+async def init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if denied := _denial(context, request.transactional_id):
+        return _failed(ErrorCode(denied))
+    has_id = request.producer_id != NO_PRODUCER
+    if has_id != (request.producer_epoch != NO_PRODUCER):
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        expected = (request.producer_id, request.producer_epoch) if has_id else None
+        code, producer_id, producer_epoch = await initialise(context, request, expected)
+        return InitProducerIdResponse(
+            error_code=downgraded(code, context.api_key, context.version),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+    try:
+        producer_id = await context.services.coordination.producer_ids.next_id()
+    except ClusterError:
+        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _denial(context: RequestContext, transactional_id: str | None) -> int:
+    """Returns the error code of a denial, else 0. WRITE on any topic allows an idempotent producer (KIP-679)."""
+    if transactional_id is not None:
+        return context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    denied = context.denial(ResourceType.CLUSTER)
+    return 0 if not denied or context.rights.allows_any(AclOperation.WRITE, ResourceType.TOPIC) else denied
+
+
+def _failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=int(code), producer_id=NO_PRODUCER, producer_epoch=-1)

@@ -9,10 +9,11 @@ send those again, and a repeated marker does no harm.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.common.peer_brokers import is_broker, is_cluster
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions import transactions
@@ -44,15 +45,18 @@ class PendingMarker(NamedTuple):
     last_offset: int
 
 
-async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    if not _may_write(call, request):
-        return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    return await write_markers(call.services, request, PEER_TIMEOUT_MS)
+async def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    if not _may_write(context, request):
+        code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _response(
+            request, lambda _marker, _topic, index: PartitionResult(partition_index=index, error_code=code)
+        )
+    return await write_markers(context.services, request, PEER_TIMEOUT_MS)
 
 
-def _may_write(call: Call, request: WriteTxnMarkersRequest) -> bool:
+def _may_write(context: RequestContext, request: WriteTxnMarkersRequest) -> bool:
     """True for a broker; the control plane may only abort, as Kafka's tool does (TXN-14)."""
-    principal = call.view.principal
+    principal = context.view.principal
     is_abort = not any(marker.transaction_result for marker in request.markers)
     return is_broker(principal) or (is_cluster(principal) and is_abort)
 
@@ -63,23 +67,8 @@ async def write_markers(
     """Writes markers for a request or for this broker's coordinator. All are appended before the first wait."""
     now_ms = services.clock.now_ms()
     pending: list[PendingMarker] = []
-    response = WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            _appended(services, marker, topic.name, index, now_ms, pending)
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
+    response = _response(
+        request, lambda marker, topic, index: _appended(services, marker, topic, index, now_ms, pending)
     )
     if pending:
         await _completed(services, pending, timeout_ms)
@@ -138,7 +127,10 @@ async def _completed(services: BrokerServices, pending: list[PendingMarker], tim
         marker.result.error_code = error_of(wait, marker.partition, marker.last_offset)
 
 
-def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersResponse:
+def _response(
+    request: WriteTxnMarkersRequest, result_of: Callable[[WritableTxnMarker, str, int], PartitionResult]
+) -> WriteTxnMarkersResponse:
+    """Returns the response with the result of each partition of each marker, in the order of the request."""
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -146,9 +138,7 @@ def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersRespo
                 topics=[
                     WritableTxnMarkerTopicResult(
                         name=topic.name,
-                        partitions=[
-                            PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
-                        ],
+                        partitions=[result_of(marker, topic.name, index) for index in topic.partition_indexes],
                     )
                     for topic in marker.topics
                 ],

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
-class Source(NamedTuple):
+class SourceSegment(NamedTuple):
     """A closed segment on disk; `next_base` is the base offset of the segment after it."""
 
     base_offset: int
@@ -18,11 +18,11 @@ class Source(NamedTuple):
     time_index_bytes: int
 
 
-def group(sources: Sequence[Source], segment_bytes: int, index_bytes: int) -> list[list[Source]]:
+def group(sources: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
     """Returns runs of adjacent segments whose sums are within the limits of one segment; one that is too large stays
     alone.
     """
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     for source in sources:
         if groups and _fits(groups[-1], source, segment_bytes, index_bytes):
             groups[-1].append(source)
@@ -31,7 +31,7 @@ def group(sources: Sequence[Source], segment_bytes: int, index_bytes: int) -> li
     return groups
 
 
-def _fits(members: Sequence[Source], source: Source, segment_bytes: int, index_bytes: int) -> bool:
+def _fits(members: Sequence[SourceSegment], source: SourceSegment, segment_bytes: int, index_bytes: int) -> bool:
     return (
         sum(member.size_bytes for member in members) + source.size_bytes <= segment_bytes
         and sum(member.index_bytes for member in members) + source.index_bytes <= index_bytes

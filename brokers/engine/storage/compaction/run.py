@@ -18,7 +18,7 @@ from brokers.engine.records.control import marker_kind
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.filtering import BatchRetention, horizon_of, rewrite
-from brokers.engine.storage.compaction.grouping import Source, group
+from brokers.engine.storage.compaction.grouping import SourceSegment, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
 from brokers.engine.storage.compaction.live_offsets import LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import OffsetMap
@@ -147,7 +147,7 @@ class Run:
 
     # -- rewriting ----------------------------------------------------------------------------------------------------
 
-    def _sources(self, end_offset: int) -> list[Source]:
+    def _sources(self, end_offset: int) -> list[SourceSegment]:
         job = self._job
         ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
         sources = []
@@ -155,10 +155,10 @@ class Run:
             if base < end_offset:
                 stem = f"{job.directory}/{base_name(base)}"
                 index, time_index = _size_of(stem + INDEX_SUFFIX), _size_of(stem + TIME_INDEX_SUFFIX)
-                sources.append(Source(base, next_base, size, index, time_index))
+                sources.append(SourceSegment(base, next_base, size, index, time_index))
         return sources
 
-    def _rewrite_group(self, members: Sequence[Source]) -> Cleaned:
+    def _rewrite_group(self, members: Sequence[SourceSegment]) -> Cleaned:
         job = self._job
         base_offset = members[0].base_offset
         target = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, job.buffer_bytes, self._pacer)

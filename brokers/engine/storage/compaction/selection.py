@@ -10,7 +10,7 @@ from brokers.engine.storage.compaction.settings import LONG_MAX, CompactionRules
 Key = TypeVar("Key")
 
 
-class SegmentFacts(NamedTuple):
+class CompactionFacts(NamedTuple):
     """Facts about a segment; the timestamps are read only if a compaction lag is set, because they may cost a disk
     read.
     """
@@ -51,7 +51,7 @@ def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_of
 
 
 def measure(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[CompactionFacts],
     rules: CompactionRules,
     *,
     first_dirty: int,
@@ -85,12 +85,12 @@ def measure(
     )
 
 
-def _holding(segments: Sequence[SegmentFacts], offset: int) -> int:
+def _holding(segments: Sequence[CompactionFacts], offset: int) -> int:
     """Returns the number of the segment that contains `offset`."""
     return max(sum(1 for segment in segments if segment.base_offset <= offset) - 1, 0)
 
 
-def _overdue(dirty: Sequence[SegmentFacts], before_ms: int) -> bool:
+def _overdue(dirty: Sequence[CompactionFacts], before_ms: int) -> bool:
     """True if any of the segments began before that time; producers' timestamps need not increase and may lie in the
     future.
     """

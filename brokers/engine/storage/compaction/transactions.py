@@ -13,7 +13,7 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.control import ABORT
 
 
-class Aborted(NamedTuple):
+class AbortedSpan(NamedTuple):
     """An aborted transaction: its first offset and the offset of its marker."""
 
     first_offset: int
@@ -27,7 +27,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
-        self._aborted: dict[int, list[Aborted]] = {}
+        self._aborted: dict[int, list[AbortedSpan]] = {}
 
     @property
     def undecided(self) -> bool:
@@ -42,7 +42,7 @@ class Outcomes:
         if header.is_control:
             first = self._open.pop(producer, None)
             if marker == ABORT and first is not None:
-                self._aborted.setdefault(producer, []).append(Aborted(first, header.base_offset))
+                self._aborted.setdefault(producer, []).append(AbortedSpan(first, header.base_offset))
         elif header.is_transactional and not beyond:
             self._open.setdefault(producer, header.base_offset)
 

@@ -33,6 +33,20 @@ function focusFirstFault() {
   if (fault && location.hash) addEventListener("load", () => setTimeout(() => fault.focus()));
 }
 
+// A file goes into a text field as it is, or as base64 where it is no text; the form itself sends no files.
+async function readInto(input) {
+  const file = input.files[0];
+  const field = document.getElementById(input.dataset.readInto);
+  if (!file || file.size > 2 * field.maxLength) return;
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  try {
+    field.value = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (/[\x00-\x08\x0b\x0c\x0e-\x1f]/.test(field.value)) throw new TypeError("binary");
+  } catch {
+    field.value = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  }
+}
+
 export function startForms() {
   document.querySelectorAll("[data-confirm]").forEach(startTypedConfirmation);
   focusFirstFault();
@@ -48,6 +62,7 @@ export function startForms() {
   });
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submit-on-change]")) event.target.form.requestSubmit();
+    if (event.target.matches("[data-read-into]")) readInto(event.target);
   });
   document.body.addEventListener("htmx:responseError", () => tellUnreachable());
   document.body.addEventListener("htmx:sendError", () => tellUnreachable());

@@ -21,6 +21,7 @@ const pageParts = [
   ["[data-traffic]", () => import("./traffic.js"), "startTraffic"],
   ["[data-operation]", () => import("./steps.js"), "startSteps"],
   ["[data-live]", () => import("./live.js"), "startLive"],
+  ["[data-live-tail]", () => import("./tail.js"), "startTail"],
   ["[data-passkey]", () => import("./passkeys.js"), "startPasskeys"],
   ["[data-slider]", () => import("./sliders.js"), "startSliders"],
 ];

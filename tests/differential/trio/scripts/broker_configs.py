@@ -32,7 +32,7 @@ Values = dict[str, str]
 
 
 class Asking:
-    """`own` and `shared` are what is set for A and for all brokers, as the script expects it."""
+    """A client with its expectation: `own` and `shared` are the settings of A and of all brokers."""
 
     def __init__(self, play: TrioPlayer) -> None:
         self.play = play
@@ -77,7 +77,7 @@ class Asking:
         self.player.write_down(f"{what}, then", {"A": self.lines(self.me), "all": self.lines("")})
 
     def change(self, what: str, name: str | None, *changes: tuple[str, int, str | None], **flags: Any) -> None:
-        """`name` None: A's own; `version` and `validate_only` as flags."""
+        """Changes settings; `name` None: A's own; `version` and `validate_only` are flags."""
         configs = [IncrementalAlterableConfig(name=key, config_operation=how, value=to) for key, how, to in changes]
         resource = IncrementalAlterConfigsResource(
             resource_type=BROKER, resource_name=self.me if name is None else name, configs=configs

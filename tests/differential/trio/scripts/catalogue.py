@@ -16,6 +16,7 @@ from tests.differential.trio.scripts import (
     metadata,
     min_isr,
     prepared,
+    read_replicas,
     reassignments,
 )
 
@@ -29,5 +30,6 @@ SCRIPTS: Final[dict[str, Callable[[TrioPlayer], None]]] = {
     "metadata": metadata.script,
     "min_isr": min_isr.script,
     "prepared": prepared.script,
+    "read_replicas": read_replicas.script,
     "reassignments": reassignments.script,
 }

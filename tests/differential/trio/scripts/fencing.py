@@ -1,4 +1,4 @@
-"""What a client is told that believes in another leader or leader epoch than the broker it asks (LOG-32, REP-15)."""
+"""Errors for a client that believes in another leader or leader epoch than the broker (LOG-32, REP-15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction whose end is decided while a partition's leader is away: what everybody is told meanwhile.
+"""Answers while a transaction is decided and a partition's leader is away.
 
 TXN-4, TXN-7, TXN-10, TXN-12.
 """

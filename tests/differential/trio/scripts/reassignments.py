@@ -136,7 +136,7 @@ def _moving(play: TrioPlayer) -> None:
 
 
 def _beside(play: TrioPlayer) -> None:
-    """What else may be asked of a topic that moves."""
+    """Other requests about a topic that is being reassigned."""
     for version in (0, 3):
         for count in (4, 5):
             grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=TOPIC, count=count)], timeout_ms=10_000)

@@ -9,7 +9,7 @@ from brokers.contract.acl_decisions import (
     OPEN_CLUSTER_OPERATIONS,
     Access,
     Decision,
-    Reason,
+    DecisionReason,
     authorize,
     canonical_host,
 )
@@ -63,7 +63,7 @@ def test_bob_and_alice_may_read_and_write_from_two_addresses() -> None:
     ]
     assert decide(documents, "Bob", READ).is_allowed
     assert decide(documents, "Alice", WRITE, host="198.51.100.1").is_allowed
-    assert decide(documents, "Alice", WRITE, host="198.51.100.2") == Decision(False, Reason.NOT_ALLOWED)
+    assert decide(documents, "Alice", WRITE, host="198.51.100.2") == Decision(False, DecisionReason.NOT_ALLOWED)
     assert not decide(documents, "Carol", READ).is_allowed
     assert not decide(documents, "Bob", AclOperation.ALTER).is_allowed
 
@@ -76,7 +76,7 @@ def test_all_but_bad_bob_may_read() -> None:
     assert decide(documents, "anybody", READ).is_allowed
     assert decide(documents, "BadBob", READ).is_allowed
     refused = decide(documents, "BadBob", READ, host="198.51.100.3")
-    assert refused == Decision(False, Reason.DENIED_BY_RULE, documents[0].pattern, AclEntry(*denied))
+    assert refused == Decision(False, DecisionReason.DENIED_BY_RULE, documents[0].pattern, AclEntry(*denied))
 
 
 def test_jane_may_produce_to_every_topic_of_a_prefix() -> None:
@@ -96,11 +96,11 @@ def test_the_wildcard_is_of_literal_patterns_alone() -> None:
 
 
 @pytest.mark.parametrize("granted", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALL, DESCRIBE])
-def test_who_may_do_something_with_a_resource_may_describe_it(granted: AclOperation) -> None:
+def test_a_user_with_any_right_to_a_resource_may_describe_it(granted: AclOperation) -> None:
     assert decide([rules("Test-topic", ("User:a", "*", granted, ALLOW))], "a", DESCRIBE).is_allowed
 
 
-def test_who_may_alter_configurations_may_describe_them_and_nothing_else() -> None:
+def test_a_right_to_alter_configurations_implies_describing_them_and_nothing_else() -> None:
     documents = [rules("Test-topic", ("User:a", "*", AclOperation.ALTER_CONFIGS, ALLOW))]
 
     assert decide(documents, "a", AclOperation.DESCRIBE_CONFIGS).is_allowed
@@ -115,10 +115,10 @@ def test_a_denial_implies_nothing_and_is_before_every_permission() -> None:
     assert not decide([denied, everywhere], "a", DESCRIBE).is_allowed
 
 
-def test_what_no_rule_is_about_is_as_the_instance_says() -> None:
+def test_the_instance_decides_about_a_resource_without_rules() -> None:
     other = [rules("other", ("User:b", "*", READ, ALLOW))]
-    assert decide(other, "a", READ, allow_everyone_if_no_acl=True) == Decision(True, Reason.NO_RULES_ALLOWED)
-    assert decide(other, "a", READ) == Decision(False, Reason.NO_RULES_DENIED)
+    assert decide(other, "a", READ, allow_everyone_if_no_acl=True) == Decision(True, DecisionReason.NO_RULES_ALLOWED)
+    assert decide(other, "a", READ) == Decision(False, DecisionReason.NO_RULES_DENIED)
     # With an ACL about the resource itself, only that ACL counts.
     assert not decide(other, "a", READ, "other", allow_everyone_if_no_acl=True).is_allowed
 
@@ -130,11 +130,11 @@ def test_administering_the_cluster_is_never_open_without_a_rule(operation: AclOp
     for documents in ([], others):
         decision = authorize(documents, access, is_superuser=False, allow_everyone_if_no_acl=True)
         if operation in OPEN_CLUSTER_OPERATIONS:
-            assert decision == Decision(True, Reason.NO_RULES_ALLOWED)
+            assert decision == Decision(True, DecisionReason.NO_RULES_ALLOWED)
         else:
-            assert decision == Decision(False, Reason.CLUSTER_NEEDS_RULE)
+            assert decision == Decision(False, DecisionReason.CLUSTER_NEEDS_RULE)
         closed = authorize(documents, access, is_superuser=False, allow_everyone_if_no_acl=False)
-        assert closed == Decision(False, Reason.NO_RULES_DENIED)
+        assert closed == Decision(False, DecisionReason.NO_RULES_DENIED)
     pattern = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, LITERAL)
     granted = AclDocument(pattern=pattern, entries=frozenset({AclEntry("User:a", "*", operation, ALLOW)}))
     assert authorize([granted], access, is_superuser=False, allow_everyone_if_no_acl=True).is_allowed
@@ -142,7 +142,7 @@ def test_administering_the_cluster_is_never_open_without_a_rule(operation: AclOp
 
 def test_a_superuser_is_asked_nothing() -> None:
     documents = [rules("*", ("User:*", "*", AclOperation.ALL, DENY))]
-    assert decide(documents, "root", WRITE, is_superuser=True) == Decision(True, Reason.SUPERUSER)
+    assert decide(documents, "root", WRITE, is_superuser=True) == Decision(True, DecisionReason.SUPERUSER)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.contract.acl_decisions import Access, Decision, Reason, authorize
+from brokers.contract.acl_decisions import Access, Decision, DecisionReason, authorize
 from brokers.contract.acls import (
     EVERYBODY,
     AclDocument,
@@ -79,27 +79,27 @@ def test_a_pattern_is_a_name_a_beginning_or_every_name(document: AclDocument, na
 
 
 @pytest.mark.parametrize("granted", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, ALL])
-def test_who_may_do_something_may_describe(granted: AclOperation) -> None:
+def test_a_granted_operation_implies_describe(granted: AclOperation) -> None:
     assert ask(rules(may(operation=granted)), operation=DESCRIBE).is_allowed
 
 
 @pytest.mark.parametrize("denied", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
-def test_who_may_not_do_something_may_still_describe(denied: AclOperation) -> None:
+def test_a_denied_operation_does_not_deny_describe(denied: AclOperation) -> None:
     assert ask(rules(may_not(operation=denied), may(operation=DESCRIBE)), operation=DESCRIBE).is_allowed
 
 
-def test_who_may_change_configurations_may_see_them_and_nobody_creates_with_another_right() -> None:
+def test_a_right_to_alter_configurations_implies_describing_them_and_no_right_implies_create() -> None:
     document = rules(may(operation=AclOperation.ALTER_CONFIGS))
     assert ask(document, operation=AclOperation.DESCRIBE_CONFIGS).is_allowed
     assert not ask(document, operation=DESCRIBE).is_allowed
     assert not ask(rules(may(operation=WRITE)), operation=AclOperation.CREATE).is_allowed
 
 
-def test_what_forbids_wins_however_far_its_pattern_is() -> None:
+def test_a_denial_wins_over_an_allowance_of_any_pattern() -> None:
     near, far = rules(may()), rules(may_not(EVERYBODY, ALL), name="*")
     assert ask(near).is_allowed
     decision = ask(near, far)
-    assert (decision.is_allowed, decision.reason) == (False, Reason.DENIED_BY_RULE)
+    assert (decision.is_allowed, decision.reason) == (False, DecisionReason.DENIED_BY_RULE)
     assert decision.pattern == far.pattern
     assert ask(near, rules(may_not(host=THERE), name="o", pattern=PREFIXED)).is_allowed
 
@@ -119,18 +119,18 @@ def test_without_a_rule_about_the_resource_the_setting_decides(allow_everyone: b
     decision = ask(rules(may(), name="other"), allow_everyone=allow_everyone)
     assert decision.is_allowed is allow_everyone
     assert decision.entry is None
-    expected = Reason.NO_RULES_ALLOWED if allow_everyone else Reason.NO_RULES_DENIED
+    expected = DecisionReason.NO_RULES_ALLOWED if allow_everyone else DecisionReason.NO_RULES_DENIED
     assert decision.reason is expected
 
 
 def test_a_rule_for_somebody_else_closes_the_resource_to_all_others() -> None:
     decision = ask(rules(may(BOB)), allow_everyone=True)
-    assert (decision.is_allowed, decision.reason) == (False, Reason.NOT_ALLOWED)
+    assert (decision.is_allowed, decision.reason) == (False, DecisionReason.NOT_ALLOWED)
 
 
 def test_a_super_user_is_asked_nothing() -> None:
     decision = ask(rules(may_not(operation=ALL)), is_superuser=True)
-    assert (decision.is_allowed, decision.reason) == (True, Reason.SUPERUSER)
+    assert (decision.is_allowed, decision.reason) == (True, DecisionReason.SUPERUSER)
 
 
 def by_definition(documents: Iterable[AclDocument], access: Access, *, allow_everyone: bool) -> bool:

@@ -53,7 +53,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b'{"v":2}', b"\xff", b'{"v":1,"items":3}'])
-def test_what_is_no_event_is_a_value_error(raw: bytes) -> None:
+def test_an_invalid_event_is_a_value_error(raw: bytes) -> None:
     with pytest.raises(ValueError):
         AuditEvent.from_json(raw)
 

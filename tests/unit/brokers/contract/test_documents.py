@@ -304,7 +304,7 @@ def test_an_address_is_one_segment_of_a_path() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "ips", "ips/", "ips/x", "ips/.x", "ips/ins-a.", "users/ins-a.x", "ips/ins-a.x/y"])
-def test_what_is_not_a_limit_for_addresses_is_refused(path: str) -> None:
+def test_an_invalid_address_limit_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="quota entity"):
         paths.ip_quota_entity_parts(path)
 
@@ -329,7 +329,7 @@ def test_a_user_called_default_is_not_the_default() -> None:
         "users/ins-a.x/clients",
     ],
 )
-def test_what_is_not_an_instances_quota_is_refused(path: str) -> None:
+def test_an_invalid_instance_quota_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="quota entity"):
         paths.quota_entity_parts(path)
 
@@ -362,7 +362,7 @@ def test_a_broker_says_that_it_stops_and_nothing_while_it_does_not() -> None:
     assert BrokerDocument.from_json(running.to_json()) == running
 
 
-def test_what_cannot_tell_whether_a_user_is_disabled_is_no_user() -> None:
+def test_a_user_document_without_the_disabled_flag_is_no_user() -> None:
     with pytest.raises(KeyError):
         UserDocument.from_json(b'{"name":"alice","created_at_ms":1,"expires_at_ms":null}')
 
@@ -394,7 +394,7 @@ def test_a_document_without_routes_means_one_over_its_own_ports() -> None:
     assert b"routes" not in old.to_json()
 
 
-def test_a_broker_that_knows_no_routes_is_told_no_port_of_a_protected_one() -> None:
+def test_a_broker_that_knows_no_routes_gets_no_port_of_a_protected_one() -> None:
     """A broker of an earlier release would open such a port to everybody."""
     protected = RouteDocument(name="a", security="sasl_plaintext", ports={1: 1})
     listed = RouteDocument(name="b", security="plaintext", ports={1: 2}, allow_list=("10.0.0.0/8",))

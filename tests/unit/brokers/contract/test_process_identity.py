@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokers.contract.process_identity import ProcessIdentity, Role, broker, control, identity_in
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole, broker, control, identity_in
 
 BROKER = broker("cl-a1b2c3d4", 2)
 
@@ -16,8 +16,8 @@ def certificate(*names: tuple[str, str]) -> dict[str, Any]:
     return {"subject": (), "subjectAltName": names}
 
 
-@pytest.mark.parametrize("process", [BROKER, control("web"), ProcessIdentity(Role.METRICS, "prometheus")])
-def test_what_a_certificate_is_given_is_read_from_it(process: ProcessIdentity) -> None:
+@pytest.mark.parametrize("process", [BROKER, control("web"), ProcessIdentity(ProcessRole.METRICS, "prometheus")])
+def test_the_identity_in_a_certificate_is_read_back(process: ProcessIdentity) -> None:
     assert identity_in(certificate(("URI", process.uri), ("DNS", "localhost"))) == process
 
 
@@ -34,7 +34,7 @@ def test_what_a_certificate_is_given_is_read_from_it(process: ProcessIdentity) -
         [("URI", BROKER.uri), ("URI", control("web").uri)],
     ],
 )
-def test_what_names_no_process_or_two_is_nobody(names: list[tuple[str, str]]) -> None:
+def test_a_certificate_that_names_no_process_or_two_has_no_identity(names: list[tuple[str, str]]) -> None:
     assert identity_in(certificate(*names)) is None
     assert identity_in({}) is None
     assert identity_in(None) is None

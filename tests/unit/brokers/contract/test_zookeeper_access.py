@@ -44,7 +44,7 @@ def test_brokers_change_what_is_theirs_and_the_control_plane_reads_it(path: str)
     assert rights(path) == (CHANGE, READ | ADMIN)
 
 
-def test_what_was_promised_to_a_tenant_is_written_by_the_control_plane_alone() -> None:
+def test_promises_to_tenants_are_written_by_the_control_plane_alone() -> None:
     brokers, control = rights(paths.instance("ins-1"))
     assert not brokers & (WRITE | DELETE)
     assert control == ALL
@@ -52,7 +52,7 @@ def test_what_was_promised_to_a_tenant_is_written_by_the_control_plane_alone() -
     assert rights(paths.instance_port(1, 19_000)) == (READ, ALL)
 
 
-def test_who_may_come_in_by_certificate_is_written_by_the_control_plane_alone() -> None:
+def test_client_certificate_settings_are_written_by_the_control_plane_alone() -> None:
     for path in (paths.instance_certificates("ins-a"), paths.instance_route_certificates("ins-a", "secure")):
         brokers, control = ACCESS.acl(path)
         assert (brokers.permissions, control.permissions) == (READ, ALL)
@@ -75,7 +75,7 @@ def test_users_and_acls_of_an_instance_are_the_brokers_to_change() -> None:
         assert rights(path) == (CHANGE, ALL)
 
 
-def test_whose_tokens_are_taken_is_said_by_the_control_plane_and_wishes_for_keys_by_brokers() -> None:
+def test_oauth_settings_are_written_by_the_control_plane_and_key_requests_by_brokers() -> None:
     for path in (paths.instance_oauth("ins-1"), paths.instance_oauth_node("ins-1", "configuration")):
         assert rights(path) == (READ, ALL)
     for path in (paths.KEY_REQUESTS, paths.key_request("ins-1")):

@@ -1,9 +1,9 @@
-"""Access rules in the words of REST and in the numbers of Kafka are the same."""
+"""Equality of access rules in REST's words and in Kafka's numbers."""
 
 from __future__ import annotations
 
 from brokers.contract import acls as contract
-from brokers.dataplane.acls import AclAdminClient, _creation, _filter, documents_of
+from brokers.dataplane.acls import KafkaAclAdminClient, _creation, _filter, documents_of
 from instances.acls import limits, words
 from instances.acls.interfaces import AccessQuestion, AclFilter
 from tests.testkit.fake_users import rule
@@ -50,5 +50,5 @@ def test_a_decision_names_its_rule_in_words() -> None:
     question = AccessQuestion(
         principal="User:alice", host="*", operation="read", resource_type="topic", resource_name="orders"
     )
-    decision = AclAdminClient().decide([rule(), forbidding], question, is_superuser=False, allow_everyone=True)
+    decision = KafkaAclAdminClient().decide([rule(), forbidding], question, is_superuser=False, allow_everyone=True)
     assert (decision.allowed, decision.reason, decision.rule) == (False, "denied_by_rule", forbidding)

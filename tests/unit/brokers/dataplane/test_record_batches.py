@@ -1,4 +1,4 @@
-"""Record batches of every format and codec, and what does not look like one."""
+"""Record batches of every format and codec, and malformed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from brokers.dataplane.inflating import Damaged, TooLarge, inflate
+from brokers.dataplane.inflating import DamagedBatch, TooLarge, inflate
 from brokers.dataplane.record_batches import batches, records, varint
 from instances.messages.interfaces import Record
 
@@ -72,7 +72,7 @@ def test_a_damaged_batch_is_damaged_and_nothing_else(messages: list[Any], codec:
     raw = bytearray(built(messages, codec))
     at = data.draw(st.integers(21, len(raw) - 1))
     raw[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises((Damaged, TooLarge)):
+    with pytest.raises((DamagedBatch, TooLarge)):
         read(bytes(raw))
 
 
@@ -81,7 +81,7 @@ def test_any_bytes_are_batches_or_none(raw: bytes) -> None:
     for batch in batches(raw):
         try:
             list(records(0, batch, batch.body(MANY)))
-        except (Damaged, TooLarge):
+        except (DamagedBatch, TooLarge):
             continue
 
 
@@ -91,16 +91,16 @@ def test_a_batch_that_promises_more_than_it_has_is_damaged(count: int, body: byt
     batch.count = count
     try:
         found = list(records(0, batch, body))
-    except Damaged:
+    except DamagedBatch:
         return
     assert len(found) <= max(count, 0)
 
 
 @given(codec=st.integers(1, 4), data=st.binary(max_size=300))
-def test_what_no_codec_wrote_is_damaged(codec: int, data: bytes) -> None:
+def test_bytes_that_no_codec_wrote_are_damaged(codec: int, data: bytes) -> None:
     try:
         inflate(codec, memoryview(data), 10_000)
-    except (Damaged, TooLarge):
+    except (DamagedBatch, TooLarge):
         return
 
 
@@ -119,5 +119,5 @@ def test_a_last_batch_that_was_cut_off_is_left_out() -> None:
 
 
 def test_a_number_without_an_end_is_damaged() -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedBatch):
         varint(b"\xff" * 20, 0)

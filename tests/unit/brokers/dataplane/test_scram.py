@@ -1,4 +1,4 @@
-"""What proves a password: as RFC 7677 computes it, with the salt of its user, and the password nowhere in it."""
+"""SCRAM credentials by RFC 7677, with the salt of their user and without the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own calls on the wire, byte for byte, and one description of a user out of what brokers say."""
+"""Our own calls on the wire, byte for byte, and the merge of brokers' descriptions of a user."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def described(name: str, *, used: int = -1, connections: int = 0, secrets: dict[
     )  # fmt: skip
 
 
-def test_of_uses_the_newest_counts_and_connections_are_added() -> None:
+def test_the_newest_use_counts_and_connections_are_added() -> None:
     (user,) = users.merged(
         [
             [described("al", used=10, connections=2, secrets={"a": 10, "b": -1})],

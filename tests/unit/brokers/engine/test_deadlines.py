@@ -73,7 +73,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_waits_expires_once_within_a_tick_of_its_deadline_unless_dropped(steps: list[tuple[str, int]]) -> None:
+def test_an_operation_expires_once_within_a_tick_of_its_deadline_unless_dropped(steps: list[tuple[str, int]]) -> None:
     clock, deadlines = made()
     waiting: list[tuple[Expirable, int]] = []
     dropped: set[Expirable] = set()

@@ -34,7 +34,7 @@ def test_it_never_looks_while_many_objects_are_new(counts: list[int], interval_s
             assert number * interval_s * SECOND_MS >= WHOLE_INTERVAL_MS
 
 
-def test_what_was_looked_at_once_is_looked_at_again_after_an_hour_when_little_is_new() -> None:
+def test_a_whole_collection_is_repeated_after_an_hour_when_little_is_new() -> None:
     schedule = Schedule(0)
     assert schedule.next(OBJECTS_MAX + 1, WHOLE_INTERVAL_MS) is Action.NOTHING
     assert schedule.next(0, WHOLE_INTERVAL_MS + 1) is Action.COLLECT_WHOLE

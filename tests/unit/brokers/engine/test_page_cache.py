@@ -30,7 +30,7 @@ def fd(path: Path) -> Iterator[int]:
     os.close(opened)
 
 
-def test_what_was_forgotten_is_cached_again_once_it_is_pulled_in(path: Path, fd: int) -> None:
+def test_evicted_pages_are_cached_again_once_they_are_read(path: Path, fd: int) -> None:
     assert page_cache.is_cached(fd, 0, len(CONTENT))
     evict(path)
 

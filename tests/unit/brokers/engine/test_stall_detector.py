@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.engine.stall_detector import StallDetector
 
 
-def test_a_pause_is_told_once_with_its_length() -> None:
+def test_a_pause_is_reported_once_with_its_length() -> None:
     stall_detector = StallDetector(now_ms=1_000, pause_ms_max=3_000)
     sent: list[int] = []
     stall_detector.subscribe(sent.append)

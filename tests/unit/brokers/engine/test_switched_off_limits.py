@@ -10,7 +10,7 @@ import pytest
 from brokers.engine.access import acls
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, AdminServer
 from brokers.engine.handlers.auth import mechanisms
-from brokers.engine.handlers.cluster import allot_storage, report_flow
+from brokers.engine.handlers.cluster import broker_reports
 from brokers.engine.network import entry_queue
 from brokers.engine.network.buffers import FrameBuffers, RentedBuffer
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, QueuedWork, TenantTurns
@@ -92,7 +92,7 @@ def an_open_instance_is_administered_by_rules() -> None:
         ),
         (
             announced_bytes_count,
-            lambda: test_buffers.test_what_is_announced_and_does_not_arrive_takes_no_memory(100_000_000),
+            lambda: test_buffers.test_an_announced_frame_that_does_not_arrive_takes_no_memory(100_000_000),
         ),
         (owners_have_no_floor, test_buffers.test_each_owner_has_room_for_the_largest_message_whatever_others_have),
         (
@@ -136,8 +136,7 @@ async def test_without_certificates_being_asked_another_process_speaks_for_a_bro
         return test_peer_brokers.test_no_other_process_speaks_for_a_broker(cluster, getattr(Cluster, call))
 
     assert await holds(check)
-    for handler in (report_flow, allot_storage):
-        monkeypatch.setattr(handler, "speaker_error", lambda services, principal, broker_id, broker_epoch: 0)
+    monkeypatch.setattr(broker_reports, "speaker_error", lambda services, principal, broker_id, broker_epoch: 0)
     assert not await holds(check)
 
 

@@ -1,4 +1,4 @@
-"""Whom an incident hits, in words: the first by name, and how many more."""
+"""Sentences about the instances affected by an incident: the first by name, and the number of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds that are kept: packed by the minute, and the spans of which they are known."""
+"""Samples of seconds: packed by minute, with the spans in which they are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_second_that_one_answer_has_twice_is_the_sum_of_both() -> None:
     assert summed([[1_000, 5, 0, 3], [1_000, 2, 1, 9]]) == {1_000: (1_000, 7, 1, 9)}
 
 
-def test_of_a_second_that_two_answers_have_the_larger_figures_count() -> None:
+def test_the_larger_figures_of_a_second_in_two_answers_count() -> None:
     assert merged([(1_000, 5, 0, 3), (1_000, 7, 0, 2)]) == {1_000: (1_000, 7, 0, 3)}
 
 

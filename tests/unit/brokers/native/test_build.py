@@ -50,7 +50,7 @@ def test_a_refusal_leaves_what_the_compiler_said(
     builds: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, str]
 ) -> None:
     compiler(monkeypatch, *programs)
-    with pytest.raises(build.Refused, match=str(build.failure_log())):
+    with pytest.raises(build.CompilationRefused, match=str(build.failure_log())):
         build.build()
     assert build.failure_log().read_text() == "no such type\n"
     assert not modules.build_directory().exists()
@@ -60,7 +60,7 @@ def test_a_compiler_that_somebody_ends_has_refused_nothing(builds: Path, monkeyp
     compiler(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(build.NotPossible, match="signal 9") as caught:
         build.build()
-    assert not isinstance(caught.value, build.Refused)
+    assert not isinstance(caught.value, build.CompilationRefused)
     assert not build.failure_log().exists()
 
 
@@ -111,7 +111,7 @@ def test_builds_may_lie_outside_the_checkout(tmp_path: Path) -> None:
     assert said.strip() == str(tmp_path)
 
 
-def test_what_the_real_compiler_makes_of_a_few_modules_is_taken(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_built_by_the_real_compiler_are_accepted(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         build.check_tools()
     except build.NotPossible as reason:

@@ -76,7 +76,7 @@ def test_every_module_to_be_compiled_exists() -> None:
     assert list(modules.MODULES) == sorted(set(modules.MODULES))
 
 
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_compiler_gets_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(build.NotPossible, match="no C compiler"):
         build.check_tools()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.operations.host_rules import Addresses, broker_ports, normalised_address, overlap
+from brokers.operations.host_rules import HostAddresses, broker_ports, normalised_address, overlap
 
-HOST = Addresses(
+HOST = HostAddresses(
     name="a",
     bind_host="10.0.0.1",
     advertised_host="a.example",
@@ -20,7 +20,7 @@ HOST = Addresses(
 )
 
 
-def other(**changes: object) -> Addresses:
+def other(**changes: object) -> HostAddresses:
     elsewhere = {"name": "b", "bind_host": "10.0.0.2", "advertised_host": "b.example", "internal_host": "10.0.0.2"}
     return replace(HOST, **(elsewhere | changes))  # type: ignore[arg-type]
 
@@ -37,7 +37,7 @@ def other(**changes: object) -> Addresses:
         (other(advertised_host="a.example", port_first=1, port_last=2, own_ports=frozenset({20_050})), "ports_taken"),
     ],
 )
-def test_hosts_with_one_address_have_no_port_in_common(beside: Addresses, code: str | None) -> None:
+def test_hosts_with_one_address_have_no_port_in_common(beside: HostAddresses, code: str | None) -> None:
     clash = overlap(HOST, [beside])
     assert (None if clash is None else clash.code) == code
 

@@ -1,4 +1,4 @@
-"""Files of a backup: for their owner alone, complete or nothing, and checked to the last byte."""
+"""Files of a backup: private to their owner, complete, and verified to the last byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config.backup.archive import Archive
+from config.backup.archive import BackupDirectory
 from config.backup.errors import BackupRefused
 from config.backup.limits import SECRET_FILE_BYTES_MAX
 from config.backup.manifest import DATABASE_FILE, MANIFEST_FILE, TREE_FILE
@@ -31,9 +31,9 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture()
-def made(tmp_path: Path, state_dir: Path) -> tuple[Archive, str]:
+def made(tmp_path: Path, state_dir: Path) -> tuple[BackupDirectory, str]:
     """A complete backup and the checksum of its manifest."""
-    archive = Archive(tmp_path / "backup")
+    archive = BackupDirectory(tmp_path / "backup")
     archive.prepare()
     for name in (DATABASE_FILE, TREE_FILE):
         with archive.create(name) as stream:
@@ -42,7 +42,7 @@ def made(tmp_path: Path, state_dir: Path) -> tuple[Archive, str]:
     return archive, archive.complete(replace(WHOLE, files=archive.entries()))
 
 
-def test_a_whole_backup_is_accepted_and_has_what_belongs_to_the_state(made: tuple[Archive, str]) -> None:
+def test_a_whole_backup_is_accepted_and_has_what_belongs_to_the_state(made: tuple[BackupDirectory, str]) -> None:
     archive, sha256 = made
     manifest = archive.verified(sha256)
     assert sorted(manifest.state_files) == sorted(SECRETS)
@@ -50,7 +50,7 @@ def test_a_whole_backup_is_accepted_and_has_what_belongs_to_the_state(made: tupl
         assert (archive.directory / "state" / name).read_bytes() == content
 
 
-def test_only_its_owner_may_read_a_backup(made: tuple[Archive, str]) -> None:
+def test_only_its_owner_may_read_a_backup(made: tuple[BackupDirectory, str]) -> None:
     archive, _ = made
     paths = [archive.directory, *archive.directory.rglob("*")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_dir()} == {0o700}
@@ -72,7 +72,7 @@ def _link(file: Path) -> None:
 @pytest.mark.parametrize("name", [DATABASE_FILE, TREE_FILE, "state/secrets/tls/ca.pem"])
 @pytest.mark.parametrize("change", [_flip, Path.unlink, _link, lambda file: file.write_bytes(file.read_bytes() + b"x")])
 def test_a_file_that_was_changed_is_refused(
-    made: tuple[Archive, str], name: str, change: Callable[[Path], object]
+    made: tuple[BackupDirectory, str], name: str, change: Callable[[Path], object]
 ) -> None:
     archive, _ = made
     change(archive.directory / name)
@@ -80,7 +80,9 @@ def test_a_file_that_was_changed_is_refused(
         archive.verified()
 
 
-def test_a_backup_that_was_made_up_whole_is_refused_by_the_checksum_of_its_manifest(made: tuple[Archive, str]) -> None:
+def test_a_backup_that_was_made_up_whole_is_refused_by_the_checksum_of_its_manifest(
+    made: tuple[BackupDirectory, str],
+) -> None:
     archive, sha256 = made
     forged = replace(archive.verified(), made_at="2020-01-01T00:00:00Z")
     (archive.directory / MANIFEST_FILE).write_bytes(forged.to_json())
@@ -89,14 +91,14 @@ def test_a_backup_that_was_made_up_whole_is_refused_by_the_checksum_of_its_manif
         archive.verified(sha256)
 
 
-def test_without_its_manifest_a_directory_is_no_backup(made: tuple[Archive, str]) -> None:
+def test_without_its_manifest_a_directory_is_no_backup(made: tuple[BackupDirectory, str]) -> None:
     archive, _ = made
     (archive.directory / MANIFEST_FILE).unlink()
     with pytest.raises(BackupRefused, match="interrupted"):
         archive.verified()
 
 
-def test_a_backup_that_is_given_up_leaves_an_empty_directory(made: tuple[Archive, str]) -> None:
+def test_a_backup_that_is_given_up_leaves_an_empty_directory(made: tuple[BackupDirectory, str]) -> None:
     archive, _ = made
     archive.discard()
     assert list(archive.directory.iterdir()) == []
@@ -106,16 +108,16 @@ def test_a_backup_that_is_given_up_leaves_an_empty_directory(made: tuple[Archive
 def test_a_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "somebody's").touch()
     with pytest.raises(BackupRefused, match="not empty"):
-        Archive(tmp_path).prepare()
+        BackupDirectory(tmp_path).prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
 
 
-def test_a_file_is_never_written_over_another_one(made: tuple[Archive, str]) -> None:
+def test_a_file_is_never_written_over_another_one(made: tuple[BackupDirectory, str]) -> None:
     with pytest.raises(FileExistsError):
         made[0].create(TREE_FILE)
 
 
-def test_what_is_too_large_for_a_secret_is_refused(tmp_path: Path, state_dir: Path) -> None:
+def test_a_file_too_large_for_a_secret_is_refused(tmp_path: Path, state_dir: Path) -> None:
     (state_dir / "secrets" / "core").write_bytes(bytes(SECRET_FILE_BYTES_MAX + 1))
     with pytest.raises(BackupRefused, match="no secret of Penstock's"):
-        Archive(tmp_path / "backup").keep_state(state_dir)
+        BackupDirectory(tmp_path / "backup").keep_state(state_dir)

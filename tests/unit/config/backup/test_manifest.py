@@ -1,4 +1,4 @@
-"""Manifests of backups: what is written is read again, and what is damaged, foreign or newer is refused."""
+"""Manifests of backups: round trip, and refusal of damaged, foreign or newer ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHOLE = Manifest(
 
 
 def resealed(**changes: Any) -> bytes:
-    """A manifest with other values and a checksum that is right again: what a newer version, or an attacker, writes."""
+    """Returns a manifest with other values and a matching checksum, as a newer version or an attacker writes it."""
     body = json.loads(WHOLE.to_json()) | changes
     del body["checksum"]
     return json.dumps(body | {"checksum": module._checksum(body)}).encode()
@@ -53,7 +53,7 @@ def test_a_byte_that_differs_is_noticed(position: int) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"null", WHOLE.to_json()[:-40]])
-def test_what_is_no_manifest_is_refused(raw: bytes) -> None:
+def test_an_invalid_manifest_is_refused(raw: bytes) -> None:
     with pytest.raises(BackupRefused, match="damaged"):
         Manifest.from_json(raw)
 

@@ -1,4 +1,4 @@
-"""ZooKeeper's documents in a backup: nothing is lost on the way, and numbers that were used since are skipped."""
+"""ZooKeeper's documents in a backup: complete, and with numbers used since skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from config.backup.tree_file import (
     LEADER_EPOCHS_AHEAD,
     PRODUCER_IDS_AHEAD,
     WITHOUT_CHILDREN,
-    Node,
+    TreeNode,
     moved_ahead,
     read_nodes,
     relative,
@@ -25,8 +25,10 @@ from config.backup.tree_file import (
 ROOT = paths.chroot("cl-1")
 
 
-@given(st.lists(st.builds(Node, st.text(max_size=20).map(lambda name: f"{ROOT}/{name}"), st.binary(), st.integers(0))))
-def test_nodes_are_read_as_they_were_written(nodes: list[Node]) -> None:
+@given(
+    st.lists(st.builds(TreeNode, st.text(max_size=20).map(lambda name: f"{ROOT}/{name}"), st.binary(), st.integers(0)))
+)
+def test_nodes_are_read_as_they_were_written(nodes: list[TreeNode]) -> None:
     stream = io.BytesIO()
     write_nodes(stream, nodes)
     stream.seek(0)
@@ -46,7 +48,7 @@ def test_paths_are_relative_to_the_root_of_their_cluster() -> None:
 
 def test_leader_epochs_go_ahead_of_those_that_logs_may_have() -> None:
     before = PartitionStateDocument(leader=2, leader_epoch=7, controller_epoch=3, isr=(2, 3), isr_broker_epochs=(9, 8))
-    node = Node(f"{ROOT}{paths.partition_state('ins-1.orders', 4)}", before.to_json(), 5)
+    node = TreeNode(f"{ROOT}{paths.partition_state('ins-1.orders', 4)}", before.to_json(), 5)
     after = PartitionStateDocument.from_json(moved_ahead(node).data)
     assert after.leader_epoch == 7 + LEADER_EPOCHS_AHEAD
     assert (after.leader, after.isr, after.isr_broker_epochs) == (2, (2, 3), (9, 8))
@@ -54,7 +56,7 @@ def test_leader_epochs_go_ahead_of_those_that_logs_may_have() -> None:
 
 def test_producer_ids_go_ahead_of_those_that_were_given_out() -> None:
     body = {"version": 1, "broker": 1, "block_start": "2000", "block_end": "2999"}
-    node = Node(f"{ROOT}{paths.PRODUCER_ID_BLOCK}", json.dumps(body).encode(), 3)
+    node = TreeNode(f"{ROOT}{paths.PRODUCER_ID_BLOCK}", json.dumps(body).encode(), 3)
     after = json.loads(moved_ahead(node).data)
     assert int(after["block_end"]) - int(after["block_start"]) == 999
     assert int(after["block_start"]) == 2999 + PRODUCER_IDS_AHEAD
@@ -63,7 +65,7 @@ def test_producer_ids_go_ahead_of_those_that_were_given_out() -> None:
 @pytest.mark.parametrize("path", [paths.partition_state("t", 0), paths.PRODUCER_ID_BLOCK, paths.topic("state")])
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"[]", b"{}"])
 def test_documents_that_make_no_sense_stay_as_they_are(path: str, data: bytes) -> None:
-    node = Node(f"{ROOT}{path}", data, 1)
+    node = TreeNode(f"{ROOT}{path}", data, 1)
     assert moved_ahead(node) == node
 
 

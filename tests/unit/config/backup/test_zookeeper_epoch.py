@@ -1,4 +1,4 @@
-"""Epochs of a ZooKeeper that is made anew are above all that were ever in use."""
+"""Epochs of a new ZooKeeper exceed all that were ever used."""
 
 from __future__ import annotations
 

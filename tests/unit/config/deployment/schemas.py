@@ -1,4 +1,4 @@
-"""Shapes of Compose files and Kubernetes objects, as far as ours use them; a field that is not known is a mistake."""
+"""Schemas of Compose files and Kubernetes objects, as far as ours use them; an unknown field is an error."""
 
 from __future__ import annotations
 

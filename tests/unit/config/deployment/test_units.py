@@ -1,4 +1,4 @@
-"""Units, Compose file and manifests: one table of roles, every format whole, and no secret in any of them."""
+"""Units, Compose file and manifests: one table of roles, complete formats, and no secrets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import yaml
 
 from brokers.infra.child_environment import agent_variables, pipeline_variables
 from config.deployment import compose, kubernetes, systemd
-from config.deployment.layout import STATE_DIR, Wanted
-from config.deployment.roles import AGENT, PIPELINE, ROLES, WEB, Place
+from config.deployment.layout import STATE_DIR, DeploymentOrder
+from config.deployment.roles import AGENT, PIPELINE, ROLES, WEB, Installation
 from config.supervisor import programs
 from config.supervisor.state import StateDirectory
 from tests.reference.environment import VARIABLES
 from tests.unit.config.deployment import schemas
 
-ALL = Wanted(roles=list(ROLES.values()), code="/opt/penstock", data_dirs=["/disk1", "/disk2"])
+ALL = DeploymentOrder(roles=list(ROLES.values()), code="/opt/penstock", data_dirs=["/disk1", "/disk2"])
 FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
 # Those that belong to other programs, and are documented there.
 FOREIGN_PREFIXES = ("AWS_", "JAVA_", "SPARK_")
 
 
-def everything(wanted: Wanted = ALL) -> dict[str, str]:
+def everything(wanted: DeploymentOrder = ALL) -> dict[str, str]:
     return {f"{kind}/{name}": text for kind, files in FORMATS.items() for name, text in files(wanted).items()}
 
 
@@ -42,7 +42,7 @@ def test_variables_are_documented_and_asked_for_by_every_format(role: Any) -> No
     names = [variable.name for variable in role.variables]
     assert not [name for name in names if name not in VARIABLES and not name.startswith(FOREIGN_PREFIXES)]
     assert len(set(names)) == len(names)
-    wanted = Wanted(roles=[role], code="/opt/penstock")
+    wanted = DeploymentOrder(roles=[role], code="/opt/penstock")
     files = {name: everything(wanted)[name] for name in (
         f"systemd/{role.name}.env.example", f"compose/{compose.FILE}", f"kubernetes/{kubernetes.FILE}",
     )}  # fmt: skip
@@ -64,7 +64,9 @@ def test_up_starts_the_same_commands(tmp_path: Any) -> None:
         "agent": programs.agent(state, {}, host="kafka-1"),
     }
     for name, child in children.items():
-        place = Place(python=child.command[0], code=str(child.directory), state_dir=str(tmp_path), host="kafka-1")
+        place = Installation(
+            python=child.command[0], code=str(child.directory), state_dir=str(tmp_path), host="kafka-1"
+        )
         assert tuple(child.command) == tuple(ROLES[name].command(place))
         assert child.stop_timeout_s == ROLES[name].stop_timeout_s
         assert (child.environment or {})["PENSTOCK_PROCESS"] == name
@@ -119,7 +121,7 @@ def test_parts_of_a_manifest_find_each_other() -> None:
     ],
 )
 def test_a_manifest_with_a_mistake_is_found(path: tuple[Any, ...], value: Any) -> None:
-    body = json.loads(json.dumps(kubernetes.manifests(Wanted(roles=[WEB], code="/opt/penstock"))[0]))
+    body = json.loads(json.dumps(kubernetes.manifests(DeploymentOrder(roles=[WEB], code="/opt/penstock"))[0]))
     place = body
     for step in path[:-1]:
         place = place[step]

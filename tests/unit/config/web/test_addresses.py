@@ -1,4 +1,4 @@
-"""Whose request it is: only a trusted proxy's word counts, and of its list only what trusted ones have added."""
+"""Address of a client: only trusted proxies' headers count, and only the entries that they added."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_without_trusted_proxies_no_header_counts() -> None:
     assert client_address("127.0.0.1", "203.0.113.9", ()) == "127.0.0.1"
 
 
-def test_of_a_long_list_only_the_end_is_read() -> None:
+def test_only_the_end_of_a_long_list_is_read() -> None:
     assert client_address("10.0.0.2", ",".join(["203.0.113.9"] + ["10.0.0.3"] * 100_000), PROXIES) == "10.0.0.3"
 
 
@@ -45,6 +45,6 @@ def test_an_ipv6_customer_is_a_network() -> None:
     assert neighbourhood("203.0.113.9") == "203.0.113.9"
 
 
-def test_what_is_no_network_is_refused() -> None:
+def test_an_invalid_network_is_refused() -> None:
     with pytest.raises(ValueError, match=r"proxy\.internal"):
         networks("10.0.0.0/24,proxy.internal")

@@ -1,17 +1,17 @@
-"""Who is given up when another connection comes."""
+"""Choice of the connection that is closed for a new one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from config.web.connections import Connections
-from config.web.deadlines import Phase
+from config.web.deadlines import ConnectionPhase
 
 
 @dataclass(eq=False)
 class One:
     client: str
-    phase: Phase = Phase.HEAD
+    phase: ConnectionPhase = ConnectionPhase.HEAD
     since_s: float = 0.0
     is_proxy: bool = False
     held_bytes: int = 0
@@ -25,18 +25,18 @@ def held(*all_of_them: One) -> Connections[One]:
 
 
 def test_a_client_with_too_many_gives_up_its_own_stalest() -> None:
-    silent, slow, newcomer = One("a", since_s=5.0), One("a", Phase.BODY, since_s=2.0), One("a", since_s=9.0)
-    connections = held(One("b"), silent, slow, One("a", Phase.WORK), newcomer)
+    silent, slow, newcomer = One("a", since_s=5.0), One("a", ConnectionPhase.BODY, since_s=2.0), One("a", since_s=9.0)
+    connections = held(One("b"), silent, slow, One("a", ConnectionPhase.WORK), newcomer)
     assert connections.is_over("a", is_proxy=False)
     assert connections.victim(newcomer) is slow
-    idle = One("a", Phase.IDLE, since_s=8.0)
+    idle = One("a", ConnectionPhase.IDLE, since_s=8.0)
     connections.add(idle)
     assert connections.victim(newcomer) is idle
 
 
 def test_a_client_whose_connections_are_all_at_work_gets_no_more() -> None:
     newcomer = One("a")
-    connections = held(*(One("a", Phase.WORK) for _ in range(3)), newcomer)
+    connections = held(*(One("a", ConnectionPhase.WORK) for _ in range(3)), newcomer)
     assert connections.victim(newcomer) is None
 
 
@@ -49,7 +49,7 @@ def test_a_full_server_takes_from_the_client_that_has_most() -> None:
 
 
 def test_a_proxy_may_have_many_and_is_the_last_to_lose_one() -> None:
-    proxied = [One("p", Phase.IDLE, is_proxy=True) for _ in range(5)]
+    proxied = [One("p", ConnectionPhase.IDLE, is_proxy=True) for _ in range(5)]
     connections = held(*proxied)
     assert not connections.is_over("p", is_proxy=True)
     other, newcomer = One("a"), One("p", is_proxy=True)
@@ -59,7 +59,7 @@ def test_a_proxy_may_have_many_and_is_the_last_to_lose_one() -> None:
     assert connections.victim(newcomer) is other
 
 
-def test_what_is_removed_counts_no_more() -> None:
+def test_a_removed_connection_counts_no_more() -> None:
     one = One("a")
     connections = held(one, One("a"))
     connections.remove(one)
@@ -68,8 +68,10 @@ def test_what_is_removed_counts_no_more() -> None:
 
 
 def test_memory_is_taken_back_from_who_holds_most_of_it() -> None:
-    large = One("a", Phase.BODY, held_bytes=10)
-    connections = held(One("a", Phase.WORK, held_bytes=20), large, One("b", Phase.BODY, held_bytes=5), One("c"))
+    large = One("a", ConnectionPhase.BODY, held_bytes=10)
+    connections = held(
+        One("a", ConnectionPhase.WORK, held_bytes=20), large, One("b", ConnectionPhase.BODY, held_bytes=5), One("c")
+    )
     assert connections.heaviest() is large
     connections.remove(large)
     assert (connections.heaviest() or large).held_bytes == 5

@@ -1,8 +1,8 @@
-"""Deadlines of a connection: of the whole of each phase, whatever trickles in meanwhile."""
+"""Deadlines of a connection: for the whole of each phase, however slowly bytes arrive."""
 
 from __future__ import annotations
 
-from config.web.deadlines import Phase, answer_due_s, due_s
+from config.web.deadlines import ConnectionPhase, answer_due_s, due_s
 from config.web.limits import (
     ANSWER_BYTES_PER_S_MIN,
     ANSWER_S,
@@ -15,14 +15,15 @@ from config.web.limits import (
 
 
 def test_each_phase_that_waits_for_the_client_has_an_end() -> None:
-    ends = {phase: due_s(phase, 100.0) for phase in Phase}
+    ends = {phase: due_s(phase, 100.0) for phase in ConnectionPhase}
     assert ends == {
-        Phase.LINGER: 100 + LINGER_S_MAX,
-        Phase.IDLE: 100 + IDLE_S_MAX,
-        Phase.HEAD: 100 + HEAD_S_MAX,
-        Phase.BODY: 100 + BODY_S_MAX,
-        Phase.ANSWER: None,
-        Phase.WORK: None,
+        ConnectionPhase.LINGER: 100 + LINGER_S_MAX,
+        ConnectionPhase.IDLE: 100 + IDLE_S_MAX,
+        ConnectionPhase.HEAD: 100 + HEAD_S_MAX,
+        ConnectionPhase.BODY: 100 + BODY_S_MAX,
+        ConnectionPhase.ANSWER: None,
+        ConnectionPhase.LIVE: None,
+        ConnectionPhase.WORK: None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Where a request ends in what was sent, in however many pieces it comes, and what is not received any further."""
+"""The end of a request in the received bytes, for any division into pieces, and refusals of large ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chunked(pieces: list[bytes], *, extension: bytes = b"", trailer: bytes = b""
 
 
 def received(body: bytes, start: int = 0) -> int | None:
-    """The end found when `body` comes byte by byte."""
+    """Returns the end that is found when `body` arrives byte by byte."""
     buffer, found = bytearray(b"x" * start), None
     reader = ChunkedBody(start)
     for byte in body:

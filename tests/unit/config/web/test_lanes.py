@@ -1,4 +1,4 @@
-"""Threads by path, and clients in turn."""
+"""Lanes of threads by path, with clients in turn."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def taken(queue: LaneQueue[int], count: int) -> list[int | None]:
         ("/operator/", "operators"),
         ("/operator/login/", "operators"),
         ("/api/v1/operator/clusters", "operators"),
+        ("/api/v1/agent/wanted", "agents"),
         ("/accounts/login/", "sign-in"),
         ("/static/console/app.css", "files"),
         ("/", "tenants"),
@@ -63,7 +64,7 @@ def test_one_client_leaves_threads_to_others() -> None:
     assert (len(queue), queue.running) == (1, 3)
 
 
-def test_a_client_has_so_many_requests_waiting() -> None:
+def test_waiting_requests_of_a_client_are_limited() -> None:
     queue = filled(*("a" for _ in range(QUEUED_PER_CLIENT_MAX)))
     refused = queue.put(Waiting("a", 0.0, 99))
     assert refused is not None
@@ -95,7 +96,7 @@ def test_in_a_full_lane_of_clients_with_as_many_the_newcomer_goes() -> None:
 
 @pytest.mark.parametrize("addresses", [6, 20, 100])
 def test_one_page_of_a_neighbour_is_never_refused_whatever_addresses_flood(addresses: int) -> None:
-    """Six addresses with 160 connections each made one page in six answer 503."""
+    """Without turns, six addresses with 160 connections each made one page in six answer 503."""
     queue: LaneQueue[int] = LaneQueue(LANE)
     refused_of: Counter[str] = Counter()
     pages, waits = 0, False
@@ -114,7 +115,7 @@ def test_one_page_of_a_neighbour_is_never_refused_whatever_addresses_flood(addre
     assert pages >= 20_000 // 10 // (addresses + 1) - 1
 
 
-def test_who_waits_too_long_waits_no_more() -> None:
+def test_a_request_that_waits_too_long_is_removed() -> None:
     queue = filled("a", "b", "a")
     assert [one.item for one in queue.expired(QUEUED_S_MAX + 1.5)] == [0, 1]
     assert len(queue) == 1

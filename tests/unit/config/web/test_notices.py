@@ -1,11 +1,11 @@
-"""A flood is a line now and then, with how many there were."""
+"""Rate-limited log lines with the number of suppressed ones."""
 
 from __future__ import annotations
 
 from config.web.notices import NOTICE_EVERY_S, Notices
 
 
-def test_the_first_is_told_at_once_and_the_others_together() -> None:
+def test_the_first_notice_is_written_at_once_and_the_others_together() -> None:
     said: list[tuple[str, int]] = []
     notices = Notices(lambda _text, what, count: said.append((what, count)))
     for _ in range(1000):

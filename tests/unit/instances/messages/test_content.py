@@ -1,4 +1,4 @@
-"""Keys and values as text: what is shown is what is stored, or says that it is only a part of it."""
+"""Keys and values as text: shown exactly, or marked as shortened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 1_000_000
 
 
 def back(shown: content.Content) -> bytes:
-    """The bytes that a shown content stands for."""
+    """Returns the bytes that a shown content stands for."""
     data = shown.data or ""
     if shown.format == HEX:
         return bytes.fromhex(data)
@@ -24,14 +24,14 @@ def back(shown: content.Content) -> bytes:
 
 
 @given(raw=st.binary(max_size=200), how=st.sampled_from(content.SHOWN_AS))
-def test_what_is_shown_whole_can_be_turned_back_into_its_bytes(raw: bytes, how: str) -> None:
+def test_a_value_shown_whole_can_be_turned_back_into_its_bytes(raw: bytes, how: str) -> None:
     shown = show(raw, how, MANY)
     assert back(shown) == raw
     assert (shown.bytes, shown.truncated) == (len(raw), False)
 
 
 @given(text=st.text(max_size=200), how=st.sampled_from(content.SHOWN_AS), cut=st.integers(0, 60))
-def test_what_is_cut_is_a_beginning_with_the_true_size(text: str, how: str, cut: int) -> None:
+def test_a_truncated_value_is_a_beginning_with_the_true_size(text: str, how: str, cut: int) -> None:
     raw = text.encode()
     shown = show(raw, how, cut)
     assert raw.startswith(back(shown))
@@ -42,7 +42,7 @@ def test_what_is_cut_is_a_beginning_with_the_true_size(text: str, how: str, cut:
 
 
 @given(text=st.text(max_size=50), how=st.sampled_from((TEXT, HEX, BASE64)))
-def test_what_is_sent_in_a_format_is_stored_as_its_bytes(text: str, how: str) -> None:
+def test_a_value_sent_in_a_format_is_stored_as_its_bytes(text: str, how: str) -> None:
     raw = text.encode()
     written = {TEXT: text, HEX: raw.hex(), BASE64: base64.b64encode(raw).decode()}[how]
     assert to_bytes(written, how) == raw
@@ -72,7 +72,7 @@ def test_no_bytes_are_not_empty_bytes() -> None:
     ("text", "how"),
     [("{", JSON), ("NaN", JSON), ("xy", HEX), ("a", HEX), ("a", BASE64), ("*", BASE64), ("\ud800", TEXT)],
 )
-def test_what_is_not_in_its_format_is_refused(text: str, how: str) -> None:
+def test_a_value_that_does_not_fit_its_format_is_refused(text: str, how: str) -> None:
     with pytest.raises(Unwritable):
         to_bytes(text, how)
 

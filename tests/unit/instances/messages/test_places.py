@@ -1,4 +1,4 @@
-"""Where reading begins, the tokens that go on from there, and who reads at once."""
+"""Start of reading, tokens of further pages, and the limit of concurrent readers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_tenant_that_reads_keeps_its_own_others_waiting_and_leaves_turns_to_ne
         pass
 
 
-def test_who_waits_has_its_turn_when_the_one_before_is_done() -> None:
+def test_a_waiting_reader_has_its_turn_when_the_one_before_is_done() -> None:
     turns = ReadTurns(at_once=1, per_tenant=1, wait_s_max=10)
     began, done, waited = threading.Event(), threading.Event(), threading.Event()
 

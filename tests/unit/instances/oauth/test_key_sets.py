@@ -1,4 +1,4 @@
-"""Key sets: which keys of one may prove tokens (RFC 7517), and which sets are refused."""
+"""Key sets: the keys that may prove tokens (RFC 7517), and refused sets."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_keys_are_kept_with_the_algorithms_that_they_are_for() -> None:
     ]
 
 
-def test_what_is_kept_of_a_key_makes_it_again() -> None:
+def test_a_stored_key_can_be_built_again() -> None:
     for key in keys_of({"keys": [ELLIPTIC, {**RSA, "alg": "PS256", "x5c": ["…"]}]}, is_pinned=True):
         assert PublicKey.from_body(json.loads(json.dumps(key.to_body()))) == key
         assert keys_of({"keys": [key.to_jwk()]}, is_pinned=True) == (key,)
         assert key.build() == key.build()
 
 
-def test_what_an_address_answers_may_hold_keys_for_other_purposes() -> None:
+def test_a_fetched_key_set_may_hold_keys_for_other_purposes() -> None:
     others: list[Any] = [
         {"kty": "oct", "k": "AAAA", "kid": "hmac"},
         RSA | {"kid": "encrypts", "use": "enc"},
@@ -87,13 +87,13 @@ def test_points_that_are_on_no_curve_are_refused(change: dict[str, Any]) -> None
         keys_of({"keys": [ELLIPTIC | change]}, is_pinned=True)
 
 
-def test_ids_are_told_apart() -> None:
+def test_two_keys_with_one_id_are_refused() -> None:
     with pytest.raises(KeySetRefused, match="one"):
         keys_of({"keys": [ELLIPTIC, ELLIPTIC]}, is_pinned=False)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"null", b'{"keys":{}}', b'{"keys":[]}', b"[" * 60_000, b"\xff"])
-def test_what_is_no_key_set_is_refused(raw: bytes) -> None:
+def test_an_invalid_key_set_is_refused(raw: bytes) -> None:
     for is_pinned in (True, False):
         with pytest.raises(KeySetRefused):
             parse(raw, is_pinned=is_pinned)
@@ -121,7 +121,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_comes_is_refused_or_read(document: object) -> None:
+def test_any_document_is_refused_or_read(document: object) -> None:
     for found in (document, {"keys": document}, {"keys": [document]}):
         try:
             keys_of(found, is_pinned=False)

@@ -1,4 +1,4 @@
-"""Names of users by certificate, as Apache Kafka 3.9.1 makes them (KIP-371), and what a tenant's rules may cost."""
+"""Names of users by certificate, compared with Apache Kafka 3.9.1 (KIP-371), and the cost of a tenant's rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rules_name_users_as_kafkas_do(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rules", RECORDED["refused"])
-def test_what_kafka_refuses_is_refused(rules: str) -> None:
+def test_rules_that_kafka_refuses_are_refused(rules: str) -> None:
     with pytest.raises(RulesRefused):
         PrincipalMapping(rules)
 

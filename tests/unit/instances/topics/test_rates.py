@@ -1,4 +1,4 @@
-"""Rates of topics out of two looks at cumulative counters."""
+"""Rates of topics from two samples of cumulative counters."""
 
 from __future__ import annotations
 

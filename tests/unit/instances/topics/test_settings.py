@@ -1,4 +1,4 @@
-"""Words, units and bounds of settings, held against what brokers accept."""
+"""Words, units and bounds of settings, compared with what brokers accept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from brokers.engine.partitions.topic_settings import SETTINGS as KNOWN
 from instances.topics.settings import (
     NO_LIMIT_UNIT,
     SETTINGS,
-    Kind,
     SettingWords,
+    ValueKind,
     joined_value,
     split_value,
 )
@@ -38,7 +38,7 @@ def test_every_setting_is_one_that_a_tenant_may_set(words: SettingWords) -> None
 
 @pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
 def test_bounds_and_choices_are_those_of_the_brokers(words: SettingWords) -> None:
-    if words.kind is Kind.CHOICE:
+    if words.kind is ValueKind.CHOICE:
         assert all(is_accepted(words.name, value) for value, _words in words.choices)
         return
     assert is_accepted(words.name, str(words.least))
@@ -74,10 +74,10 @@ def test_no_limit_has_words_and_no_number(words: SettingWords) -> None:
         (1_000, "1 s"),
     ],
 )
-def test_spans_are_told_in_the_unit_that_fits(milliseconds: int, expected: str) -> None:
+def test_spans_are_shown_in_the_unit_that_fits(milliseconds: int, expected: str) -> None:
     assert span_words(milliseconds) == expected
 
 
-def test_what_is_no_number_is_shown_as_it_is() -> None:
+def test_a_value_that_is_no_number_is_shown_as_it_is() -> None:
     assert split_value(SETTINGS["retention.ms"], "soon") == ("soon", "ms")
     assert value_words(SETTINGS["retention.ms"], "soon") == "soon"

@@ -93,7 +93,7 @@ def test_index_rules_and_documentation_agree(given: list[AclDocument], everyone:
 
 
 @given(documents, st.booleans())
-def test_who_may_do_it_to_any_resource_is_never_told_that_it_may_to_none(
+def test_a_user_with_a_right_to_some_resource_is_never_denied_a_right_to_any(
     given: list[AclDocument], everyone: bool
 ) -> None:
     """The answer of `allows_any` may be yes although every possible name is denied one by one, as in AclAuthorizer;
@@ -153,13 +153,15 @@ ALLOW, DENY = entry(Permission.ALLOW), entry(Permission.DENY)
         ([rule("x", ALLOW, prefixed=True), rule("xy", DENY, prefixed=True)], False, True),
     ],
 )
-def test_whether_there_may_be_a_topic_to_write_to(given: list[AclDocument], everyone: bool, may: bool) -> None:
+def test_the_right_to_write_to_some_topic_follows_acl_authorizer(
+    given: list[AclDocument], everyone: bool, may: bool
+) -> None:
     """The cases are those of AclAuthorizerTest for authorizeByResourceType (KIP-679)."""
     rights = RuledRights(AclIndex(given), "User:a", "10.0.0.1", everyone=everyone)
     assert rights.allows_any(AclOperation.WRITE, TOPIC) is may
 
 
-def test_whom_no_rule_is_asked_about_may_do_everything() -> None:
+def test_an_unrestricted_user_may_do_everything() -> None:
     assert all(UNRESTRICTED.allows(operation, TOPIC, "x") for operation in OPERATIONS)
     assert UNRESTRICTED.allows_any(AclOperation.WRITE, TOPIC)
 

@@ -18,7 +18,7 @@ def fail(tried: Attempts, user: str | None, times: int, now_ms: int = 0, address
         tried.failed(user, address, now_ms)  # type: ignore[arg-type]
 
 
-def test_a_user_from_one_address_may_fail_so_often_and_others_go_on() -> None:
+def test_failures_of_a_user_from_one_address_are_limited_and_others_go_on() -> None:
     tried = Attempts()
     fail(tried, "alice", USER_FAILURES_BURST)
 
@@ -27,7 +27,7 @@ def test_a_user_from_one_address_may_fail_so_often_and_others_go_on() -> None:
     assert tried.refusal_ms("bob", HERE, 0) == 0
 
 
-def test_an_address_may_fail_so_often_whomever_it_names() -> None:
+def test_failures_of_an_address_are_limited_under_any_name() -> None:
     tried = Attempts()
     for number in range(ADDRESS_FAILURES_BURST):
         fail(tried, f"user-{number}", 1)
@@ -36,7 +36,7 @@ def test_an_address_may_fail_so_often_whomever_it_names() -> None:
     assert tried.refusal_ms("alice", THERE, 0) == 0
 
 
-def test_what_does_not_say_whom_it_proves_counts_for_the_address_alone() -> None:
+def test_an_attempt_without_a_name_counts_for_the_address_alone() -> None:
     tried = Attempts()
     fail(tried, None, ADDRESS_FAILURES_BURST - 1)
     fail(tried, "alice", 1)
@@ -87,7 +87,7 @@ def test_addresses_of_one_ipv6_network_are_one() -> None:
     assert tried.refusal_ms("alice", ip_address("2001:db8:0:1::1"), 0) == 0
 
 
-def test_what_is_remembered_is_bounded_and_forgets_who_failed_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_failures_are_bounded_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "BUCKETS_MAX", 20)
     tried = Attempts()
     for number in range(200):

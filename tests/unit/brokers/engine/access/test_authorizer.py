@@ -60,7 +60,7 @@ def test_the_state_and_the_produce_list_decide(
     ],
 )
 @pytest.mark.parametrize("state", ["active", "frozen"])
-def test_without_a_list_of_its_own_whoever_may_produce_and_consume_administers(
+def test_an_address_that_may_produce_and_consume_may_administer_without_a_list_of_its_own(
     state: str, lists: Lists, expected: int
 ) -> None:
     """An address that the produce list excludes must not be able to delete the topic either."""

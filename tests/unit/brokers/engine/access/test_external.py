@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import ProcessIdentity, Role, broker, control
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole, broker, control
 from brokers.engine.access.external import Asker, asks_as, asks_for_cluster, may_enter
 from brokers.engine.access.principals import Principal
 from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed
 
 CLUSTER = "cl-a1b2c3d4"
-BROKER, WEB, READER = broker(CLUSTER, 2), control("web"), ProcessIdentity(Role.METRICS, "prometheus")
+BROKER, WEB, READER = broker(CLUSTER, 2), control("web"), ProcessIdentity(ProcessRole.METRICS, "prometheus")
 INSTANCE = "ins-aaaaaaaa"
 
 
@@ -20,7 +20,7 @@ def test_brokers_of_the_cluster_and_the_control_plane_enter_and_nobody_else() ->
     assert [may_enter(process, CLUSTER) for process in entering] == [True, True, False, False, False]
 
 
-def test_who_names_nobody_asks_for_the_cluster() -> None:
+def test_a_peer_that_names_no_user_acts_for_the_cluster() -> None:
     expected = Asker(Principal(CLUSTER_USER, None, internal=True, process=WEB))
     assert asks_for_cluster(WEB) == asks_as(b"", WEB) == asks_as(CLUSTER_USER.encode(), WEB) == expected
 

@@ -18,7 +18,7 @@ VALUES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E) | st.samp
 
 
 @given(TOKENS, st.just("") | NAMES, st.dictionaries(KEYS, VALUES, max_size=4))
-def test_what_a_client_says_is_read_back(token: str, identity: str, extensions: dict[str, str]) -> None:
+def test_a_clients_first_message_is_read_back(token: str, identity: str, extensions: dict[str, str]) -> None:
     assert parse(message(token, identity, **extensions)) == BearerMessage(identity, token)
 
 

@@ -82,13 +82,13 @@ def test_a_broker_says_for_whom_it_passes_calls_on(user: str) -> None:
     assert passed_on_for(token) == client
 
 
-def test_of_who_proved_nothing_brokers_of_before_read_the_address() -> None:
+def test_a_forwarded_unauthenticated_client_is_its_address_to_older_brokers() -> None:
     assert PassedOn("10.0.0.1").authorization_id == "10.0.0.1"
     assert passed_on_for(b"\0ins-7k2m9qxa\0x") is None
 
 
 @pytest.mark.parametrize("said", ["10.0.0.1 ", "alice", " alice", "alice 10.0.0.1"])
-def test_what_names_no_client_proves_nothing(said: str) -> None:
+def test_an_authorization_id_that_names_no_client_proves_nothing(said: str) -> None:
     token = f"{said}\0ins-7k2m9qxa\0{SECRET}".encode()
     with pytest.raises(SaslFailed):
         prove_plain(token, SECRET)

@@ -69,7 +69,9 @@ def test_a_user_that_does_not_exist_is_asked_like_one_that_does() -> None:
 
 
 @pytest.mark.parametrize("passwords", [(), ("one",), ("one", "two")])
-def test_as_many_proofs_are_compared_whoever_asks(passwords: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_compared_proofs_is_the_same_for_every_user(
+    passwords: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared: list[bytes] = []
     digest = hmac.compare_digest
 
@@ -123,7 +125,7 @@ def test_kafkas_own_binding_is_accepted_whatever_the_first_message_said() -> Non
         b"n,,n=a=b,r=x", b"n,,n=a,r=x,1=y", b"n,,n=a,r=x y", b"\xff\xfe", b"n,,n=a\0,r=x", b"n,,n=a,r=" + b"x" * 5_000,
     ],
 )  # fmt: skip
-def test_what_is_no_first_message_is_refused(token: bytes) -> None:
+def test_an_invalid_first_message_is_refused(token: bytes) -> None:
     with pytest.raises(SaslFailed):
         scram.parse_client_first(token)
 
@@ -142,7 +144,7 @@ _NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"
 
 
 @given(name=_NAMES, mechanism=st.sampled_from([1, 2]), is_right=st.booleans())
-def test_who_knows_the_password_is_proven_and_nobody_else(name: str, mechanism: int, is_right: bool) -> None:
+def test_only_a_client_with_the_password_is_proven(name: str, mechanism: int, is_right: bool) -> None:
     document = user(name, "right", mechanisms=(mechanism,))
     client = ScramClient(name, "right" if is_right else "wrong", mechanism)
     server = exchange(client, document)

@@ -157,7 +157,7 @@ def test_another_servers_key_of_the_same_id_proves_nobody() -> None:
         verify(Issuer().token())
 
 
-def test_a_key_that_is_not_in_the_set_is_told_apart() -> None:
+def test_a_key_that_is_not_in_the_set_has_an_error_of_its_own() -> None:
     with pytest.raises(UnknownKey):
         verify(Issuer(kid="two").token())
 
@@ -204,13 +204,13 @@ def test_headers_that_must_be_understood_are_not() -> None:
         b64('{"alg":"ES256","kid":"one"}') + ".e30.AA.AA.AA",
     ],
 )
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_an_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(TokenRefused):
         verify(token)
 
 
 @given(st.text("abcdefghijABCDEFGHIJ0123456789-_.=+/~", max_size=300))
-def test_whatever_is_no_token_is_refused(token: str) -> None:
+def test_random_text_is_refused_as_a_token(token: str) -> None:
     with pytest.raises(TokenRefused):
         verify(token)
 
@@ -251,7 +251,7 @@ def test_a_proven_token_is_known_until_it_ends_or_the_configuration_changes() ->
     assert proven.find(token, ISSUER.document(keys=()), NOW_MS) is None
 
 
-def test_so_many_are_remembered_and_no_tokens_themselves() -> None:
+def test_proven_tokens_are_limited_and_found_by_their_hash_alone() -> None:
     proven = ProvenTokens(b"key")
     verified = VerifiedToken("alice", NOW_MS + 60_000, DOCUMENT.terms)
     for number in range(PROVEN_TOKENS_MAX + 10):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.contract.process_identity import ProcessIdentity, Role, broker, control
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole, broker, control
 from brokers.engine.assembly.admin_rights import refusal
 from brokers.engine.telemetry.admin_http import Request
 
 CLUSTER, SECRET = "cl-a1b2c3d4", "the control secret"
-WEB, READER = control("web"), ProcessIdentity(Role.METRICS, "prometheus")
+WEB, READER = control("web"), ProcessIdentity(ProcessRole.METRICS, "prometheus")
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1/status")
 
 

@@ -63,7 +63,7 @@ def test_without_a_living_leader_a_partition_is_offline() -> None:
     assert (dead["id"], dead["live"], dead["replicas"]) == (3, False, 1)
 
 
-def test_a_leader_that_is_gone_is_told_apart_until_the_controller_has_acted() -> None:
+def test_partitions_of_a_leader_that_is_gone_are_undecided_until_the_controller_has_acted() -> None:
     waits = topic("a", partition(0, 3, 1), partition(1, 1, 3), partition(2, 1, leader=-1))
     assert ClusterReport().counts(image(waits, brokers=(broker(1), broker(2))))["undecided"] == 1
     assert ClusterReport().counts(image(waits))["undecided"] == 0
@@ -71,7 +71,7 @@ def test_a_leader_that_is_gone_is_told_apart_until_the_controller_has_acted() ->
     assert ClusterReport().counts(image(waits, brokers=back))["undecided"] == 1
 
 
-def test_too_few_in_sync_for_acks_all_is_told_apart() -> None:
+def test_partitions_with_too_few_in_sync_for_acks_all_are_counted() -> None:
     """REP-12."""
     narrow = topic("a", partition(0, 1, 2, isr=(1,)), config={"min.insync.replicas": "2"})
     assert ClusterReport().counts(image(narrow))["under_min_isr"] == 1
@@ -130,3 +130,9 @@ def test_counts_are_made_again_only_for_another_image() -> None:
     shown, report = image(topic("a", partition(0, 1))), ClusterReport()
     assert report.counts(shown) is report.counts(shown)
     assert report.counts(image())["partitions"] == 0
+
+
+def test_the_version_of_each_live_broker_is_reported() -> None:
+    one = BrokerInfo(1, "127.0.0.1", 1, 1, None, 10, software_version="1.1.0")
+    counts = ClusterReport().counts(image(topic("a", partition(0, 1, 2, 3)), brokers=(one, broker(2))))
+    assert [share["version"] for share in counts["brokers"]] == ["1.1.0", "", None]

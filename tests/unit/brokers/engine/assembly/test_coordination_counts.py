@@ -82,7 +82,7 @@ def test_a_static_member_that_comes_back_and_a_group_that_empties_are_no_rebalan
     assert shard.counts.rebalances == 2
 
 
-def test_who_takes_over_counts_its_own_and_not_what_was_before() -> None:
+def test_a_coordinator_that_takes_over_counts_its_own_and_nothing_from_before() -> None:
     shard = CountedShard()
     complete(Member(shard))
     put(shard, 0, 5, group="ins-aaaaaaaa.simple")
@@ -117,7 +117,7 @@ def test_a_transaction_that_is_open_for_too_long_is_counted_as_timed_out_and_abo
     assert (counts.begun, counts.timed_out, counts.aborted, counts.committed) == (1, 1, 1, 0)
 
 
-def test_one_that_no_round_ends_is_told_as_overdue_also_by_who_takes_over() -> None:
+def test_a_transaction_that_no_round_ends_is_overdue_also_after_a_takeover() -> None:
     coordinator = CountedCoordinator()
     coordinator.add(coordinator.begin(timeout_ms=TIMEOUT_MS), A)
     (end_ms,) = coordinator.machine.ends_ms.values()

@@ -11,7 +11,7 @@ from socket import socket
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import ProcessIdentity, Role, control
+from brokers.contract.process_identity import ProcessIdentity, ProcessRole, control
 from brokers.contract.process_identity import broker as broker_identity
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX
 from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
@@ -112,7 +112,7 @@ async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(
         link.close()
 
 
-async def test_who_comes_from_elsewhere_stays_encrypted_whatever_it_offers(
+async def test_a_peer_from_elsewhere_stays_encrypted_under_any_offer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_handshake, "is_loopback", lambda host: False)
@@ -181,7 +181,7 @@ async def test_the_admin_port_tells_health_without_tls_and_the_rest_to_the_contr
 async def test_places_of_the_admin_port_go_to_the_control_plane_first(tmp_path: Path) -> None:
     """Neither strangers nor processes with other certificates lock it out, and it loses no place to them."""
     tls = tmp_path / "tls"
-    reader_of_metrics = ProcessIdentity(Role.METRICS, "prometheus")
+    reader_of_metrics = ProcessIdentity(ProcessRole.METRICS, "prometheus")
     async with InProcessBroker(tmp_path / "1", internal_tls=tls) as broker, AsyncExitStack() as stack:
 
         async def connect(process: ProcessIdentity | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.assembly.port_retries import PAUSE_MS_MAX, SAID_EVERY_MS, PortRetries
+from brokers.engine.assembly.port_retries import LOGGED_EVERY_MS, PAUSE_MS_MAX, PortRetries
 
 INSTANCE = "ins-aaaaaaaa"
 PORT = 19_001
@@ -21,8 +21,8 @@ def test_pauses_double_up_to_their_limit() -> None:
 
 def test_it_is_said_once_and_then_at_its_interval() -> None:
     retries = PortRetries()
-    said = [now_ms for now_ms in range(0, 3 * SAID_EVERY_MS, PAUSE_MS_MAX) if retries.failed(INSTANCE, PORT, now_ms)]
-    assert said == [0, SAID_EVERY_MS, 2 * SAID_EVERY_MS]
+    said = [now_ms for now_ms in range(0, 3 * LOGGED_EVERY_MS, PAUSE_MS_MAX) if retries.failed(INSTANCE, PORT, now_ms)]
+    assert said == [0, LOGGED_EVERY_MS, 2 * LOGGED_EVERY_MS]
 
 
 def test_another_port_is_tried_and_said_anew() -> None:
@@ -33,7 +33,7 @@ def test_another_port_is_tried_and_said_anew() -> None:
     assert retries.due(61_000) == [INSTANCE]
 
 
-def test_what_is_open_or_gone_is_not_tried_any_more() -> None:
+def test_a_listener_that_is_open_or_gone_is_not_retried() -> None:
     retries = PortRetries()
     retries.failed(INSTANCE, PORT, 0)
     assert (len(retries), retries.done(INSTANCE), len(retries)) == (1, True, 0)

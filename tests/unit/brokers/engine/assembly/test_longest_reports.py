@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX
-from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX
+from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX, ReportHead
 from brokers.engine.access.principals import Principal
 from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, close_connection, connections_page
 from brokers.engine.assembly.topic_clients import CLIENTS_PER_PAGE, topic_clients
@@ -19,7 +19,7 @@ from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.inbound_frames import InboundFrames
-from brokers.engine.throttling.usage import ReportHead, UsageAccounting, reports
+from brokers.engine.throttling.usage import UsageAccounting, reports
 
 INSTANCE = "ins-aaaaaaaa"
 # Under load, a turn of ten milliseconds is measured several times and the shortest counts.
@@ -43,7 +43,7 @@ def connected(number: int, name: str) -> Connection:
     """Returns a connection that has what the report reads, and no socket."""
     connection = Connection.__new__(Connection)
     session = Session.__new__(Session)
-    session._client, session.last_client_id, session._route_name = None, name, "default"
+    session._client, session.last_client_id, session.route_name = None, name, "default"
     session.principal = Principal(name, INSTANCE)
     session.software = ("x" * 64, "1" * 64)
     connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"

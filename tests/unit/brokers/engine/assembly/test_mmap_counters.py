@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
+from brokers.contract.usage import USAGE_INTERVAL_MS, ReportHead, UsageEvent
 from brokers.engine.assembly.mmap_counters import CHUNK_SLOTS, MmapCounters
 from brokers.engine.throttling.accounting import AccountingRegistry
-from brokers.engine.throttling.usage import ReportHead, reports
+from brokers.engine.throttling.usage import reports
 
 NOW_MS = 1_700_000_000_000
 BROKER, EPOCH = 3, 41
@@ -39,7 +39,7 @@ def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> N
     kept.reported(sequence, NOW_MS)
 
 
-def test_what_was_counted_after_the_last_report_is_found_under_the_name_of_who_counted(tmp_path: Path) -> None:
+def test_usage_counted_after_the_last_report_is_found_under_the_process_that_counted_it(tmp_path: Path) -> None:
     kept, accountings, result = opened(tmp_path)
     assert result == []
     count(accountings, "told", 100)
@@ -53,7 +53,7 @@ def test_what_was_counted_after_the_last_report_is_found_under_the_name_of_who_c
     assert {event.at_ms for event in result} == {NOW_MS + USAGE_INTERVAL_MS}
 
 
-def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
+def test_found_counters_stay_until_they_are_discarded(tmp_path: Path) -> None:
     _, accountings, _ = opened(tmp_path)
     count(accountings, "a", 1)
     opened(tmp_path)
@@ -122,7 +122,7 @@ def test_files_that_an_incarnation_had_no_room_to_begin_are_no_fault(tmp_path: P
     assert (result, said) == ([], [])
 
 
-def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Path) -> None:
+def test_counters_that_the_disk_does_not_return_are_left_for_another_time(tmp_path: Path) -> None:
     (tmp_path / "usage.1.counters").mkdir()
     (unreported,) = MmapCounters(tmp_path).open(NOW_MS)
     with pytest.raises(IsADirectoryError):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import FRESH_MS, GONE_MS, Bought, Change, ReportedUse, StorageLedger
+from brokers.engine.capacity.ledger import FRESH_MS, GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import ASKED, FULL, OK, StorageRoom
 
 NAME = "ins-aaaaaaaa"
@@ -74,7 +74,7 @@ class World:
         else:
             node.credits.apply(self.term, uses, changes)
 
-    def answer(self, node: Node, uses: list[ReportedUse]) -> list[Change]:
+    def answer(self, node: Node, uses: list[ReportedUse]) -> list[StorageGrant]:
         self.ledger.begin(node.id, node.epoch, True, self.now_ms)
         changes = [self.ledger.take(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
         names = [] if uses else self.ledger.to_review(node.id)
@@ -140,7 +140,7 @@ def perform(world: World, step: tuple) -> None:  # type: ignore[type-arg]
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=120))
-def test_what_is_appended_never_passes_what_was_bought_by_more_than_two_percent(drawn: list) -> None:  # type: ignore[type-arg]
+def test_appended_bytes_never_exceed_the_bought_storage_by_more_than_two_percent(drawn: list) -> None:  # type: ignore[type-arg]
     world = World()
     for step in drawn:
         perform(world, step)
@@ -149,7 +149,7 @@ def test_what_is_appended_never_passes_what_was_bought_by_more_than_two_percent(
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=60), ids)
-def test_whatever_happened_one_broker_can_fill_what_is_left_once_reports_come_again(drawn: list, writer: int) -> None:  # type: ignore[type-arg]
+def test_one_broker_can_fill_the_remaining_storage_once_reports_come_again(drawn: list, writer: int) -> None:  # type: ignore[type-arg]
     world = World()
     for step in drawn:
         perform(world, step)
@@ -234,7 +234,7 @@ def test_storage_of_a_broker_that_is_gone_is_counted_until_others_lead_its_parti
     assert _answered(world).used_bytes < 900_000
 
 
-def _answered(world: World) -> Change:
+def _answered(world: World) -> StorageGrant:
     world.nodes[1].room.wanted_bytes = 1
     world.exchange(1)
     return world.nodes[1].credits.totals[NAME]
@@ -257,7 +257,7 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
     assert (total.reported_bytes, total.counted_bytes) == (100_000, 100_000), "who is not heard may lead nothing"
 
 
-def test_what_is_taken_back_is_taken_once_whatever_else_is_reported_meanwhile() -> None:
+def test_a_reclaimed_grant_is_counted_once_among_any_other_reports() -> None:
     """After a smaller purchase, the broker reports other instances before its remaining grant for this one."""
     ledger = StorageLedger(0)
     ledger.on_brokers(BROKERS, GONE_MS)

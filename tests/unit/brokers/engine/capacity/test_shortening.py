@@ -100,12 +100,12 @@ def test_broker_frees_the_part_that_it_holds() -> None:
     assert excess_bytes(figures(1_000_000, 0)) == 0
 
 
-def test_what_was_freed_since_the_controller_counted_is_not_freed_again() -> None:
+def test_bytes_freed_since_the_controllers_count_are_not_freed_again() -> None:
     assert excess_bytes(figures(1_000_000, 400_000, held_bytes=360_000)) == 0
     assert excess_bytes(figures(1_000_000, 400_000, held_bytes=380_000)) == 20_000
 
 
-def test_what_came_since_the_controller_counted_goes_as_well() -> None:
+def test_bytes_appended_since_the_controllers_count_are_freed_as_well() -> None:
     assert excess_bytes(figures(1_000_000, 400_000, held_bytes=410_000)) == 50_000
 
 

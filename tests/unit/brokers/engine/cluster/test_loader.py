@@ -118,7 +118,7 @@ class Listening:
         return await self._tree.children_many(wanted)
 
 
-async def test_of_very_many_partitions_only_those_with_a_state_are_read() -> None:
+async def test_only_partitions_with_a_state_are_read_among_very_many() -> None:
     tree = FakeEnsemble().connect()
     assignment = dict.fromkeys(range(MANY_PARTITIONS), (1, 2))
     body = TopicDocument(topic_id="", assignment=assignment).to_json()
@@ -137,7 +137,7 @@ async def test_of_very_many_partitions_only_those_with_a_state_are_read() -> Non
     assert [partition.index for partition in led.partitions if partition.leader == 2] == [7]
 
 
-async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -> None:
+async def test_only_changed_states_of_a_known_topic_are_read() -> None:
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 2))
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]

@@ -11,7 +11,7 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.election_plans import ElectionType
-from brokers.engine.cluster.election_writes import Elected
+from brokers.engine.cluster.election_writes import ElectionResult
 from brokers.engine.cluster.image import PartitionImage
 from brokers.engine.cluster.reassignment_plans import Assignment
 from brokers.engine.cluster.reassignment_writes import ReassignmentStarted
@@ -87,7 +87,7 @@ async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> 
 
 async def test_an_in_sync_preferred_leader_becomes_the_leader_in_the_next_epoch(members: list[Member]) -> None:
     before = await put_state(members[1], leader=2, isr=(2, 1))
-    assert await elect(members[1], 0) == [Elected(1, before.leader_epoch + 1)]
+    assert await elect(members[1], 0) == [ElectionResult(1, before.leader_epoch + 1)]
     _, state = await stored(members[1])
     assert (state.leader, state.isr) == (1, (2, 1))
     assert state.isr_broker_epochs == tuple(members[1].image.brokers[id].epoch for id in (2, 1))
@@ -168,7 +168,7 @@ async def test_an_election_that_loses_its_race_is_decided_again(members: list[Me
     tree.before_commit = shrink
     first, second = await elect(members[1], 0, 1)
     assert isinstance(first, errors.PreferredLeaderNotAvailable)
-    assert isinstance(second, Elected) and second.leader == 2
+    assert isinstance(second, ElectionResult) and second.leader == 2
 
 
 # -- reassignments -----------------------------------------------------------------------------------------------------

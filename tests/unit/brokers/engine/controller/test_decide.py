@@ -75,7 +75,7 @@ def wanted(leader: int, leader_epoch: int, *isr: int, epochs: tuple[int, ...] = 
     )
 
 
-def test_whoever_is_not_elected_orders_nothing() -> None:
+def test_a_broker_that_is_not_elected_orders_nothing() -> None:
     image = cluster_image(topic("t", PartitionImage(0, (1,))))
     state, instructions = decide(ControllerState(broker_id=1, image=cluster_image()), ImageChanged(image))
     assert instructions == [] and state.image is image
@@ -103,7 +103,7 @@ def test_the_partitions_of_a_topic_that_appears_get_their_first_state_in_one_wri
     state.check()
 
 
-def test_what_was_ordered_is_not_ordered_twice_while_the_image_is_late() -> None:
+def test_an_instruction_is_not_repeated_while_the_image_is_late() -> None:
     appeared = cluster_image(topic("t", PartitionImage(0, (2,))))
     state, first = elected(appeared)
     assert len(first) == 1
@@ -203,7 +203,7 @@ def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
     assert documents["daring", 0] == wanted(1, 1, 1)
 
 
-def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -> None:
+def test_a_partition_waiting_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -> None:
     """REP-28: the cluster default applies to all topics without a setting of their own."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     silent, careful = topic("silent", waiting), replace(topic("careful", waiting), config={UNCLEAN_KEY: "false"})
@@ -220,7 +220,7 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
     assert (idle.policy, nothing) == (allowed, []), "who holds no office decides nothing"
 
 
-def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() -> None:
+def test_a_partition_waiting_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() -> None:
     """REP-28: a change of one topic's setting under a running controller affects no other topic."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     before = cluster_image(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))

@@ -8,9 +8,19 @@ import random
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brokers.engine.cluster.errors import InvalidReplicationFactor
-from brokers.engine.controller.placement import Placer, interleaved, rack_aware, random_shift, round_robin
+from brokers.engine.controller.placement import (
+    Placer,
+    Strategy,
+    interleaved,
+    rack_aware,
+    rack_round_robin,
+    random_shift,
+    round_robin,
+)
 
 BROKERS_MAX = 12
 PARTITIONS_MAX = 48
@@ -78,6 +88,37 @@ def test_rack_aware_puts_replicas_into_different_racks_while_there_are_some(rack
                 for replicas in placed.values():
                     assert len(set(replicas)) == factor
                     assert len({racks[replica] for replica in replicas}) == min(factor, racks_count)
+
+
+@given(
+    racks=st.dictionaries(st.integers(0, 30), st.sampled_from("abcd"), min_size=1, max_size=BROKERS_MAX),
+    strategy=st.sampled_from(("random_shift", "round_robin")),
+    partitions=st.integers(1, PARTITIONS_MAX),
+    data=st.data(),
+)
+def test_no_zone_has_two_replicas_of_a_partition_while_another_has_none(
+    racks: dict[int, str], strategy: Strategy, partitions: int, data: st.DataObject
+) -> None:
+    """Zones of any sizes, of new topics and of added partitions."""
+    factor = data.draw(st.integers(1, min(FACTOR_MAX, len(racks))))
+    placer = Placer(lambda below: data.draw(st.integers(0, below - 1)), strategy)
+    placed = placer(racks, partitions=partitions, replication_factor=factor)
+    first_broker = data.draw(st.sampled_from([placed[0][0], 99]))
+    added = placer(
+        racks, partitions=partitions, replication_factor=factor, first_id=partitions, first_broker=first_broker
+    )
+    assert list({**placed, **added}) == list(range(2 * partitions))
+    for replicas in (*placed.values(), *added.values()):
+        assert len(set(replicas)) == factor
+        assert len({racks[replica] for replica in replicas}) == min(factor, len(set(racks.values())))
+
+
+def test_round_robin_over_equal_racks_is_round_robin_over_interleaved_brokers() -> None:
+    racks = {1: "a", 2: "b", 3: "a", 4: "b"}
+    placed = rack_round_robin(racks, partitions=4, replication_factor=2)
+    assert placed == round_robin(interleaved(racks), partitions=4, replication_factor=2)
+    uneven = rack_round_robin({1: "a", 2: "b", 3: "b", 4: "b"}, partitions=4, replication_factor=2)
+    assert digits(uneven) == "12 21 31 41"
 
 
 def test_adding_partitions_goes_on_where_the_topic_began() -> None:

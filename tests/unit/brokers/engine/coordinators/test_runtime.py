@@ -110,7 +110,7 @@ def test_a_commit_that_takes_too_long_is_said_so_and_still_counts(house: House) 
     assert house.effects == [("effect", b"1")], "what follows from a committed record is done"
 
 
-def test_who_waits_is_told_when_the_leadership_goes(house: House) -> None:
+def test_waiting_calls_fail_when_the_leadership_goes(house: House) -> None:
     house.lead()
     unanswered, woken, writer, reader = Call(), Call(), Call(), Call()
     house.leave_unanswered(woken)
@@ -155,7 +155,7 @@ def test_a_shard_that_loads_says_so_and_then_knows_what_is_in_the_log(house: Hou
     assert house.machine.offsets == [0, 1, 2]
 
 
-def test_what_was_not_committed_before_the_load_is_not_told_before_it_is(house: House) -> None:
+def test_a_record_uncommitted_before_the_load_is_not_read_before_it_is_committed(house: House) -> None:
     house.lead()
     house.put(b"1")
     house.runtime.resign(0)
@@ -235,7 +235,7 @@ def test_a_load_that_fails_by_our_mistake_is_tried_again(house: House, monkeypat
 
 
 @pytest.mark.parametrize("what", ["record", "marker"])
-def test_what_no_load_can_take_in_is_left_out_of_the_third(
+def test_a_record_that_cannot_be_replayed_is_skipped_in_the_third_load(
     house: House, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Otherwise a record that cannot be loaded would block every group of the same partition for ever."""
@@ -345,7 +345,7 @@ def test_a_read_at_a_coordinator_that_was_deposed_is_sent_elsewhere(house: House
     assert house.machine is machine, "no record is in doubt"
 
 
-def test_who_decides_waits_for_its_record_alone(house: House) -> None:
+def test_a_write_waits_for_its_own_record_alone(house: House) -> None:
     """The commit of the record proves that this broker still leads."""
     house.lead()
     house.log.leads_alone = False

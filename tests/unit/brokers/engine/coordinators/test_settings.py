@@ -49,6 +49,6 @@ def test_limits_and_intervals_are_kafkas() -> None:
         ("group.max.session.timeout.ms", "5999"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(key: str, value: str) -> None:
+def test_an_invalid_value_is_refused_by_name(key: str, value: str) -> None:
     with pytest.raises(SettingsWrong, match=key):
         from_overrides({key: value})

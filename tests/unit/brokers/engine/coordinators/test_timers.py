@@ -70,7 +70,7 @@ def test_deadlines_that_move_nearer_take_no_memory_for_each_move() -> None:
     assert timers.due(1_800_000) == []
 
 
-def test_of_many_deadlines_at_once_some_are_taken_and_the_others_are_due_still() -> None:
+def test_due_timers_beyond_the_batch_stay_due() -> None:
     timers = Timers()
     for number in range(5):
         timers.set(number, 10 + number)

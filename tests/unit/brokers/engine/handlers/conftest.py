@@ -14,6 +14,7 @@ from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster.instance_documents import USERS, change_of
 from brokers.engine.cluster.tree import Create, Operation, Set
+from instances.naming import internal_topic
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.rights import acl, client_as, create_acls
 from tests.testkit.wire import WireClient
@@ -35,7 +36,7 @@ class House:
         table = self.broker.broker.services.storage.table
 
         def is_led() -> bool:
-            led = [table.get(f"{MINE}.{name}", index) for index in range(partitions)]
+            led = [table.get(internal_topic(MINE, name), index) for index in range(partitions)]
             return all(partition is not None and partition.is_leader for partition in led)
 
         await self.broker.until(is_led)

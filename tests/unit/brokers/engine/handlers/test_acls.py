@@ -184,7 +184,7 @@ async def test_a_kind_of_zero_ends_the_connection(house: House) -> None:
                 await create_acls(client, AclCreation(principal="User:a", host="*", resource_name="t"))
 
 
-async def test_an_instance_has_so_many_entries(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_per_instance_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl_writes, "ENTRIES_MAX", 2)
     assert await create_acls(house.mine, *(acl(f"User:{n}", READ, TOPIC, "t") for n in range(2))) == [0, 0]
     assert await create_acls(house.mine, acl("User:3", READ, TOPIC, "t")) == [ErrorCode.POLICY_VIOLATION]
@@ -193,7 +193,7 @@ async def test_an_instance_has_so_many_entries(house: House, monkeypatch: pytest
     assert await create_acls(house.mine, acl("User:3", READ, TOPIC, "t")) == [0]
 
 
-async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_sees_them(house: House) -> None:
+async def test_a_right_to_alter_the_cluster_grants_rights_and_a_right_to_describe_it_shows_them(house: House) -> None:
     """Administration can be delegated in an open instance."""
     anonymous = await house.broker.client(house.my_port)
     owner = await house.broker.internal_client(MINE)

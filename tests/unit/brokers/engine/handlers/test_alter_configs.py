@@ -42,7 +42,7 @@ async def own_settings(client: WireClient, name: str = "orders") -> dict[str, st
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_what_is_not_named_goes_back_to_its_default(house: House, version: int) -> None:
+async def test_settings_left_out_return_to_their_defaults(house: House, version: int) -> None:
     await house.topic(retention_ms="1000", segment_bytes="100000")
 
     assert await replace(house.mine, {"retention.ms": " 2000 "}, version=version) == 0
@@ -69,7 +69,9 @@ async def test_only_checked_changes_nothing(house: House) -> None:
         *(({key: "1"}, ErrorCode.INVALID_CONFIG) for key in OPERATORS),
     ],
 )
-async def test_what_cannot_be_is_refused_whole(house: House, configs: dict[str, str | None], code: int) -> None:
+async def test_a_request_with_an_invalid_setting_is_refused_whole(
+    house: House, configs: dict[str, str | None], code: int
+) -> None:
     await house.topic(retention_ms="1000")
 
     assert await replace(house.mine, {"segment.bytes": "100000"} | configs) == code
@@ -85,7 +87,7 @@ async def test_topics_of_others_and_brokers_cannot_be_changed(house: House) -> N
     assert await replace(house.mine, {}, "1", kind=4) == ErrorCode.POLICY_VIOLATION
 
 
-async def test_what_the_operator_set_stays(house: House) -> None:
+async def test_settings_of_the_operator_stay(house: House) -> None:
     await house.topic()
     operator = await house.broker.internal_client("penstock")
     internal = f"{MINE}.orders"

@@ -13,8 +13,7 @@ from brokers.contract.audit_limits import (
     TALLIES_REPORTED_EVERY_S,
     TALLY_REPORTED_AFTER_S,
 )
-from brokers.engine.handlers.audit_tallies import NAMES_MAX
-from brokers.engine.handlers.audit_trail import WAITING_BYTES_MAX, WAITING_MAX, AuditTrail, Source
+from brokers.engine.handlers.audit_trail import NAMES_MAX, WAITING_BYTES_MAX, WAITING_MAX, AuditTrail, Source
 
 MINE = "ins-aaaaaaaa"
 READER = Source("reader", "10.0.0.9", "tool", "default")
@@ -74,7 +73,7 @@ def test_a_change_is_written_at_once(paper: Paper) -> None:
     assert (event.at_ms, event.broker_id) == (1_000_000, 1)
 
 
-async def test_changes_beyond_the_burst_are_counted_and_told_of_together(paper: Paper) -> None:
+async def test_changes_beyond_the_burst_are_counted_and_reported_together(paper: Paper) -> None:
     for number in range(CHANGES_LISTED_BURST + 500):
         paper.trail.changed(MINE, READER, [AuditItem(action="topic.created", kind="topic", name=f"t-{number}")])
     assert len(paper.raw) == CHANGES_LISTED_BURST
@@ -87,7 +86,7 @@ async def test_changes_beyond_the_burst_are_counted_and_told_of_together(paper: 
     assert paper.trail.counts.merged == 500
 
 
-async def test_a_minute_of_pause_lets_the_next_change_be_told_by_itself(paper: Paper) -> None:
+async def test_a_change_after_a_pause_of_a_minute_is_reported_by_itself(paper: Paper) -> None:
     for _ in range(CHANGES_LISTED_BURST + 1):
         paper.trail.changed(MINE, READER, [TOPIC])
     await paper.after(60)
@@ -96,7 +95,7 @@ async def test_a_minute_of_pause_lets_the_next_change_be_told_by_itself(paper: P
     assert [event.requests for event in paper.events] == [1]
 
 
-def test_what_one_instance_changes_takes_nothing_from_another(paper: Paper) -> None:
+def test_the_burst_of_one_instance_takes_nothing_from_another(paper: Paper) -> None:
     for _ in range(CHANGES_LISTED_BURST + 1):
         paper.trail.changed(MINE, READER, [TOPIC])
     paper.raw.clear()
@@ -140,7 +139,7 @@ async def test_a_refused_change_says_what_was_asked(paper: Paper) -> None:
     assert event.items[0].after == {"names": ["orders", "bills"], "asked": "topic.deleted"}
 
 
-async def test_offsets_committed_outside_of_a_group_are_told_at_once_and_then_each_hour(paper: Paper) -> None:
+async def test_offsets_committed_outside_of_a_group_are_reported_at_once_and_then_each_hour(paper: Paper) -> None:
     paper.trail.committed(MINE, READER, COMMITTED)
     (first,) = paper.events
     assert (first.items, first.requests) == ((COMMITTED,), 1)
@@ -163,7 +162,7 @@ async def test_commits_for_ever_other_groups_are_bounded_as_well(paper: Paper) -
     assert event.items[0].after is not None and len(event.items[0].after["names"]) == NAMES_MAX
 
 
-async def test_who_floods_cannot_hide_behind_ever_other_client_ids(paper: Paper) -> None:
+async def test_changing_client_ids_do_not_hide_a_flood(paper: Paper) -> None:
     for number in range(CHANGES_LISTED_BURST + 300):
         paper.trail.changed(MINE, READER._replace(client_id=f"c-{number}"), [TOPIC])
     for number in range(300):
@@ -193,7 +192,7 @@ async def test_events_wait_while_there_is_nowhere_to_write(paper: Paper) -> None
 
 
 @pytest.mark.parametrize("name_chars", [1, 200])
-async def test_only_so_many_events_wait_and_those_lost_are_counted(paper: Paper, name_chars: int) -> None:
+async def test_waiting_events_are_limited_and_lost_ones_are_counted(paper: Paper, name_chars: int) -> None:
     paper.is_led = False
     items = [AuditItem(action="topic.created", kind="topic", name="x" * name_chars)] * 60
     instances = 3 * WAITING_MAX // 10

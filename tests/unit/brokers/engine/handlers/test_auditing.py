@@ -84,7 +84,7 @@ def recorder(house: House) -> Recorder:
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_created_topic_is_told_with_who_and_from_where(house: House, recorder: Recorder) -> None:
+async def test_a_created_topic_is_audited_with_user_and_address(house: House, recorder: Recorder) -> None:
     await house.topic("orders", 3, retention_ms="1000")
     (event,) = recorder.events()
     assert (event.instance_id, event.user, event.address) == (MINE, ANONYMOUS, "127.0.0.1")
@@ -99,20 +99,22 @@ async def test_a_created_topic_is_told_with_who_and_from_where(house: House, rec
     )
 
 
-async def test_what_is_only_checked_or_refused_is_not_told(house: House, recorder: Recorder) -> None:
+async def test_a_validated_or_refused_creation_is_not_audited(house: House, recorder: Recorder) -> None:
     await create(house.mine, wanted_topic("orders"), validate_only=True)
     await create(house.mine, wanted_topic("not/a/name"))
     assert not recorder.events()
 
 
-async def test_of_a_request_that_is_refused_in_part_the_rest_is_told(house: House, recorder: Recorder) -> None:
+async def test_the_rest_of_a_partly_refused_request_is_audited(house: House, recorder: Recorder) -> None:
     await create(house.mine, wanted_topic("orders"), wanted_topic("not/a/name"))
     (event,) = recorder.events()
     assert ([item.name for item in event.items], event.failed, event.more) == (["orders"], 1, 0)
 
 
 @pytest.mark.parametrize("is_by_id", [False, True])
-async def test_a_deleted_topic_is_told_with_what_it_was(house: House, recorder: Recorder, is_by_id: bool) -> None:
+async def test_a_deleted_topic_is_audited_with_its_former_state(
+    house: House, recorder: Recorder, is_by_id: bool
+) -> None:
     topic_id = await house.topic("orders", 2)
     recorder.raw.clear()
     named, by_id = (None, topic_id) if is_by_id else ("orders", UUID_ZERO)
@@ -123,7 +125,7 @@ async def test_a_deleted_topic_is_told_with_what_it_was(house: House, recorder: 
     assert item.before == {"partitions": 2, "replication_factor": 1, "config": {}}
 
 
-async def test_partitions_are_told_before_and_after(house: House, recorder: Recorder) -> None:
+async def test_partition_counts_are_audited_before_and_after(house: House, recorder: Recorder) -> None:
     await house.topic("orders", 2)
     recorder.raw.clear()
     wanted = CreatePartitionsTopic(name="orders", count=5, assignments=None)
@@ -133,7 +135,7 @@ async def test_partitions_are_told_before_and_after(house: House, recorder: Reco
     assert (item.action, item.before, item.after) == ("topic.changed", {"partitions": 2}, {"partitions": 5})
 
 
-async def test_configurations_are_told_as_what_differs(house: House, recorder: Recorder) -> None:
+async def test_configurations_are_audited_as_differences(house: House, recorder: Recorder) -> None:
     await house.topic("orders", retention_ms="1000", segment_bytes="1048576")
     recorder.raw.clear()
     assert await alter(house, ("retention.ms", 0, "2000"), ("max.message.bytes", 0, "5000")) == 0
@@ -156,7 +158,7 @@ async def test_the_older_call_tells_what_it_took_away(house: House, recorder: Re
     assert item.after == {"config": {"retention.ms": "3000"}}
 
 
-async def test_records_given_up_are_told_with_where_they_begin_now(house: House, recorder: Recorder) -> None:
+async def test_deleted_records_are_audited_with_the_new_first_offsets(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await produce(house.mine, "orders", batch(b"a"))
     await produce(house.mine, "orders", batch(b"b"))
@@ -169,7 +171,7 @@ async def test_records_given_up_are_told_with_where_they_begin_now(house: House,
     assert item.after == {"partitions": 2, "first_offsets": {"0": 1}}
 
 
-async def test_a_topic_made_by_using_it_is_told(house: House, recorder: Recorder) -> None:
+async def test_an_automatically_created_topic_is_audited(house: House, recorder: Recorder) -> None:
     await metadata_of(house.mine, "orders", auto_create=True)
     await house.broker.until(lambda: recorder.raw)
     (item,) = recorder.items()
@@ -206,7 +208,9 @@ def _find(group: str) -> Any:
     return FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[])
 
 
-async def test_offsets_set_by_who_is_no_member_are_told_and_a_members_are_not(house: House, recorder: Recorder) -> None:
+async def test_offsets_set_from_outside_the_group_are_audited_and_a_members_are_not(
+    house: House, recorder: Recorder
+) -> None:
     await house.topic("orders")
     recorder.raw.clear()
     assert await committed(house, commit("etl", 42)) == 0
@@ -217,7 +221,7 @@ async def test_offsets_set_by_who_is_no_member_are_told_and_a_members_are_not(ho
     assert not recorder.events()
 
 
-async def test_deleted_offsets_and_groups_are_told(house: House, recorder: Recorder) -> None:
+async def test_deleted_offsets_and_groups_are_audited(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await committed(house, commit("etl", 42))
     recorder.raw.clear()
@@ -235,7 +239,7 @@ async def test_deleted_offsets_and_groups_are_told(house: House, recorder: Recor
 # -- who may ----------------------------------------------------------------------------------------------------------
 
 
-async def test_users_are_told_without_anything_of_their_passwords(house: House, recorder: Recorder) -> None:
+async def test_users_are_audited_without_anything_of_their_passwords(house: House, recorder: Recorder) -> None:
     async def scram(upserted: Sequence[int] = (), deleted: Sequence[int] = ()) -> None:
         request = AlterUserScramCredentialsRequest(
             deletions=[ScramCredentialDeletion(name="alice", mechanism=each) for each in deleted],
@@ -286,7 +290,7 @@ EVERYTHING = DeleteAclsFilter(
 )
 
 
-async def test_access_rules_are_told_one_by_one(house: House, recorder: Recorder) -> None:
+async def test_access_rules_are_audited_one_by_one(house: House, recorder: Recorder) -> None:
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule(), rule("User:bob")]))
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule()]))
     of_bob = replace(EVERYTHING, principal_filter="User:bob")
@@ -303,7 +307,7 @@ async def test_access_rules_are_told_one_by_one(house: House, recorder: Recorder
     }  # fmt: skip
 
 
-async def test_quotas_are_told_before_and_after(house: House, recorder: Recorder) -> None:
+async def test_quotas_are_audited_before_and_after(house: House, recorder: Recorder) -> None:
     for value in (1_000.0, 2_000.0, None):
         parts: dict[str, str | None] = {"user": None, "client-id": "etl"}
         assert await set_quota(house.mine, parts, "producer_byte_rate", value) == 0
@@ -319,7 +323,7 @@ async def test_quotas_are_told_before_and_after(house: House, recorder: Recorder
 # -- what is not done, or not known -----------------------------------------------------------------------------------
 
 
-async def test_what_a_user_has_no_right_to_is_counted(house: House, recorder: Recorder) -> None:
+async def test_denied_changes_are_counted(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule("User:somebody")]))
     recorder.raw.clear()
@@ -353,7 +357,7 @@ async def test_a_refused_filter_of_rules_is_counted_without_a_name(house: House,
     assert (event.user, [item.after for item in event.items]) == ("alice", [{"asked": "acl.deleted"}])
 
 
-async def test_who_hangs_up_during_a_change_is_told_of_without_an_outcome(
+async def test_a_change_whose_client_hangs_up_is_audited_with_an_unknown_outcome(
     house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.topic("orders")
@@ -375,7 +379,9 @@ async def test_who_hangs_up_during_a_change_is_told_of_without_an_outcome(
     assert (item.action, item.name, item.outcome) == ("topic.deleted", "orders", UNKNOWN)
 
 
-async def test_what_the_control_plane_does_inside_the_cluster_is_not_told(house: House, recorder: Recorder) -> None:
+async def test_changes_by_the_control_plane_inside_the_cluster_are_not_audited(
+    house: House, recorder: Recorder
+) -> None:
     inside = await house.broker.internal_client(MINE)
     await create(inside, wanted_topic("orders"))
     assert not recorder.events()
@@ -453,7 +459,7 @@ def test_every_call_that_changes_something_for_a_tenant_is_audited() -> None:
     assert DONE == 0
 
 
-async def test_a_client_that_proved_who_it_is_is_told_by_its_name(house: House, recorder: Recorder) -> None:
+async def test_an_authenticated_client_is_audited_by_its_name(house: House, recorder: Recorder) -> None:
     client: WireClient = await client_as(house.broker, MINE, "alice")
     await create(client, wanted_topic("orders"))
     assert {event.user for event in recorder.events() if event.items[0].action == "topic.created"} == {"alice"}

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from brokers.contract import paths
+from brokers.contract import paths, usage_columns
 from brokers.contract.documents import config_change_to_json
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.usage import RECORD_VERSION_SETTING, USAGE_TOPIC, UsageEvent
 from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -25,7 +26,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 from tests.testkit.in_process import InProcessBroker
-from tests.testkit.records import batch, produce
+from tests.testkit.records import batch, fetch, produce, values
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.asking import config_of
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -92,7 +93,7 @@ async def test_a_rate_is_replaced_on_the_throttle_there_is_with_what_was_copied_
     assert throttle.is_exceeded(services.clock.monotonic_ms())
 
 
-async def test_what_is_taken_away_falls_back_step_by_step(house: House) -> None:
+async def test_a_removed_setting_falls_back_step_by_step(house: House) -> None:
     client = await operator(house)
 
     assert await alter(client, ALL, (LEADER, "3000"), (FOLLOWER, "3000")) == 0
@@ -156,7 +157,7 @@ async def test_topics_without_a_word_of_their_own_go_by_it_from_the_next_batch_o
     assert (await produce(house.mine, "plain", large)).error_code == 0
 
 
-async def test_what_retention_falls_back_on_is_shown(house: House) -> None:
+async def test_fallbacks_of_the_retention_are_described(house: House) -> None:
     client = await operator(house)
 
     async def retention() -> tuple[str, int, list[tuple[str, str]]]:
@@ -234,7 +235,7 @@ MALFORMED += [b'{"config":{"%s":"%s"}}' % (LEADER.encode(), value) for value in 
 
 @pytest.mark.parametrize("body", MALFORMED)
 @pytest.mark.parametrize("name", [OWN, "<default>"])
-async def test_what_makes_no_sense_in_zookeeper_is_ignored_and_stops_nobody(
+async def test_an_invalid_document_in_zookeeper_is_ignored_and_stops_nobody(
     house: House, name: str, body: bytes
 ) -> None:
     before = rates(house)
@@ -294,3 +295,33 @@ async def test_an_operator_sees_what_a_broker_was_started_with_to_read_only(hous
     assert not lines["message.max.bytes"].read_only
     assert all(line.documentation and not line.is_sensitive for line in lines.values())
     assert not any("secret" in str(line.value) and "data" not in str(line.value) for line in lines.values())
+
+
+async def records_of_a_report(house: House, client: WireClient, count: int) -> list[bytes]:
+    """The records of one more report of two counters."""
+    usage = house.broker.broker.accountings.of(MINE).usage
+    for client_id in ("a", "b"):
+        usage.counter("orders", "app", client_id, "produce").add(count)
+    before = values((await fetch(client, USAGE_TOPIC)).records)
+    assert await house.broker.broker.metering.report()
+    return [value for value in values((await fetch(client, USAGE_TOPIC)).records)[len(before) :] if value is not None]
+
+
+async def test_usage_is_written_in_the_version_that_the_setting_names_from_the_next_report_on(house: House) -> None:
+    """Readers of version 1 alone are never given another one: without the setting it is version 1."""
+    client = await operator(house)
+    metering = house.broker.broker.metering
+    await house.broker.until(lambda: metering.broker_epoch is not None and metering._partition() is not None)
+    await records_of_a_report(house, client, 5)
+    events = [UsageEvent.from_json(raw) for raw in await records_of_a_report(house, client, 10)]
+    assert sorted(event.bytes for event in events) == [15, 15]
+
+    assert await alter(client, ALL, (RECORD_VERSION_SETTING, "2")) == 0
+    (raw,) = await records_of_a_report(house, client, 20)
+    assert raw.startswith(usage_columns.BEGINNING)
+    assert [(event.sequence, event.bytes) for event in usage_columns.events_in(raw)] == [(3, 35), (3, 35)]
+
+    assert await alter(client, OWN, (RECORD_VERSION_SETTING, "1")) == 0
+    assert len(await records_of_a_report(house, client, 1)) == 2
+    for value in ("0", "3", "", "two"):
+        assert await alter(client, ALL, (RECORD_VERSION_SETTING, value)) != 0

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.contract.usage import RECORD_VERSION_SETTING
 from brokers.engine import config
-from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F401 (imports the users of settings)
+from brokers.engine.assembly import dynamic_configs
 from brokers.engine.cluster.broker_configs import BrokerConfigs
-from brokers.engine.compatibility import CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY
+from brokers.engine.compatibility import CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY, ignored
 from brokers.engine.controller import policy
+from brokers.engine.controller.placement import strategy_from
 from brokers.engine.coordinators import settings as coordinators
-from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.errors import SettingsWrong
 from brokers.engine.handlers.configs import broker_settings
-from brokers.engine.handlers.configs.broker_setting_list import FREE_BYTES
 from brokers.engine.handlers.configs.broker_settings import (
+    DELETION,
+    FREE_BYTES,
     SETTINGS,
+    WATERMARK,
     InvalidBrokerSetting,
     origins,
     shared,
     value_of,
 )
+from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.partitions.topic_config import ConfigSource, topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner
 from quotas.rates import WINDOW
@@ -33,8 +39,13 @@ DYNAMIC = sorted(name for name, setting in SETTINGS.items() if setting.is_dynami
 WINDOWS = (config.QUOTA_WINDOWS, config.CONTROLLER_QUOTA_WINDOWS)
 READERS: list[Callable[[Mapping[str, str]], Any]] = [
     policy.from_overrides,
+    config._delays_responses,
+    config._selects_by_rack,
+    partial(dynamic_configs._is_on, DELETION),
+    partial(dynamic_configs._is_on, WATERMARK),
     coordinators.from_overrides,
     cleaner.from_overrides,
+    strategy_from,
     topic_defaults,
 ]
 layers_of = st.dictionaries(st.sampled_from(["message.max.bytes", "log.retention.ms"]), st.integers(1, 9).map(str))
@@ -73,6 +84,42 @@ def test_retention_falls_back_on_the_keys_of_other_units() -> None:
     ]
 
 
+def test_times_to_roll_fall_back_on_hours() -> None:
+    for name, hours, default in (
+        ("log.roll.ms", "log.roll.hours", "168"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours", "0"),
+    ):
+        roll = SETTINGS[name]
+        values = [(origin.name, value_of(roll, origin)) for origin in origins(BrokerLayers({hours: "3"}), roll)]
+        assert values == [(hours, "10800000"), (hours, str(int(default) * 3_600_000))]
+    given = {"log.roll.hours": "3", "log.roll.jitter.hours": "1"}
+    assert topic_defaults(given) == {"segment.ms": "10800000", "segment.jitter.ms": "3600000"}
+    assert topic_defaults({**given, "log.roll.ms": "7"}) == {"segment.ms": "7", "segment.jitter.ms": "3600000"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("replica.assignment.strategy", "random"),
+        ("replica.selector.class", "org.example.Nearest"),
+        ("quota.delay.style", "never"),
+        ("delete.topic.enable", "perhaps"),
+        ("hw.advance.under.min.isr", "1"),
+    ],
+)
+def test_a_broker_does_not_start_with_a_setting_that_means_nothing(key: str, value: str) -> None:
+    with pytest.raises(SettingsWrong, match=key):
+        for read in READERS:
+            read({key: value})
+
+
+def test_settings_of_older_brokers_without_effect_are_named() -> None:
+    """DEC-2."""
+    assert list(ignored({"replica.lag.max.messages": "4000", "replica.lag.time.max.ms": "1"})) == [
+        "replica.lag.max.messages"
+    ]
+
+
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_every_default_of_what_can_change_is_a_value_that_can_be_set(name: str) -> None:
     default = SETTINGS[name].default
@@ -81,12 +128,12 @@ def test_every_default_of_what_can_change_is_a_value_that_can_be_set(name: str) 
 
 
 @pytest.mark.parametrize("name", ["broker.id", "num.partitions", "no.such.key", "retention.ms", "max.connections"])
-def test_what_cannot_change_while_a_broker_runs_is_refused(name: str) -> None:
+def test_a_setting_that_cannot_change_while_a_broker_runs_is_refused(name: str) -> None:
     with pytest.raises(InvalidBrokerSetting):
         broker_settings.check(name, "1")
 
 
-def test_of_a_stored_document_what_can_be_is_used_and_the_rest_is_named() -> None:
+def test_valid_settings_of_a_stored_document_are_used_and_the_rest_is_named() -> None:
     kept, reasons = broker_settings.usable(
         {"message.max.bytes": " 5 ", "log.retention.ms": "soon", "broker.id": "1", "x": "1", "log.cleanup.policy": "-"}
     )
@@ -116,7 +163,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     for read in READERS:
         read(given)
     asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", "connections.max.reauth.ms", FREE_BYTES}
-    asked |= {PROFILE_KEY, PRODUCER_DEFAULT_KEY, CONSUMER_DEFAULT_KEY}
+    asked |= {PROFILE_KEY, PRODUCER_DEFAULT_KEY, CONSUMER_DEFAULT_KEY, RECORD_VERSION_SETTING}
     asked |= {config.QUOTA_CALLBACK} | {f"{prefix}.{part}" for prefix in WINDOWS for part in ("num", "size.seconds")}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 
@@ -142,3 +189,8 @@ def test_a_document_that_is_gone_leaves_nothing() -> None:
     assert configs.only([1]) == BrokerConfigs({}, {1: {"b": "2"}})
     assert configs.only([None]) == BrokerConfigs({"a": "1"}, {})
     assert configs.own(7) == {}
+
+
+def test_a_broker_does_not_start_with_an_unknown_strategy_of_assignment() -> None:
+    with pytest.raises(SettingsWrong, match=r"replica\.assignment\.strategy"):
+        strategy_from({"replica.assignment.strategy": "random"})

@@ -18,7 +18,7 @@ HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+        while not holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
             await asyncio.sleep(0)
 
 
@@ -92,7 +92,7 @@ async def test_requests_beyond_those_that_may_wait_are_refused_at_once(monkeypat
     await asyncio.gather(changes.change(NEIGHBOUR), *waiting)
 
 
-async def test_who_would_have_to_wait_too_long_is_told_when_to_come_again() -> None:
+async def test_a_change_that_would_wait_too_long_is_refused_with_a_retry_time() -> None:
     changes = Changes(ChangeTurns())
     changes.rates[HOSTILE] = ChangeRate(per_s=1, burst=10)
     changes.rates[HOSTILE].charge(40, 0)

@@ -74,7 +74,7 @@ async def test_addresses_count_among_those_an_instance_has_limits_for(
     assert await set_quota(house.mine, {"ip": "192.0.2.2"}, rate, 1.0) == 0
 
 
-async def test_an_entry_has_so_many_parts_and_changes_and_a_refused_one_repeats_no_more(house: House) -> None:
+async def test_parts_and_changes_of_an_entry_are_limited_and_a_refusal_does_not_repeat_them(house: House) -> None:
     few = [Part(entity_type="client-id", entity_name="etl")]
     many = [Part(entity_type=f"kind-{number}", entity_name="x") for number in range(10_000)]
     limit = QuotaOperation(key="producer_byte_rate", value=1.0, remove=False)
@@ -134,9 +134,7 @@ async def test_a_filter_that_cannot_be_is_refused(
     assert (await quotas_of(house.mine, *components)).error_code == code
 
 
-async def test_an_instance_has_limits_for_so_many_users_and_clients(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_quotas_per_instance_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight_quotas, "QUOTA_ENTITIES_MAX", 2)
     for name in ("a", "b"):
         assert await set_quota(house.mine, {"client-id": name}, "producer_byte_rate", 1.0) == 0

@@ -7,7 +7,7 @@ import pytest
 from brokers.contract.acl_decisions import OPEN_CLUSTER_OPERATIONS
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.required_rights import DENIALS
+from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResource
 from tests.testkit.records import batch, produce

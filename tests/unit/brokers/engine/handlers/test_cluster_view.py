@@ -134,7 +134,7 @@ async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_
     assert colliding.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_of_very_many_new_topics_the_reasons_come_one_after_the_other(house: House) -> None:
+async def test_reasons_of_very_many_new_topics_come_one_after_the_other(house: House) -> None:
     await house.broker.update_instance(MINE, partitions_max=1)
     names = [f"auto{number}" for number in range(CHECKED_AT_ONCE_MAX + 5)]
 

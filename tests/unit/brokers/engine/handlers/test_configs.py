@@ -123,7 +123,7 @@ IN_FORCE = {
 }
 
 
-async def test_what_costs_the_disks_is_accepted_and_described_as_the_bound_that_is_in_force(house: House) -> None:
+async def test_costly_disk_settings_are_accepted_and_described_as_the_bound_in_force(house: House) -> None:
     """These settings are also accepted at creation: librdkafka's own tests and MirrorMaker set them."""
     wanted = wanted_topic("orders", **{name.replace(".", "_"): value for name, value in DISK_SETTINGS.items()})
     (made,) = await create(house.mine, wanted)

@@ -26,7 +26,7 @@ SOFTWARE = ApiVersionsRequest(client_software_name="test", client_software_versi
 
 
 @pytest.mark.parametrize("api_key", ADVERTISED_INTERNAL)
-def test_what_is_advertised_has_a_codec_and_a_handler(api_key: ApiKey) -> None:
+def test_every_advertised_call_has_a_codec_and_a_handler(api_key: ApiKey) -> None:
     assert ADVERTISED_INTERNAL[api_key][1] <= APIS[api_key].version_max
     assert message_class(api_key, "response")
     assert api_key in SASL or (API_TABLE[api_key].handle is not None) != (api_key in FAST_CODEC_HANDLERS)

@@ -124,7 +124,7 @@ async def until_rebalancing(pair: Pair, joined: JoinGroupResponse) -> HeartbeatR
     return heartbeat
 
 
-async def test_who_waits_in_a_join_keeps_nobody_else_waiting(pair: Pair) -> None:
+async def test_a_member_that_waits_in_a_join_keeps_nobody_else_waiting(pair: Pair) -> None:
     leader = await join(pair.client, group_id=pair.far)
     await sync(pair.client, leader, group_id=pair.far)
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")

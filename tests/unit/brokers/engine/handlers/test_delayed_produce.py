@@ -85,7 +85,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         yield Pair(leading, following, client)
 
 
-async def test_what_follows_a_waiting_produce_is_appended_and_answered_in_order(pair: Pair) -> None:
+async def test_requests_behind_a_waiting_produce_are_appended_and_answered_in_order(pair: Pair) -> None:
     """WIRE-9, REP-12."""
     for _ in range(3):
         await pair.send()
@@ -153,14 +153,14 @@ class Blocker:
         self.then = then
         self.is_over = False
         turns.used(0.0, 1.0)
-        turns.join(self)
+        turns.enqueue(self)
 
     def on_turn(self) -> None:
         self.is_over = len(self.turns.line) >= self.others
         if self.is_over:
             self.then()
         else:
-            self.turns.join(self)
+            self.turns.enqueue(self)
 
 
 def own_connection(pair: Pair) -> Any:
@@ -173,7 +173,7 @@ async def test_acknowledgements_queue_where_the_instance_has_used_its_share_of_t
     for _ in range(3):
         await pair.send()
     await pair.until_appended(3)
-    own_connection(pair)._turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
+    own_connection(pair).turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
     blocker = Blocker(turns, others=3)
     pair.copy()
     answers = [await pair.answered() for _ in range(3)]
@@ -186,7 +186,7 @@ async def test_a_client_that_leaves_while_its_acknowledgements_queue_is_not_answ
         await pair.send()
     await pair.until_appended(3)
     own = own_connection(pair)
-    own._turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
+    own.turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
     blocker = Blocker(turns, 3, lambda: own.close("tried"))
     pair.copy()
     await pair.leading.until(lambda: blocker.is_over and not turns.line)

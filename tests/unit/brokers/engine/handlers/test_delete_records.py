@@ -42,7 +42,7 @@ async def orders_of_four(house: House, **config: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_what_lies_below_the_offset_is_gone_at_once(house: House, version: int) -> None:
+async def test_records_below_the_offset_are_gone_at_once(house: House, version: int) -> None:
     await orders_of_four(house)
 
     answer = await delete(house.mine, 3, version=version)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.election_writes import Elected
+from brokers.engine.cluster.election_writes import ElectionResult
 from brokers.engine.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from brokers.engine.handlers.cluster.elections import elect_leaders
+from brokers.engine.handlers.cluster.leaders_and_replicas import elect_leaders
 from brokers.engine.protocol.messages.reassignment import ElectLeadersRequest, ElectLeadersTopicPartitions
 
 
@@ -23,9 +23,9 @@ async def test_a_topic_made_again_with_fewer_partitions_is_not_waited_for() -> N
     current = CurrentImage(before)
 
     class Store:
-        async def elect_leaders(self, *_: Any) -> dict[tuple[str, int], Elected]:
+        async def elect_leaders(self, *_: Any) -> dict[tuple[str, int], ElectionResult]:
             current.publish(before.with_changes(ImageDelta(topics={"t": _topic(1, b"2" * 16)})))
-            return {("t", 2): Elected(2, 1)}
+            return {("t", 2): ElectionResult(2, 1)}
 
     view = SimpleNamespace(namespace=SimpleNamespace(topics=before.topics_by_bytes), instance_id=None)
     services = SimpleNamespace(metadata=SimpleNamespace(store=Store(), current=current))

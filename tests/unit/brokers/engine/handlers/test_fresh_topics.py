@@ -13,7 +13,7 @@ import pytest
 
 from brokers.contract import paths
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.handlers.topic_looks import LOOKS_BURST, LOOKS_PER_S, TopicLooks
+from brokers.engine.handlers.change_turns import LOOKS_BURST, LOOKS_PER_S, TopicLooks
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (

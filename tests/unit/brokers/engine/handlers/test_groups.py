@@ -127,7 +127,7 @@ async def test_a_group_is_described_to_its_owner_in_every_version(house: House) 
         assert group.authorized_operations == (1 << 3 | 1 << 6 | 1 << 8 if version >= 3 else OPERATIONS_NOT_ASKED)
 
 
-async def test_a_group_that_nobody_knows_is_dead_and_operations_are_told_when_asked_for(house: House) -> None:
+async def test_an_unknown_group_is_dead_and_operations_are_returned_on_request(house: House) -> None:
     await coordinated(house.mine)
 
     group = await describe(house.mine, "nobody's")
@@ -263,7 +263,7 @@ async def test_a_join_of_version_0_has_its_session_for_a_rebalance_timeout(house
     assert group.members[joined.member_id].rebalance_timeout_ms == SESSION_MS
 
 
-async def test_an_old_departure_is_told_how_it_went_in_the_answers_own_code(house: House) -> None:
+async def test_an_old_departure_has_its_error_code_at_the_top_of_the_answer(house: House) -> None:
     await coordinated(house.mine)
 
     answer = await house.mine.call(ApiKey.LEAVE_GROUP, 2, LeaveGroupRequest(group_id="g", member_id="nobody"))

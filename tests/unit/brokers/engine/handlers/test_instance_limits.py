@@ -122,7 +122,7 @@ async def test_topics_with_the_longest_names_end_at_what_the_plan_lets_documents
 
 
 @pytest.mark.parametrize(("version", "code"), [(7, ErrorCode.THROTTLING_QUOTA_EXCEEDED), (5, 7)])
-async def test_whoever_changes_too_much_is_refused_with_what_its_version_knows(
+async def test_a_client_that_changes_too_much_gets_an_error_code_its_version_knows(
     house: House, version: int, code: int
 ) -> None:
     """Topics before the limit are created, and those after it are not (QUO-41)."""

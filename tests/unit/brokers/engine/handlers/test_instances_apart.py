@@ -124,14 +124,14 @@ async def test_no_user_of_one_instance_signs_in_to_the_other(pair: Pair, mechani
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_what_the_cluster_is_known_by_opens_no_route(pair: Pair, mechanism: int) -> None:
+async def test_the_clusters_own_credentials_open_no_route(pair: Pair, mechanism: int) -> None:
     for name in (CLUSTER_USER, MINE, THEIRS):
         client, error = await pair.enter(pair.their_port, name, SECRET, mechanism)
         assert error == FAILED
         assert await client.is_closed()
 
 
-async def test_who_signed_in_does_not_act_for_the_other_instance(pair: Pair) -> None:
+async def test_a_signed_in_user_does_not_act_for_the_other_instance(pair: Pair) -> None:
     """A token may name another identity beside the user, which must not be that of the other instance."""
     for identity in (THEIRS, CLUSTER_USER, "127.0.0.1", "127.0.0.1 root", "root"):
         client = await pair.broker.client(pair.port, tls=client_context(pair.authority))
@@ -202,7 +202,7 @@ async def test_no_certificate_of_one_instance_opens_a_route_of_the_other(pair: P
     assert await pair.by_certificate(THEIRS, mine) is None
 
 
-async def test_who_came_by_certificate_has_the_rights_of_its_own_instance(pair: Pair, tmp_path: Path) -> None:
+async def test_a_client_with_a_certificate_has_the_rights_of_its_own_instance(pair: Pair, tmp_path: Path) -> None:
     owners = [await pair.broker.internal_client(id) for id in (MINE, THEIRS)]
     for owner in owners:
         await pair.broker.create_topic(owner, "orders")

@@ -141,7 +141,7 @@ async def test_a_disk_that_is_gone_takes_only_its_partitions(house: House) -> No
     await produce(house.mine, "later", batch(b"c"))
 
 
-async def test_a_broken_disk_is_told_in_status_readiness_and_metrics(house: House) -> None:
+async def test_a_broken_disk_is_shown_in_status_readiness_and_metrics(house: House) -> None:
     lost, _ = await broken_disk(house)
     await produce(house.mine, "orders", batch(b"b"), partition=lost)
     answer = house.broker.broker.admin._answer

@@ -110,5 +110,5 @@ def test_headers_are_counted_without_being_looked_at(headers: list[int], headers
 
 
 @given(st.binary(max_size=200), st.integers(1, 4))
-def test_what_is_no_record_has_no_headers_to_speak_of(block: bytes, count: int) -> None:
+def test_bytes_that_are_no_record_have_no_headers_to_speak_of(block: bytes, count: int) -> None:
     assert has_headers_at_most(memoryview(block), count, 2**31)

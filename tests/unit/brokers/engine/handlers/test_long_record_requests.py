@@ -19,7 +19,7 @@ from brokers.engine.protocol.fast_codec import FetchResponseEncoder
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
+from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX
 from tests.testkit.records import batch, fetch_request, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -234,7 +234,7 @@ async def test_a_long_fetch_of_a_log_that_parted_says_where(house: House, sessio
     assert [line.records for line in lines] == [b""] * partitions
 
 
-async def test_a_long_fetch_has_records_of_so_many_partitions_at_once(
+async def test_partitions_with_records_in_a_long_fetch_are_limited(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partitions, _ = await a_wide_topic(house)
@@ -252,15 +252,15 @@ async def test_a_long_fetch_has_records_of_so_many_partitions_at_once(
 async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house: House) -> None:
     partitions, _ = await a_wide_topic(house)
     services = house.broker.broker.services
-    place = await services.accounting.decoded_places.enter(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
+    permit = await services.accounting.decode_memory.acquire(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
-    await house.broker.until(lambda: MINE in services.accounting.decoded_places._waiting)
+    await house.broker.until(lambda: MINE in services.accounting.decode_memory._waiting)
 
-    place.leave()
+    permit.release()
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     assert len(answer.responses[0].partitions) == partitions
-    assert MINE not in services.accounting.decoded_places._waiting
+    assert MINE not in services.accounting.decode_memory._waiting
 
 
 async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:
@@ -274,7 +274,7 @@ async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) ->
     await house.broker.until(lambda: not watched.waits)
 
 
-async def test_what_a_list_closes_between_two_turns_is_not_read(house: House) -> None:
+async def test_a_partition_closed_between_two_turns_is_not_read(house: House) -> None:
     partitions, watched = await a_wide_topic(house)
     owner = await house.broker.internal_client(MINE)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
@@ -320,7 +320,7 @@ def test_parts_put_together_again_are_the_whole(sizes: list[int]) -> None:
     assert whole == topics
 
 
-def test_what_weighs_more_comes_in_smaller_parts() -> None:
+def test_partitions_with_more_weight_come_in_smaller_parts() -> None:
     parts = list(parts_of([(b"t", list(range(10)))], lambda _: PARTITIONS_PER_TURN_MAX))
     assert [wanted for part, _ in parts for _, wanted in part] == [[number] for number in range(10)]
     assert [goes_on for _, goes_on in parts] == [False] + [True] * 9
@@ -349,7 +349,7 @@ async def test_others_are_answered_while_a_long_produce_is_appended(house: House
 async def test_others_are_answered_while_an_old_client_fetches_very_many_partitions(house: House, version: int) -> None:
     await house.topic()
     await house.broker.create_topic(house.theirs, "orders")
-    taken = house.broker.broker.services.accounting.decoded_places._taken_bytes
+    taken = house.broker.broker.services.accounting.decode_memory._used_bytes
     answered: list[str] = []
 
     async def long() -> None:

@@ -17,7 +17,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchRequest
 from brokers.engine.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
-from brokers.engine.request_turns import RequestTurns
+from brokers.engine.scheduling.turn_queue import TurnQueue
 from tests.testkit.records import FETCH_VERSION, batch, fetch_request, produce
 from tests.testkit.rights import acl, client_as, create_acls, delete_acls
 from tests.testkit.wire import WireClient
@@ -111,7 +111,7 @@ async def test_a_fetch_whose_user_is_no_superuser_any_more_is_answered(house: Ho
     assert await error_of_fetch(root, FETCH_VERSION) == TOPIC_DENIED
 
 
-async def test_whoever_keeps_the_right_waits_on_and_is_given_what_comes(house: House) -> None:
+async def test_a_fetch_that_keeps_its_right_waits_on_and_gets_new_records(house: House) -> None:
     await house.topic()
     owner = await house.broker.internal_client(MINE)
     alice, bob = [await client_as(house.broker, MINE, user) for user in ("alice", "bob")]
@@ -157,7 +157,7 @@ async def joined_pair(house: House) -> tuple[WireClient, Any, WireClient]:
     return leader, joined, alice
 
 
-async def test_a_member_that_waits_to_join_is_told_that_it_lost_the_right(house: House) -> None:
+async def test_a_member_that_waits_to_join_is_answered_when_it_loses_the_right(house: House) -> None:
     leader, joined, alice = await joined_pair(house)
     owner = await house.broker.internal_client(MINE)
 
@@ -172,7 +172,7 @@ async def test_a_member_that_waits_to_join_is_told_that_it_lost_the_right(house:
     assert again.error_code == 0
 
 
-async def test_a_member_that_waits_for_its_assignment_is_told_that_it_lost_the_right(house: House) -> None:
+async def test_a_member_that_waits_for_its_assignment_is_answered_when_it_loses_the_right(house: House) -> None:
     leader, joined, alice = await joined_pair(house)
     owner = await house.broker.internal_client(MINE)
     again = await leader.call(ApiKey.JOIN_GROUP, 9, join_request(member_id=joined.member_id))
@@ -230,7 +230,7 @@ async def test_the_most_calls_there_can_be_are_looked_at_in_short_turns_and_paid
     def spawn(work: Any) -> None:
         tasks.add(loop.create_task(work))
 
-    calls = WaitingCalls(RequestTurns(loop), spawn, lambda _instance_id, spent: spent_s.append(spent))
+    calls = WaitingCalls(TurnQueue(loop), spawn, lambda _instance_id, spent: spent_s.append(spent))
     mine = [Slow() for _ in range(MANY)]
     foreign = Slow()
     for call in mine:

@@ -129,7 +129,7 @@ async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) 
 
 @pytest.mark.parametrize("version", [1, 9])
 @pytest.mark.parametrize("rotten", [False, True], ids=["sound", "rotten at the end"])
-async def test_what_a_request_inflates_to_has_a_limit(house: House, version: int, rotten: bool) -> None:
+async def test_inflated_bytes_of_a_request_are_limited(house: House, version: int, rotten: bool) -> None:
     """Batches that were checked before the limit are stored (REC-62)."""
     await house.topic(partitions=2)
     recompressed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))

@@ -24,7 +24,7 @@ from brokers.engine.access.principals import Principal
 from brokers.engine.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.context import Call, View
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.topics.metadata import metadata
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
@@ -83,8 +83,8 @@ def test_metadata_of_ten_thousand_topics_is_decided_in_short_turns() -> None:
         metadata=SimpleNamespace(current=SimpleNamespace(image=present)),
         access=SimpleNamespace(acl_indexes=AclIndexes()),
     )
-    view = View(object(), present, Principal("alice", MINE))
-    call = Call(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
+    view = TenantMetadataView(object(), present, Principal("alice", MINE))
+    call = RequestContext(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     began_s = process_time()
     view.rights(services.access.acl_indexes, call.address)
     indexed_s = process_time() - began_s

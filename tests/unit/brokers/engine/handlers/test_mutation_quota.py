@@ -57,7 +57,7 @@ async def test_topics_before_the_limit_are_made_and_those_after_it_are_refused_i
     assert entry["rule"] == {"kind": "client_quota", "quota": RATE, "level": 8, "entity": {"client_id": None}}
 
 
-async def test_whoever_still_owes_is_refused_and_told_how_long(house: House) -> None:
+async def test_a_client_in_debt_is_refused_with_the_time_to_wait(house: House) -> None:
     await limit(house)
     await created(await another(house), 20)
 

@@ -106,7 +106,7 @@ async def test_a_connection_that_was_closed_is_garbage_without_a_collector(
     assert await left_each_time(left_behind, come_and_go) == set()
 
 
-async def test_what_is_left_behind_each_time_is_found(left_behind: Counter[str]) -> None:
+async def test_cycles_left_behind_by_each_run_are_found(left_behind: Counter[str]) -> None:
     """The measurement finds cycles that each run leaves behind, and ignores those of a single run."""
     always, once = (type(name, (), {"__module__": "brokers.engine.example"}) for name in ("Always", "Once"))
     kinds = [once]

@@ -9,7 +9,7 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import change_to_json
 from brokers.engine.cluster.tree import Create, Delete
-from brokers.engine.handlers.common import chunked_encoding
+from brokers.engine.handlers.common import long_requests
 from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ async def ready(house: House) -> House:
     return house
 
 
-async def test_what_was_committed_is_fetched_in_every_version(ready: House) -> None:
+async def test_a_committed_offset_is_fetched_in_every_version(ready: House) -> None:
     for version in range(1, 10):
         codes = await commit(ready.mine, {("orders", 0): version, ("orders", 1): 6}, version=version)
 
@@ -71,16 +71,16 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
     positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
     await commit(ready.mine, positions)
     taken = 0
-    encode = chunked_encoding.encode_response_in_chunks
+    encode = long_requests.encode_response_in_chunks
 
     def counted(api_key: int, version: int, response: object) -> Generator[None, None, bytes]:
         nonlocal taken
         taken += 1
         return (yield from encode(api_key, version, response))
 
-    monkeypatch.setattr(chunked_encoding, "encode_response_in_chunks", counted)
+    monkeypatch.setattr(long_requests, "encode_response_in_chunks", counted)
     for lines_at_once, in_chunks in ((12, 0), (11, 1)):  # ten partitions of two topics
-        monkeypatch.setattr(chunked_encoding, "LINES_AT_ONCE_MAX", lines_at_once)
+        monkeypatch.setattr(long_requests, "LINES_AT_ONCE_MAX", lines_at_once)
         for version in range(2, 10):
             taken = 0
             assert await offsets_of(ready.mine, None, version=version) == positions
@@ -112,12 +112,12 @@ async def test_a_topic_of_very_many_partitions_is_answered_in_turns_as_one(ready
     assert turns() > 4
 
 
-async def test_what_is_named_again_and_again_is_refused_however_long_the_question_is(ready: House) -> None:
+async def test_a_partition_named_again_and_again_is_refused_in_a_request_of_any_length(ready: House) -> None:
     error, lines = await fetch(ready.mine, {"orders": [0] * 1_500})
     assert (error, lines) == (ErrorCode.INVALID_REQUEST, {})
 
 
-async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:
+async def test_an_offset_that_was_never_committed_is_unknown(ready: House) -> None:
     for version in range(1, 10):
         error, lines = await fetch(ready.mine, {"orders": [0], "no-such-topic": [7]}, version=version, group="nobody")
 
@@ -161,7 +161,7 @@ async def test_an_empty_group_id_is_one_as_any(ready: House) -> None:
     assert await offsets_of(ready.mine, {"orders": [0]}, group="") == {ORDERS: 5}
 
 
-async def test_what_does_not_exist_is_refused_and_the_rest_committed(ready: House) -> None:
+async def test_commits_to_missing_partitions_are_refused_and_the_rest_is_committed(ready: House) -> None:
     codes = await commit(ready.mine, {ORDERS: 5, ("orders", 2): 5, ("orders", -1): 5, ("nowhere", 0): 5})
 
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -253,7 +253,7 @@ async def test_offsets_of_a_deleted_topic_go(ready: House) -> None:
     assert await offsets_of(ready.mine) == {("others", 0): 6}
 
 
-async def test_who_may_not_consume_a_topic_commits_nothing_there(ready: House) -> None:
+async def test_a_client_that_may_not_consume_a_topic_commits_nothing_there(ready: House) -> None:
     await commit(ready.mine, {ORDERS: 5})
     await ready.allow(consume_ips=("10.0.0.1",))
 

@@ -24,7 +24,7 @@ async def line(house: House, key: tuple[str, int] = ORDERS, group: str = "g") ->
     return lines[key].committed_offset, lines[key].error_code
 
 
-async def test_what_was_committed_is_a_text_in_zookeeper_and_is_fetched(house: House) -> None:
+async def test_a_committed_offset_is_a_text_in_zookeeper_and_is_fetched(house: House) -> None:
     await house.topic("orders", 2)
 
     assert await commit(house.mine, {ORDERS: 5, ("orders", 1): 6}, version=0) == {ORDERS: 0, ("orders", 1): 0}
@@ -37,7 +37,7 @@ async def test_what_was_committed_is_a_text_in_zookeeper_and_is_fetched(house: H
     assert await line(house, ("orders", 1)) == (6, 0)
 
 
-async def test_what_an_old_consumer_wrote_itself_is_fetched(house: House) -> None:
+async def test_an_offset_that_an_old_consumer_wrote_itself_is_fetched(house: House) -> None:
     await house.topic("orders")
     await commit(house.mine, {ORDERS: 5}, version=0)
     await house.broker.tree.commit([Set(NODE, b"42", None)])
@@ -78,7 +78,7 @@ async def test_odd_group_ids_stay_below_their_own_node(house: House) -> None:
     assert await house.broker.tree.children("/consumers") == [f"{MINE}...%2Fa%2Fb%20%C3%BC"]
 
 
-async def test_what_cannot_be_is_refused_and_the_rest_written(house: House) -> None:
+async def test_invalid_commits_are_refused_and_the_rest_is_written(house: House) -> None:
     await house.topic("orders")
 
     codes = await commit(house.mine, {ORDERS: 5, ("orders", 9): 5, ("nowhere", 0): 5}, version=0)
@@ -126,7 +126,7 @@ async def test_a_lost_race_is_run_again(house: House) -> None:
     assert node.data == b"7"
 
 
-async def test_without_zookeeper_the_client_is_told_to_try_again(house: House) -> None:
+async def test_a_commit_times_out_without_zookeeper(house: House) -> None:
     await house.topic("orders")
     await commit(house.mine, {ORDERS: 5}, version=0)
 
@@ -139,7 +139,7 @@ async def test_without_zookeeper_the_client_is_told_to_try_again(house: House) -
     assert await line(house) == (5, 0)
 
 
-async def test_what_a_deleted_instance_left_is_taken_away(house: House) -> None:
+async def test_offsets_of_a_deleted_instance_are_removed(house: House) -> None:
     await house.topic("orders")
     await house.broker.create_topic(house.theirs, "orders")
     await commit(house.mine, {ORDERS: 5}, version=0)

@@ -225,7 +225,7 @@ async def test_each_partition_of_a_request_may_have_a_format_of_its_own(house: H
 
 
 @pytest.mark.parametrize("stored", ["0.9.0", "0.10.2", "2.8"])
-async def test_whatever_format_a_topic_names_format_2_is_stored(house: House, stored: str) -> None:
+async def test_records_are_stored_in_format_2_under_any_format_of_a_topic(house: House, stored: str) -> None:
     """Apache Kafka 3.9 does the same, so that a producer with an id is never rejected (REC-29, REC-53, LOG-29)."""
     await house.topic(message_format_version=stored)
 
@@ -334,7 +334,7 @@ async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) 
 
 
 @pytest.mark.parametrize("version", FETCH_OLD)
-async def test_an_old_fetch_is_told_what_is_wrong(house: House, version: int) -> None:
+async def test_an_old_fetch_has_its_error_codes(house: House, version: int) -> None:
     await house.topic()
 
     line, _ = await old_fetch(house, 5, version=version)

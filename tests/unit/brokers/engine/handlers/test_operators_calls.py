@@ -67,7 +67,7 @@ def listing(*names: str) -> ListPartitionReassignmentsRequest:
     return ListPartitionReassignmentsRequest(topics=asked or None)
 
 
-# -- what a tenant is told ---------------------------------------------------------------------------------------------
+# -- answers to tenants ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -88,7 +88,7 @@ async def test_epochs_of_another_instance_are_as_unknown_as_those_of_no_topic(ho
     assert foreign.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_who_may_not_consume_does_not_learn_of_epochs_either(house: House) -> None:
+async def test_a_client_that_may_not_consume_does_not_learn_of_epochs_either(house: House) -> None:
     """CKA-11."""
     await house.topic()
     document = InstanceTopicDocument(name="orders", consume_ips=("10.0.0.1",))
@@ -170,7 +170,7 @@ async def test_a_leader_is_elected_by_whichever_broker_is_asked(pair: Pair) -> N
     await pair.brokers[2].until(lambda: pair.brokers[2].broker.table.get(TOPIC, 0).is_leader)
 
 
-async def test_an_election_that_is_not_waited_for_is_told_as_unfinished(pair: Pair) -> None:
+async def test_an_election_that_is_not_waited_for_is_answered_as_unfinished(pair: Pair) -> None:
     await pair.create(TOPIC, [1, 2])
     await pair.clients[1].call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, move(TOPIC, [2, 1]))
     answer = await pair.clients[1].call(ApiKey.ELECT_LEADERS, 2, election(TOPIC, timeout_ms=0))
@@ -179,7 +179,7 @@ async def test_an_election_that_is_not_waited_for_is_told_as_unfinished(pair: Pa
     await pair.brokers[1].until(lambda: pair.partition(TOPIC).leader == 2)
 
 
-async def test_of_everything_only_what_was_elected_is_listed(pair: Pair) -> None:
+async def test_an_election_for_all_topics_lists_only_those_that_changed(pair: Pair) -> None:
     await pair.create(TOPIC, [1, 2])
     await pair.create("stays", [1, 2])
     await pair.clients[1].call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, move(TOPIC, [2, 1]))

@@ -93,7 +93,7 @@ async def taken_over(trio: Trio) -> list[ByHand]:
     return followers
 
 
-async def test_positions_are_told_while_all_replicas_follow(trio: Trio) -> None:
+async def test_positions_are_returned_while_all_replicas_follow(trio: Trio) -> None:
     client = await committed(trio)
 
     assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
@@ -124,7 +124,7 @@ async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(
         task.cancel()
 
 
-async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
+async def test_a_replica_that_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
     """A broker that is not in sync cannot become the leader."""
     client = await committed(trio)
     for id in trio.followers(GROUPS_TOPIC):
@@ -136,7 +136,7 @@ async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
     assert trio.replica(GROUPS_TOPIC, trio.leader(GROUPS_TOPIC)).isr == (trio.leader(GROUPS_TOPIC),)
 
 
-async def test_positions_are_told_while_zookeeper_is_away(trio: Trio) -> None:
+async def test_positions_are_returned_while_zookeeper_is_away(trio: Trio) -> None:
     client = await committed(trio)
     for broker in trio.brokers.values():
         broker.ensemble.suspend(broker.tree)

@@ -98,7 +98,7 @@ async def test_a_batch_of_a_transaction_that_nobody_names_refuses_the_whole_requ
     ],
     ids=["a marker", "a wrong checksum", "wrong acks"],
 )
-async def test_that_nobody_names_the_transaction_is_told_before_what_else_is_wrong(
+async def test_a_missing_transactional_id_is_reported_before_other_errors(
     house: House, records: bytes, acks: int
 ) -> None:
     """REC-44."""
@@ -292,7 +292,7 @@ async def test_a_fetch_that_cannot_be_is_refused_as_a_whole(
 async def test_a_full_fetch_is_answered_whatever_session_it_names(
     house: House, session_id: int, session_epoch: int
 ) -> None:
-    """Such a request closes the session, if there is one (WIRE-30). kafka-go's `Client.Fetch` sends -1 and -1."""
+    """Such a request closes the session, if there is one (WIRE-30). The Go client kafka-go sends -1 and -1."""
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 
@@ -303,7 +303,7 @@ async def test_a_full_fetch_is_answered_whatever_session_it_names(
     assert values(answer.responses[0].partitions[0].records) == [b"a"]
 
 
-async def test_whoever_asks_for_a_session_gets_none_and_all_of_the_data(house: House) -> None:
+async def test_a_client_that_asks_for_a_session_gets_none_and_all_of_the_data(house: House) -> None:
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 

@@ -7,10 +7,9 @@ from typing import cast
 
 import pytest
 
-from brokers.engine.handlers.context import View
-from brokers.engine.handlers.produce import error_details
-from brokers.engine.handlers.produce.error_details import ANSWERED_RECORD_ERRORS_MAX
-from brokers.engine.handlers.produce.response import EXPLAINED_LINES_MAX, is_explained
+from brokers.engine.handlers.context import TenantMetadataView
+from brokers.engine.handlers.produce import response
+from brokers.engine.handlers.produce.response import ANSWERED_RECORD_ERRORS_MAX, EXPLAINED_LINES_MAX, is_explained
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
@@ -23,9 +22,9 @@ HEADER_BYTES = 4 + 4 + 1
 MOVED = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def view() -> View:
-    topic = SimpleNamespace(partitions=[SimpleNamespace(leader=2, leader_epoch=5)])
-    return cast(View, SimpleNamespace(namespace=SimpleNamespace(topics={b"orders": topic}), endpoints={}))
+def view() -> TenantMetadataView:
+    topic = SimpleNamespace(partitions=(SimpleNamespace(leader=2, leader_epoch=5),))
+    return cast(TenantMetadataView, SimpleNamespace(namespace=SimpleNamespace(topics={b"orders": topic}), endpoints={}))
 
 
 def decoded(frame: bytes) -> ProduceResponse:
@@ -43,7 +42,7 @@ def test_an_answer_of_very_many_lines_is_not_explained(lines: int) -> None:
 def test_a_moved_partition_is_answered_with_its_leader() -> None:
     results = [(b"orders", [(0, MOVED, -1, -1, -1, None)])]
 
-    (topic,) = decoded(error_details.encode(view(), VERSION, 1, results, {}, 0)).responses
+    (topic,) = decoded(response.encode_detailed(view(), VERSION, 1, results, {}, 0)).responses
 
     assert [(line.error_code, line.current_leader.leader_id) for line in topic.partition_responses] == [(MOVED, 2)]
 
@@ -55,7 +54,9 @@ def test_all_lines_of_an_answer_have_one_batch_of_record_errors_together() -> No
     )
     results = [(b"orders", [(index, refused.error_code, -1, -1, -1, "no key") for index in range(3)])]
 
-    frame = error_details.encode(view(), VERSION, 1, results, {(b"orders", index): refused for index in range(3)}, 0)
+    frame = response.encode_detailed(
+        view(), VERSION, 1, results, {(b"orders", index): refused for index in range(3)}, 0
+    )
 
     (topic,) = decoded(frame).responses
     found = [len(line.record_errors) for line in topic.partition_responses]

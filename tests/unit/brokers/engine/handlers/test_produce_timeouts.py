@@ -60,13 +60,13 @@ def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_t
     return {partition.index: error_of(wait, partition, last_offset) for partition, last_offset in appended}
 
 
-def test_what_every_replica_has_is_acknowledged(table: PartitionTable) -> None:
+def test_a_record_on_every_replica_is_acknowledged(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
     assert sent(lambda: (copied(second), copied(first)), *appended) == {0: 0, 1: 0}
 
 
-def test_what_is_not_copied_in_time_is_said_of_that_partition_only(table: PartitionTable) -> None:
+def test_a_partition_not_copied_in_time_times_out_alone(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
     codes = sent(lambda: copied(first), *appended, in_time=False)

@@ -8,8 +8,8 @@ import pytest
 
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.common import read_your_writes
-from brokers.engine.handlers.common.read_your_writes import until_seen
+from brokers.engine.handlers.common import changing
+from brokers.engine.handlers.common.changing import until_seen
 
 
 def cluster_image(config_change: int) -> ClusterImage:
@@ -31,16 +31,16 @@ async def test_a_change_is_waited_for_until_the_image_holds_the_latest_of_them()
 
 
 @pytest.mark.parametrize("changes", [[], [None], [3], [2, None, 1]])
-async def test_what_is_in_the_image_already_is_not_waited_for(
+async def test_a_change_already_in_the_image_is_not_waited_for(
     changes: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_your_writes, "SEEN_S_MAX", 3600.0)
+    monkeypatch.setattr(changing, "SEEN_S_MAX", 3600.0)
 
     await until_seen(CurrentImage(cluster_image(3)), changes)
 
 
 async def test_a_late_image_does_not_hold_the_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_your_writes, "SEEN_S_MAX", 0.01)
+    monkeypatch.setattr(changing, "SEEN_S_MAX", 0.01)
     current = CurrentImage(cluster_image(3))
 
     await until_seen(current, [4])

@@ -80,7 +80,7 @@ async def test_an_ordinary_compressed_batch_is_checked_at_once(house: House, cod
         assert (await produce(house.mine, "orders", batch(b"v" * 10_000, codec=codec))).error_code == 0
 
 
-async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> None:
+async def test_a_producer_waits_for_the_time_its_batches_take_to_check(house: House) -> None:
     """The thread time is charged to the instance: a few megabytes may inflate to gigabytes."""
     await house.topic(max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
@@ -99,7 +99,7 @@ async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> 
 
 
 @pytest.mark.parametrize(("module", "name", "version"), [(recompression, "_check", 9), (legacy, "_convert", 2)])
-async def test_who_hangs_up_while_a_thread_looks_at_its_batches_pays_for_it(
+async def test_a_client_that_hangs_up_while_a_thread_checks_its_batches_pays_for_it(
     house: House, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, version: int
 ) -> None:
     """Otherwise a tenant could keep threads busy for free, with connections of some milliseconds."""
@@ -140,7 +140,7 @@ async def test_a_batch_behind_the_wanted_codec_is_not_packed(house: House) -> No
     assert await codecs(house) == [GZIP]
 
 
-async def test_what_is_set_meanwhile_counts(house: House) -> None:
+async def test_a_setting_changed_meanwhile_counts(house: House) -> None:
     await house.topic(compression_type="gzip")
     table = house.broker.broker.services.storage.table
     with busy(house) as may_pack:
@@ -199,7 +199,7 @@ async def test_an_idempotent_batch_sent_twice_is_there_once(house: House) -> Non
     assert await codecs(house) == [LZ4]
 
 
-async def test_what_sets_of_one_request_inflate_to_is_limited(house: House) -> None:
+async def test_inflated_bytes_of_all_sets_of_a_request_are_limited(house: House) -> None:
     """The limit applies in the thread and on the event loop (REC-62)."""
     await house.topic(compression_type="lz4", max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=ZSTD))

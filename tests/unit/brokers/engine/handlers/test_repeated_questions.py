@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.handlers.common import duplicate_limits
+from brokers.engine.handlers.common import long_requests
 from brokers.engine.handlers.groups import find_coordinator
-from brokers.engine.handlers.transactions import listing
+from brokers.engine.handlers.transactions import describing
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
@@ -36,7 +36,7 @@ async def ready(house: House) -> House:
 async def test_a_group_that_is_described_again_and_again_is_refused(
     ready: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 2)
+    monkeypatch.setattr(long_requests, "REPEATED_IDS_MAX", 2)
     request = DescribeGroupsRequest(groups=["g", "g", "g", "g", "h", "g"])
     result = (await ready.mine.call(ApiKey.DESCRIBE_GROUPS, 5, request)).groups
     assert [(item.group_id, item.error_code) for item in result] == [
@@ -47,7 +47,7 @@ async def test_a_group_that_is_described_again_and_again_is_refused(
 async def test_a_group_whose_offsets_are_fetched_again_and_again_is_refused(
     ready: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
+    monkeypatch.setattr(long_requests, "REPEATED_IDS_MAX", 1)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 3)
     result = (await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)).groups
     assert [(item.error_code, len(item.topics)) for item in result] == [(0, 1), (0, 1), (REFUSED, 0)]
@@ -56,7 +56,7 @@ async def test_a_group_whose_offsets_are_fetched_again_and_again_is_refused(
 async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
     ready: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duplicate_limits, "REPEATED_LINES_MAX", 3)
+    monkeypatch.setattr(long_requests, "REPEATED_LINES_MAX", 3)
     for count, error in ((3, 0), (4, 0), (5, REFUSED)):
         topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])] * count
         answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
@@ -68,7 +68,7 @@ async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
 
 
 async def test_many_distinct_partitions_are_no_repetition(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicate_limits, "REPEATED_LINES_MAX", 3)
+    monkeypatch.setattr(long_requests, "REPEATED_LINES_MAX", 3)
     topics = [OffsetFetchRequestTopic(name=name, partition_indexes=list(range(9))) for name in ("orders", "others")]
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
     assert (answer.error_code, [len(topic.partitions) for topic in answer.topics]) == (0, [9, 9])
@@ -84,8 +84,8 @@ async def test_keys_beyond_the_limit_are_answered_with_an_error(ready: House, mo
 async def test_transactions_beyond_the_limit_are_answered_with_an_error(
     ready: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "IDS_PER_REQUEST_MAX", 4)
-    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
+    monkeypatch.setattr(describing, "IDS_PER_REQUEST_MAX", 4)
+    monkeypatch.setattr(long_requests, "REPEATED_IDS_MAX", 1)
     request = DescribeTransactionsRequest(transactional_ids=["a", "a", "a", "b", "c"])
     result = (await ready.mine.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)).transaction_states
     assert [item.transactional_id for item in result] == ["a", "a", "a", "b", "c"]

@@ -77,7 +77,7 @@ async def test_consumers_see_nothing_that_is_not_committed(trio: Trio) -> None:
     assert (await fetch(client, "orders")).high_watermark == 1
 
 
-async def test_too_few_in_sync_after_the_append_is_told_as_such(trio: Trio) -> None:
+async def test_too_few_replicas_in_sync_after_the_append_have_an_error_of_their_own(trio: Trio) -> None:
     """The record is stored, but on fewer replicas than required (REP-12, REP-22)."""
     await trio.topic(min_insync_replicas="3")
     for id in trio.followers()[1:]:
@@ -181,7 +181,7 @@ async def test_only_the_cluster_itself_may_fetch_as_a_follower(trio: Trio) -> No
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_a_follower_that_cannot_be_served_is_told_why(trio: Trio) -> None:
+async def test_a_follower_that_cannot_be_served_gets_the_reason(trio: Trio) -> None:
     """REP-10, LOG-32, WIRE-31."""
     topic_id = await trio.topic()
     cases: list[tuple[dict[str, Any], ErrorCode]] = [
@@ -211,7 +211,7 @@ async def test_a_broker_without_a_replica_is_refused_as_a_follower(trio: Trio) -
     assert unregistered.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -> None:
+async def test_a_follower_learns_where_its_log_diverges_from_the_leaders(trio: Trio) -> None:
     """REP-15."""
     topic_id = await trio.topic()
     client, replica = trio.clients[trio.leader()], trio.followers()[0]
@@ -224,7 +224,7 @@ async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -
     assert (line.error_code, line.diverging_epoch.epoch, line.diverging_epoch.end_offset) == (0, 0, 1)
 
 
-async def test_a_follower_that_went_back_is_told_what_is_committed(trio: Trio) -> None:
+async def test_a_follower_that_went_back_learns_the_committed_offset(trio: Trio) -> None:
     """A follower ignores the rest of a response that makes it truncate (REP-7)."""
     topic_id = await trio.topic()
     client, replica = trio.clients[trio.leader()], trio.followers()[0]
@@ -264,7 +264,7 @@ async def test_a_deletion_that_a_follower_does_not_hear_of_runs_out_of_time(trio
     assert (line.error_code, line.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-async def test_a_disk_that_fails_while_followers_are_waited_for_is_told_of(trio: Trio) -> None:
+async def test_a_disk_that_fails_while_followers_are_waited_for_is_reported(trio: Trio) -> None:
     """A former leader does not know what other replicas have (LOG-46; seed 20147 of the simulator)."""
     await trio.topic()
     client = trio.clients[trio.leader()]
@@ -288,7 +288,7 @@ def deletion(offset: int, timeout_ms: int) -> DeleteRecordsRequest:
     )
 
 
-async def test_followers_are_told_the_logs_end_and_consumers_the_committed_one(trio: Trio) -> None:
+async def test_followers_see_the_logs_end_and_consumers_the_committed_one(trio: Trio) -> None:
     """REP-9, LOG-25."""
     await trio.topic()
     for id in trio.followers():
@@ -346,3 +346,25 @@ async def test_a_throttled_replica_is_copied_slowly_until_it_is_in_sync(trio: Tr
     )
     assert again.error_code == held_back.error_code == 0
     assert [line.records for topic in held_back.responses for line in topic.partitions if line.records] == []
+
+
+async def test_nothing_is_committed_while_too_few_are_in_sync_if_operators_want_it_so(tmp_path: Path) -> None:
+    """DEC-11: as in Kafka from 3.7 on."""
+    async with running_trio(tmp_path, hw_advance_under_min_isr="false") as trio:
+        await trio.topic(min_insync_replicas="3")
+        leader = trio.leader()
+        late = trio.followers()[1]
+        await produce(trio.clients[leader], "orders", batch(b"a"), acks=-1)
+        trio.stop_following(late)
+        await trio.until(lambda: len(trio.replica("orders", leader).isr) == 3)
+        await produce(trio.clients[leader], "orders", batch(b"b"), acks=1)
+        await trio.until(lambda: len(trio.replica("orders", leader).isr) == 2)
+        await produce(trio.clients[leader], "orders", batch(b"c"), acks=1)
+        other = trio.followers()[0]
+        await trio.until(lambda: trio.replica("orders", other).log_end_offset == 3)
+        assert (await fetch(trio.clients[leader], "orders")).high_watermark == 1
+
+        for broker in trio.brokers.values():
+            broker.broker.table.keep_min_isr(False)
+        await trio.until(lambda: trio.replica("orders", leader).high_watermark == 3)
+        assert values((await fetch(trio.clients[leader], "orders")).records) == [b"a", b"b", b"c"]

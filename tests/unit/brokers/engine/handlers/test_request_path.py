@@ -21,7 +21,7 @@ MODULES_MAX: Final = 18
 # Modules whose functions are stages of a request; others hold values, codecs and counters.
 STAGES: Final = ("handlers.produce.", "handlers.fetch.", "storage.log", "storage.segment")
 # Values and decisions that stages use.
-ASKED: Final = {"handlers.produce.recompression", "handlers.fetch.read_result"}
+ASKED: Final = {"handlers.produce.recompression"}
 
 
 def listed(beginning: str) -> list[str]:

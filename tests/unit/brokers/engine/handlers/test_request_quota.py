@@ -40,7 +40,7 @@ def entries(house: House) -> list[Any]:
     ]
 
 
-async def test_whoever_takes_too_much_time_is_told_to_wait_for_a_window(house: House) -> None:
+async def test_a_client_that_takes_too_much_time_waits_for_a_window(house: House) -> None:
     await house.topic()
     await limit(house)
 

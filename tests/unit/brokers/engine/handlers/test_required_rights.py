@@ -14,9 +14,9 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, PatternType, Permi
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import View
-from brokers.engine.handlers.required_rights import DENIALS
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.context import TenantMetadataView
+from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -176,7 +176,7 @@ async def test_a_fetch_that_waits_gives_nothing_to_who_has_lost_the_right(house:
         assert (line.error_code, line.records or b"") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
 
 
-async def test_a_member_of_a_running_group_that_lost_the_right_is_told_with_its_next_call(house: House) -> None:
+async def test_a_member_of_a_running_group_learns_of_a_lost_right_with_its_next_call(house: House) -> None:
     await house.topic()
     await coordinator_ready(house.mine)
     owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
@@ -280,7 +280,7 @@ async def initialised(client: WireClient, transactional_id: str | None) -> int:
     return int((await client.call(ApiKey.INIT_PRODUCER_ID, 4, request)).error_code)
 
 
-async def test_who_may_write_to_any_topic_may_be_an_idempotent_producer(house: House) -> None:
+async def test_a_right_to_write_to_any_topic_permits_an_idempotent_producer(house: House) -> None:
     owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
     await house.broker.update_instance(MINE, allow_everyone_if_no_acl=False)
     assert await initialised(alice, None) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -413,8 +413,8 @@ async def test_a_produce_decides_once_for_each_topic_and_image(house: House) -> 
     owner = await house.broker.internal_client(MINE)
     await create_acls(owner, acl("User:alice", AclOperation.WRITE, TOPIC, "*"))
     services = house.broker.broker.services
-    view = View(services.metadata.version, services.metadata.current.image, Principal("alice", MINE))
-    client = Client(services, view, peer_address("127.0.0.1"), "test")
+    view = TenantMetadataView(services.metadata.version, services.metadata.current.image, Principal("alice", MINE))
+    client = ClientContext(services, view, peer_address("127.0.0.1"), "test")
 
     route = client.produce_route(b"orders")
 

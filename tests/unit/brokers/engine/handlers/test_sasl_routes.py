@@ -153,7 +153,7 @@ async def test_a_user_signs_in_with_either_secret(sasl: SaslHouse, mechanism: in
 @pytest.mark.parametrize(
     ("name", "password"), [("alice", "wrong"), ("nobody", "secret"), ("bob", "their-secret"), ("ALICE", "secret")]
 )
-async def test_who_proves_nothing_is_told_late_and_loses_the_connection(
+async def test_a_failed_authentication_is_answered_late_and_ends_the_connection(
     sasl: SaslHouse, mechanism: int, name: str, password: str
 ) -> None:
     client = await sasl.connect()
@@ -211,7 +211,7 @@ async def test_an_unknown_mechanism_is_answered_with_those_there_are(sasl: SaslH
     assert await client.is_closed()
 
 
-async def test_versions_are_told_once_and_name_the_calls_of_authentication(sasl: SaslHouse) -> None:
+async def test_versions_are_answered_once_and_name_the_calls_of_authentication(sasl: SaslHouse) -> None:
     client = await sasl.connect()
     answer = await client.call(ApiKey.API_VERSIONS, 3, VERSIONS)
     assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= {each.api_key for each in answer.api_keys}
@@ -233,7 +233,9 @@ async def test_nothing_else_is_legal_before_a_proof(sasl: SaslHouse) -> None:
     assert await client.is_closed()
 
 
-async def test_who_stays_unproven_loses_the_connection(sasl: SaslHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_stays_unauthenticated_loses_the_connection(
+    sasl: SaslHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tenant_sasl, "AUTHENTICATION_MS_MAX", 50)
     client = await sasl.connect()
     await shake_hands(client, "SCRAM-SHA-256")
@@ -306,7 +308,7 @@ async def test_a_connection_that_does_not_authenticate_again_is_closed_at_its_ne
 
 @pytest.mark.parametrize("mechanism", [0, 1])
 @pytest.mark.parametrize("how", ["removed", "disabled", "expired", "secret"])
-async def test_whoever_may_not_be_here_any_more_loses_the_connection(sasl: SaslHouse, mechanism: int, how: str) -> None:
+async def test_a_client_whose_user_is_revoked_loses_the_connection(sasl: SaslHouse, mechanism: int, how: str) -> None:
     alice = user("alice", "secret", "second")
     revoked = await sasl.signed_in("alice", "secret", mechanism)
     other = await sasl.signed_in("alice", "second", mechanism)

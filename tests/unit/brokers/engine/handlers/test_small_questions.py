@@ -12,15 +12,14 @@ import pytest
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
-from brokers.engine.handlers.common import chunked_encoding
+from brokers.engine.handlers.common import long_requests
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
-from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
-from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
+from brokers.engine.handlers.common.long_requests import DuplicateLimits, encoded_in_chunks
 from brokers.engine.handlers.configs import describe_configs
-from brokers.engine.handlers.context import Call, View
-from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
-from brokers.engine.handlers.fetch.fetch_errors import refused
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
+from brokers.engine.handlers.fetch import legacy, list_offsets
 from brokers.engine.handlers.fetch.request import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.fetch.special import refused
 from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import partitions_fetched
@@ -29,7 +28,7 @@ from brokers.engine.handlers.produce.request import TopicResult
 from brokers.engine.handlers.produce.response import DelayedProduceResponse
 from brokers.engine.handlers.session import Session
 from brokers.engine.handlers.topics import metadata, topics
-from brokers.engine.handlers.transactions import add_partitions, describe_producers
+from brokers.engine.handlers.transactions import add_partitions, describing
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
@@ -91,10 +90,10 @@ async def test_a_topic_named_a_thousand_times_is_described_once(house: House, ve
     assert [topic.name for topic in answer.topics] == ["orders"] * len({topic.topic_id for topic in named})
 
 
-async def test_producers_are_told_of_until_the_answer_is_long_enough(
+async def test_producers_are_described_until_the_answer_is_long_enough(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_producers, "PRODUCERS_PER_ANSWER_MAX", 3)
+    monkeypatch.setattr(describing, "PRODUCERS_PER_ANSWER_MAX", 3)
     await house.topic()
     for producer_id in (1, 2):
         await produce(house.mine, "orders", batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0))
@@ -107,7 +106,7 @@ async def test_producers_are_told_of_until_the_answer_is_long_enough(
 
 
 async def test_segments_are_looked_at_until_there_were_enough(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_offsets_legacy, "SEGMENTS_PER_ANSWER_MAX", 2)
+    monkeypatch.setattr(list_offsets, "SEGMENTS_PER_ANSWER_MAX", 2)
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 
@@ -140,7 +139,7 @@ async def test_many_topics_are_checked_while_others_are_served(house: House) -> 
     assert await turns_taken_by_others(house, ApiKey.CREATE_TOPICS, 7, request) > 200
 
 
-async def test_each_resource_and_topic_beyond_the_limit_is_told_so(
+async def test_each_resource_and_topic_beyond_the_limit_is_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "TOPICS_PER_CALL_MAX", 1)
@@ -205,7 +204,7 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
     request = DescribeProducersRequest(topics=asked)
     answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, request)
     assert [topic.name for topic in answer.topics] == HOLLOW
-    assert describe_producers.settings_described(answer) == len(HOLLOW)  # so it is encoded in turns, too
+    assert describing.producers_described(answer) == len(HOLLOW)  # so it is encoded in turns, too
     received = await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[]))
     assert await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, request) > received + 10
 
@@ -219,7 +218,7 @@ async def test_offsets_of_very_many_topics_without_partitions_are_looked_through
     assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
 
 
-async def test_what_was_found_of_very_many_topics_without_partitions_is_put_together_in_turns() -> None:
+async def test_topics_without_partitions_are_assembled_in_turns() -> None:
     async with counted_turns() as turns:
         (group,) = await offsets._fetched_groups([("g", (0, [(name, []) for name in HOLLOW]))])
         assert len(group.topics) == len(HOLLOW)
@@ -228,8 +227,8 @@ async def test_what_was_found_of_very_many_topics_without_partitions_is_put_toge
 
 async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_turns(house: House) -> None:
     services = house.broker.broker.services
-    view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
-    call = Call(services, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
+    view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = RequestContext(services, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
     for wanted in ([("orders", list(range(20_000)))], [(name, []) for name in HOLLOW], [("orders", [0] * 10_000)]):
         async with counted_turns() as turns:
             found = await old_offsets.fetch(call, "g", wanted)
@@ -243,7 +242,7 @@ async def test_topics_without_partitions_that_a_transaction_names_are_answered_i
         assert await add_partitions._named(named) == {}
         assert turns() > 1
     async with counted_turns() as turns:
-        lines = await add_partitions._by_topic(cast(Call, None), named, {})
+        lines = await add_partitions._by_topic(cast(RequestContext, None), named, {})
         assert turns() > 1
     assert add_partitions.lines_answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(HOLLOW)
 
@@ -299,7 +298,7 @@ async def test_the_answer_to_a_produce_of_very_many_topics_is_encoded_in_parts(
             assert sum(encoded) == len(asked) and max(encoded) <= async_produce.ENCODED_AT_ONCE_MAX + 1
 
 
-async def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_what_failed(house: House) -> None:
+async def test_only_parts_of_an_answer_with_failures_are_encoded_again(house: House) -> None:
     await house.topic()
     channel = cast(Any, SimpleNamespace(peer_host="127.0.0.1"))
     session = Session(house.broker.broker.services, channel, of_tenant_port(MINE), ADVERTISED_TENANT, DISPATCH_TABLE)
@@ -324,12 +323,12 @@ async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house
     again = MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 20_000)
     assert len((await house.mine.call(ApiKey.METADATA, 12, again)).topics) == 1
     services = house.broker.broker.services
-    view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
-    call = Call(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
+    view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = RequestContext(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     assert len(list(metadata._topics(call, again))) == 20_000
 
 
-async def test_what_was_long_is_freed_some_at_a_time() -> None:
+async def test_a_long_list_is_freed_in_turns() -> None:
     topics = [("a", list(range(10_000))), *((str(number), [number]) for number in range(50_000))]
     async with counted_turns() as turns:
         await free_incrementally(topics, lambda topic: topic[1])
@@ -363,7 +362,7 @@ async def test_an_answer_that_repeats_few_but_very_long_names_is_encoded_in_piec
         encoded.append(len(response.topics))
         return await encoded_in_chunks(api_key, version, response)
 
-    monkeypatch.setattr(chunked_encoding, "encoded_in_chunks", recorded)
+    monkeypatch.setattr(long_requests, "encoded_in_chunks", recorded)
     for count in (10, 40):
         names = [MetadataRequestTopic(name=f"{number:02}" + "x" * 30_000) for number in range(count)]
         answer = await house.mine.call(ApiKey.METADATA, 9, MetadataRequest(topics=names))

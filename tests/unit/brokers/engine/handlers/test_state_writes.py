@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from brokers.engine.handlers.state_writes import DEBT_MS_MAX, WAITING_MAX
+from brokers.engine.handlers.throttle_time import DEBT_MS_MAX, WAITING_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.shares import STATE_BURST_MS, STATE_BYTES_PER_S_MIN, InstanceShares
@@ -29,9 +29,7 @@ async def shares(house: House) -> InstanceShares:
     return house.broker.broker.services.accounting.accountings.of(MINE).shares
 
 
-async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
-    house: House, shares: InstanceShares
-) -> None:
+async def test_a_client_that_commits_more_than_its_bandwidth_is_throttled(house: House, shares: InstanceShares) -> None:
     clock = house.broker.broker.services.clock
     before_ms = clock.monotonic_ms()
     answer = await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
@@ -66,7 +64,7 @@ async def test_another_connection_of_the_instance_writes_when_there_is_less_to_p
     assert not house.broker.broker.services.coordination.state_write_queues, "nobody waits any more"
 
 
-async def test_few_requests_wait_and_the_others_are_told_to_try_again(house: House, shares: InstanceShares) -> None:
+async def test_few_requests_wait_and_the_others_are_asked_to_retry(house: House, shares: InstanceShares) -> None:
     clients = [await house.broker.client(house.my_port) for _ in range(WAITING_MAX + 3)]
     owe(house, shares, 60_000)
 
@@ -82,7 +80,7 @@ async def test_few_requests_wait_and_the_others_are_told_to_try_again(house: Hou
         await client.close()
 
 
-async def test_who_goes_away_while_it_waits_holds_up_nobody(house: House, shares: InstanceShares) -> None:
+async def test_a_client_that_goes_away_while_it_waits_holds_up_nobody(house: House, shares: InstanceShares) -> None:
     gone, another = await house.broker.client(house.my_port), await house.broker.client(house.my_port)
     owe(house, shares, DEBT_MS_MAX + 500)
     await gone.send(ApiKey.OFFSET_COMMIT, 7, commit_request({("orders", 0): 7}))

@@ -188,7 +188,7 @@ async def test_usage_reports_of_the_cluster_are_written_on_a_disk_that_is_nearly
     assert (await produce(internal, "__mine", RECORDS)).error_code == 0
 
 
-async def test_instances_that_are_not_full_are_not_told_of(full: House) -> None:
+async def test_only_full_instances_are_listed(full: House) -> None:
     storage = full.broker.broker.storage
 
     assert storage.full_instances() == [MINE]

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX, USAGE_TOPIC, UsageEvent
+from brokers.contract.usage_columns import COUNTERS_PER_RECORD_MAX, events_in
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.testkit.records import batch, fetch, fetch_request, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 
@@ -31,7 +33,7 @@ async def _delay(house: House, records: bytes = FULL, *, acks: int = 1) -> int:
     return int(answer.throttle_time_ms)
 
 
-async def test_a_producer_over_its_quota_is_told_how_long_and_by_which_rule(house: House) -> None:
+async def test_a_producer_over_its_quota_is_throttled_and_the_ledger_names_the_rule(house: House) -> None:
     await house.topic()
     await house.broker.set_quota(MINE, {"producer_byte_rate": "1000"}, client_id=None)
 
@@ -178,9 +180,11 @@ async def test_a_usage_report_is_one_batch_in_the_usage_topic(house: House) -> N
     assert (event.instance_id, event.topic, event.bytes, event.sequence) == (MINE, "orders", len(sent), 1)
 
 
-async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_invents(house: House) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_invents(house: House, version: int) -> None:
     from brokers.engine.throttling.usage import UsageCounter, own_numbers
 
+    house.broker.broker.metering.record_version = version
     await house.topic()
     await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"a")))
     usage = house.broker.broker.accountings.of(THEIRS).usage
@@ -198,7 +202,7 @@ async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_inve
 
     operator = await house.broker.internal_client("penstock")
     answer = await fetch(operator, USAGE_TOPIC, partition_max_bytes=50_000_000)
-    events = [UsageEvent.from_json(value) for value in values(answer.records) if value is not None]
+    events = [event for value in values(answer.records) if value is not None for event in events_in(value)]
     assert len(events) == 1_010
     assert MINE in {event.instance_id for event in events}
 
@@ -211,19 +215,72 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["\U0001f600" * 244, "\x01" * 244, ""], ids=["wide", "escaped", "short"])
 @pytest.mark.usefixtures("no_collections")
-async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_loop(house: House) -> None:
+async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_loop(
+    house: House, version: int, name: str
+) -> None:
+    house.broker.broker.metering.record_version = version
     metering, longest_s = house.broker.broker.metering, list[float]()
     await house.broker.until(lambda: metering.broker_epoch is not None and metering._partition() is not None)
     usage = house.broker.broker.accountings.of(THEIRS).usage
     for _ in range(STEP_TRIES):
         for number in range(USAGE_KEYS_PER_INSTANCE_MAX):
-            usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 244, "produce").add(1)
+            usage.counter("t", "ANONYMOUS", f"{number}" + name, "produce").add(1)
         steps, took_s = metering._steps(), list[float]()
         began_s = time.thread_time()
         for _ in steps:
             took_s.append(time.thread_time() - began_s)
             began_s = time.thread_time()
-        assert usage.is_reported and len(took_s) > 10
+        assert usage.is_reported and len(took_s) >= USAGE_KEYS_PER_INSTANCE_MAX // COUNTERS_PER_RECORD_MAX
         longest_s.append(max(took_s))
     assert min(longest_s) <= STEP_S_MAX
+
+
+class TestDelayedResponses:
+    """Responses that come after their delay: `quota.delay.style=before_response` (DEC-17)."""
+
+    @pytest.fixture
+    def overrides(self) -> dict[str, str]:
+        return {"quota.burst.ms": "-1", "quota.delay.style": "before_response"}
+
+    @pytest.mark.parametrize("acks", [1, -1])
+    async def test_a_throttled_producer_is_answered_when_its_delay_is_over(self, house: House, acks: int) -> None:
+        await house.topic()
+        await house.broker.set_quota(MINE, {"producer_byte_rate": "199000"}, client_id=None)
+        loop = house.broker.broker.services.loop
+        began_s = loop.time()
+
+        await house.mine.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 2_020_000), acks=acks))
+        await house.mine.send(ApiKey.METADATA, 9, MetadataRequest(topics=[]))
+        answer = await house.mine.receive(ApiKey.PRODUCE, 9)
+        delay_s = answer.throttle_time_ms / 1000
+        assert 0.1 < delay_s < 0.3
+        assert loop.time() - began_s >= delay_s - 0.02
+        await house.mine.receive(ApiKey.METADATA, 9)
+
+    async def test_a_throttled_fetch_is_answered_when_its_delay_is_over(self, house: House) -> None:
+        await house.topic()
+        await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 9_000)))
+        await house.broker.set_quota(MINE, {"consumer_byte_rate": "1710"}, client_id=None)
+        assert (await fetch(house.mine, "orders")).records
+        loop = house.broker.broker.services.loop
+        began_s = loop.time()
+        answer = await house.mine.call(ApiKey.FETCH, 12, fetch_request("orders"))
+        assert answer.responses == []
+        assert answer.throttle_time_ms > 0
+        assert loop.time() - began_s >= answer.throttle_time_ms / 1000 - 0.02
+
+    async def test_a_response_that_is_held_back_goes_with_its_connection(self, house: House) -> None:
+        await house.topic()
+        await house.broker.set_quota(MINE, {"producer_byte_rate": "1000"}, client_id=None)
+        listeners = house.broker.broker.listeners
+        before = listeners.count
+        client = await house.broker.client(house.my_port)
+        await client.send(ApiKey.PRODUCE, 9, produce_request("orders", FULL))
+        partition = house.broker.broker.table.get(f"{MINE}.orders", 0)
+        assert partition is not None
+        await house.broker.until(lambda: partition.log_end_offset == 1)
+        await client.close()
+        await house.broker.until(lambda: listeners.count == before)

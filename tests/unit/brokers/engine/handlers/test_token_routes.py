@@ -140,7 +140,7 @@ async def test_a_token_of_one_instance_opens_nothing_of_another(house: TokenHous
     assert (await refused(await house.connect(), theirs.token())).error_code == FAILED
 
 
-async def test_an_invalid_token_is_told_first_and_fails_when_the_client_has_confirmed(
+async def test_an_invalid_token_is_reported_first_and_fails_when_the_client_has_confirmed(
     house: TokenHouse, issuer: Issuer
 ) -> None:
     for token in (

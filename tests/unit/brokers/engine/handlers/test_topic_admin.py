@@ -93,7 +93,7 @@ async def test_a_name_twice_in_one_request_is_refused(house: House) -> None:
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-async def test_of_two_names_that_look_alike_in_metrics_the_second_is_refused(house: House, validate_only: bool) -> None:
+async def test_the_second_of_two_names_that_collide_in_metrics_is_refused(house: House, validate_only: bool) -> None:
     """The collision is found before the metadata has the first topic (CTL-18)."""
     names = ("a.b", "a_b", "a-b")
 
@@ -129,7 +129,7 @@ async def test_a_wrong_setting_is_the_last_thing_to_complain_of(
     assert [shown.name for shown in (await metadata_of(house.mine)).topics] == ["orders"]
 
 
-async def test_of_a_setting_given_twice_the_last_counts(house: House) -> None:
+async def test_the_last_of_two_values_for_a_setting_counts(house: House) -> None:
     topic = wanted_topic("orders")
     topic.configs = [CreatableTopicConfig(name="retention.ms", value=value) for value in ("1000", "2000")]
 
@@ -238,3 +238,22 @@ async def test_a_topic_that_was_just_made_and_deleted_takes_no_room(house: House
     answer = await create(house.mine, wanted_topic("made1", 3))
 
     assert [line.error_code for line in answer] == [0]
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 42), (3, 73), (6, 73)])
+async def test_where_deletion_is_disabled_a_topic_stays_and_its_owner_reads_why(
+    house: House, version: int, code: int
+) -> None:
+    """CTL-20."""
+    await house.topic()
+    house.broker.broker.services.metadata.deletes_topics = False
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders", topic_id=UUID_ZERO)], timeout_ms=5_000)
+    if version < 6:
+        request = DeleteTopicsRequest(topic_names=["orders", "unknown"], timeout_ms=5_000)
+    answer = await house.mine.call(ApiKey.DELETE_TOPICS, version, request)
+    assert {result.error_code for result in answer.responses} == {code}
+    assert (await metadata_of(house.mine)).topics[0].name == "orders"
+
+    house.broker.broker.services.metadata.deletes_topics = True
+    answer = await house.mine.call(ApiKey.DELETE_TOPICS, version, request)
+    assert answer.responses[0].error_code == 0

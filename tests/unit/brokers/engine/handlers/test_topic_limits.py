@@ -107,7 +107,7 @@ async def test_a_limit_is_a_whole_number_of_bytes_or_none(house: House, value: s
     assert await alter(house, (CONSUME_BYTE_RATE, 0, value)) == ErrorCode.INVALID_CONFIG
 
 
-async def test_what_the_control_plane_produces_is_not_held_back(house: House) -> None:
+async def test_records_produced_by_the_control_plane_are_not_held_back(house: House) -> None:
     await limited(house, penstock_produce_byte_rate="1")
     inside = await house.broker.internal_client(MINE)
 

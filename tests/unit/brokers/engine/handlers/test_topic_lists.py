@@ -14,7 +14,7 @@ import pytest
 from brokers.engine.access.authorizer import Operation, peer_address
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.context import Call, View
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
@@ -122,7 +122,7 @@ async def test_a_call_is_refused_by_the_list_that_is_for_it_and_by_no_other(hous
             topic_id = await house.topic()
 
 
-async def test_sizes_are_told_to_who_may_administer(house: House) -> None:
+async def test_sizes_are_shown_to_clients_that_may_administer(house: House) -> None:
     await house.topic()
 
     async def topics(version: int) -> list[str]:
@@ -175,8 +175,8 @@ async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
     """The call continues with its first metadata, but the lists that apply are the current ones."""
     await house.topic()
     services = house.broker.broker.services
-    session_view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
-    call = Call(services, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
+    session_view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = RequestContext(services, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
     topic = session_view.namespace.topics[b"orders"]
     assert call.refusal(topic, "orders") == 0
 
@@ -217,7 +217,7 @@ async def test_metadata_says_what_an_address_may_do(house: House) -> None:
     assert b"orders" not in encode_response(ApiKey.METADATA, 12, answer)
 
 
-async def test_what_is_closed_is_open_again_within_a_second(house: House) -> None:
+async def test_a_closed_topic_is_open_again_within_a_second(house: House) -> None:
     await house.topic()
     await house.allow(consume_ips=NOT_US)
     assert (await fetch(house.mine, "orders")).error_code == DENIED

@@ -50,7 +50,7 @@ async def test_a_topic_that_may_not_be_written_to_spoils_the_others(house: House
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "ins-bbbbbbbb.orders"])
-async def test_what_is_not_the_tenants_is_not_there(house: House, name: str) -> None:
+async def test_partitions_of_other_tenants_do_not_exist(house: House, name: str) -> None:
     producer = await Transactional.begin(house.mine, "tx")
 
     assert await producer.add((name, 0)) == {(name, 0): UNKNOWN}

@@ -119,7 +119,7 @@ async def test_the_coordinator_is_asked_once_for_each_partition_of_a_transaction
         (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_KNOWN + "NETWORK_EXCEPTION"),
     ],
 )
-async def test_what_the_coordinator_refuses_is_not_appended(
+async def test_a_batch_the_coordinator_refuses_is_not_appended(
     house: House,
     coordinator: Coordinator,
     version: int,

@@ -124,9 +124,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(house: House) -> Non
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, FENCED), (5, FENCED)])
-async def test_an_epoch_of_the_past_is_told_in_words_its_version_knows(
-    house: House, version: int, code: ErrorCode
-) -> None:
+async def test_a_fenced_epoch_has_an_error_code_its_version_knows(house: House, version: int, code: ErrorCode) -> None:
     producer = await Transactional.begin(house.mine, "tx")
     await Transactional.begin(house.mine, "tx")
 

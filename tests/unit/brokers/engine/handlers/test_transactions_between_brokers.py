@@ -109,7 +109,7 @@ async def pair(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Pair]
 
 
 @pytest.mark.parametrize("coordinator", IDS)
-async def test_leaders_everywhere_are_told_how_a_transaction_ended(pair: Pair, coordinator: int) -> None:
+async def test_leaders_on_every_broker_learn_how_a_transaction_ended(pair: Pair, coordinator: int) -> None:
     await pair.create("orders", 1, 2)
     producer = await pair.begin_at(coordinator)
     await producer.add(("orders", 0), ("orders", 1))
@@ -173,7 +173,7 @@ async def test_a_coordinator_is_not_believed_once_a_later_one_has_written_a_mark
     assert await pair.sent(producer, "orders", 0, leader) == NONE
 
 
-async def test_who_is_not_the_coordinator_says_so(pair: Pair) -> None:
+async def test_a_broker_that_is_not_the_coordinator_says_so(pair: Pair) -> None:
     await pair.create("orders", 1)
     producer = await pair.begin_at(1)
     await producer.add(("orders", 0))

@@ -1,4 +1,4 @@
-"""Long requests are processed in turns, with the same responses as in one turn (`handlers.common.turns`)."""
+"""Long requests are processed in turns, with the same responses as in one turn (`handlers.common.long_requests`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.handlers.api_rows.shared import BY_PARTITION
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, answer_in_turns, is_long
+from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, answer_in_turns, is_long_request
 from brokers.engine.handlers.served_api import ListField
 from brokers.engine.handlers.session import NETWORK_S, RECEIVED_BYTES_PER_S
 from brokers.engine.protocol.apis import ApiKey
@@ -73,7 +73,7 @@ async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int]) -> Non
     )
     handler = Handler()
     response = await (
-        answer_in_turns(BY_PARTITION, request, handler) if is_long(BY_PARTITION, request) else handler(request)
+        answer_in_turns(BY_PARTITION, request, handler) if is_long_request(BY_PARTITION, request) else handler(request)
     )
     assert response == await Handler()(request)
     assert all(lines <= LINES_PER_TURN_MAX + 1 for lines in handler.lines)
@@ -115,7 +115,7 @@ def _name_of(field: ListField) -> str:
     return str(name)
 
 
-async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(house: House) -> None:
+async def test_a_client_that_hangs_up_while_its_request_is_decoded_pays_for_the_work_done(house: House) -> None:
     """Otherwise a tenant could keep the event loop busy for free."""
     services = house.broker.broker.services
     listener = house.broker.broker.listeners.get(MINE)
@@ -128,7 +128,7 @@ async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(
     await house.mine.close()
     await house.broker.until(lambda: not listener.connections)
     # No task works on it any more, and its place is free.
-    await house.broker.until(lambda: not services.accounting.decoded_places._taken_bytes)
+    await house.broker.until(lambda: not services.accounting.decode_memory._used_bytes)
 
 
 async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) -> None:

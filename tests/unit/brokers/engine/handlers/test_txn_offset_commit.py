@@ -144,7 +144,7 @@ async def test_a_group_that_is_no_part_of_the_transaction_is_refused(house: Hous
     assert await completed(house) == 3
 
 
-async def test_what_comes_after_the_end_is_refused(house: House, producer: Producer) -> None:
+async def test_an_offset_sent_after_the_end_is_refused(house: House, producer: Producer) -> None:
     await producer.add_offsets()
     assert await producer.send_offset(10) == 0
     await producer.end(committed=True)
@@ -154,7 +154,7 @@ async def test_what_comes_after_the_end_is_refused(house: House, producer: Produ
     assert await completed(house) == 10
 
 
-async def test_who_has_been_replaced_is_fenced(house: House, producer: Producer) -> None:
+async def test_a_producer_that_has_been_replaced_is_fenced(house: House, producer: Producer) -> None:
     await producer.add_offsets()
     replacement = Producer(house.mine)
     await replacement.begin()
@@ -214,7 +214,7 @@ async def test_a_transaction_has_no_offsets_without_a_group(house: House, produc
     assert await producer.send_offset(10, group="") == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_what_a_transaction_holds_survives_the_coordinator(house: House, producer: Producer) -> None:
+async def test_pending_offsets_survive_the_coordinator(house: House, producer: Producer) -> None:
     await producer.add_offsets()
     assert await producer.send_offset(10) == 0
     groups = house.broker.broker.services.coordination.groups

@@ -101,7 +101,7 @@ async def test_the_control_plane_makes_changes_and_removes_users(house: House) -
     assert (alice.disabled, alice.secrets) == (True, [])
 
 
-async def test_what_cannot_be_altered_says_why_and_changes_nothing(house: House) -> None:
+async def test_an_invalid_alteration_says_why_and_changes_nothing(house: House) -> None:
     owner = await house.broker.internal_client(MINE)
     assert await alter(owner, altered("alice", "a"), validate_only=True) == [0]
     assert await describe(owner) == []
@@ -185,7 +185,7 @@ async def test_nobody_becomes_a_superuser_by_a_new_password_for_one(house: House
     assert await scram(as_root, upserted=("root",)) == {"root": 0}
 
 
-async def test_an_instance_has_so_many_users_whoever_makes_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_users_per_instance_are_limited_over_both_calls(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight_users, "USERS_MAX", 2)
     owner = await house.broker.internal_client(MINE)
     assert await scram(house.mine, upserted=("a", "b", "c")) == {"a": 0, "b": 0, "c": ErrorCode.POLICY_VIOLATION}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.fetch import in_turn
+from brokers.engine.handlers.fetch import waits
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -84,11 +84,11 @@ async def test_the_last_of_several_entries_counts(house: House, many: int) -> No
 
 
 @pytest.mark.parametrize("wake", ["append", "expiry"])
-async def test_what_one_event_wakes_is_served_in_many_rounds_and_paid_for(
+async def test_fetches_woken_by_one_event_are_served_in_many_rounds_and_paid_for(
     house: House, monkeypatch: pytest.MonkeyPatch, wake: str
 ) -> None:
     await house.topic(partitions=WIDE)
-    monkeypatch.setattr(in_turn, "UNPAID_TURN_S_MAX", 0.0)
+    monkeypatch.setattr(waits, "UNPAID_TURN_S_MAX", 0.0)
     wait_ms = 3_000 if wake == "expiry" else WAIT_MS
     clients = await all_waiting(house, list(range(WIDE)), WAITING, wait_ms)
     loop, served, most = asyncio.get_running_loop(), 0, 0

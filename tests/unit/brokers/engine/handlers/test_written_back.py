@@ -64,7 +64,7 @@ async def test_another_value_is_refused(house: House, key: str, value: str) -> N
     assert [topic.error_code for topic in await create(house.mine, made)] == [refused]
 
 
-async def test_what_the_operator_set_is_neither_deleted_nor_changed(house: House) -> None:
+async def test_settings_of_the_operator_are_neither_deleted_nor_changed(house: House) -> None:
     await house.topic()
     await throttled(house)
 
@@ -74,7 +74,7 @@ async def test_what_the_operator_set_is_neither_deleted_nor_changed(house: House
     assert (await all_settings(house))[LEADER] == "0:1,0:2"
 
 
-async def test_what_changes_nothing_is_accepted(house: House) -> None:
+async def test_a_change_without_effect_is_accepted(house: House) -> None:
     """Kafka accepts a deletion of a key that is not set, and a list with the elements it has already."""
     await house.topic()
 

@@ -43,7 +43,7 @@ async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
     """Retries until the condition holds; fails after TIMEOUT_S."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            while not await holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+            while not await holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise AssertionError(f"not in time: {what}") from None

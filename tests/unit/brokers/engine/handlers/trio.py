@@ -90,14 +90,17 @@ def stop_following(broker: InProcessBroker) -> None:
 
 
 @asynccontextmanager
-async def running_trio(directory: Path, **overrides: str) -> AsyncIterator[Trio]:
-    """Starts the brokers. `overrides` are broker settings, with _ for dots."""
+async def running_trio(
+    directory: Path, racks: Mapping[int, str] | None = None, **overrides: str
+) -> AsyncIterator[Trio]:
+    """Starts the brokers. `racks` are those of the brokers. `overrides` are broker settings, with _ for dots."""
     ensemble = FakeEnsemble()
     settings = {"replica.lag.time.max.ms": "600"} | {key.replace("_", "."): value for key, value in overrides.items()}
     async with AsyncExitStack() as stack:
         brokers = {}
         for id in IDS:
-            made = InProcessBroker(directory / str(id), broker_id=id, ensemble=ensemble, overrides=settings)
+            rack = None if racks is None else racks[id]
+            made = InProcessBroker(directory / str(id), broker_id=id, ensemble=ensemble, overrides=settings, rack=rack)
             brokers[id] = await stack.enter_async_context(made)
         await brokers[1].until(
             lambda: all(len(broker.broker.current.image.brokers) == 3 for broker in brokers.values())

@@ -66,7 +66,7 @@ def test_text_is_one_line_a_row_and_cannot_command_a_terminal(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("place", ["nothing", "empty"])
-def test_what_is_no_log_is_refused(tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_without_a_log_is_refused(tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert run("dump", tmp_path / place) == (2, [])
     assert place in capsys.readouterr().err

@@ -23,7 +23,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_torn_end_is_told_and_cut(crashed: Path, tmp_path: Path) -> None:
+def test_a_torn_end_is_reported_and_cut(crashed: Path, tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(crashed, root)
     last = sorted((root / "orders-0").glob("*.log"))[-1]
@@ -46,7 +46,7 @@ def test_a_torn_end_is_told_and_cut(crashed: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.data())
-def test_what_is_foretold_is_what_happens(crashed: Path, data: st.DataObject) -> None:
+def test_the_announced_recovery_is_the_one_that_happens(crashed: Path, data: st.DataObject) -> None:
     """The damage is any file of the partition truncated, flipped or removed."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "data"

@@ -63,7 +63,7 @@ def faults(directory: Path, *, gaps: bool = False, whole: bool = True) -> list[d
     return [row for row in rows if row["row"] == "fault"]
 
 
-def test_what_a_broker_wrote_is_right(directory: Path) -> None:
+def test_a_directory_written_by_a_broker_passes(directory: Path) -> None:
     code, rows = run("verify", directory)
     assert (code, findings(rows)) == (0, [])
 

@@ -21,7 +21,7 @@ from tests.unit.brokers.engine.inspect.sample import build, content, findings, l
 
 
 @pytest.mark.parametrize("arguments", [(), ("--quick",)])
-def test_what_a_broker_wrote_is_right(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_directory_written_by_a_broker_passes(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     directory = build(tmp_path / "data")
     before = content(tmp_path)
     for place in (directory, directory.parent):
@@ -31,7 +31,7 @@ def test_what_a_broker_wrote_is_right(tmp_path: Path, arguments: tuple[str, ...]
     assert content(tmp_path) == before, "verifying writes nothing"
 
 
-def test_what_a_crash_leaves_is_right_up_to_notes(tmp_path: Path) -> None:
+def test_a_directory_after_a_crash_passes_up_to_notes(tmp_path: Path) -> None:
     directory = build(tmp_path / "data", clean=False)
     code, rows = run("verify", directory)
     assert code == 0, rows

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from brokers.contract import paths
 from brokers.contract.documents import config_change_to_json, config_to_json
 from brokers.engine.cluster.tree import Create, Delete, Set
-from brokers.engine.network.address_rates import ADDRESSES_MAX, FORGOTTEN_MS, AddressRates
-from brokers.engine.network.throttled_connections import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
+from brokers.engine.network.accept_policy import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
+from brokers.engine.network.admission import ADDRESSES_MAX, FORGOTTEN_MS, AddressRates
 from quotas.rates import WINDOW_COUNT, WINDOW_MS
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
@@ -43,7 +43,7 @@ async def flood(broker: InProcessBroker, port: int, count: int) -> list[WireClie
     return [await broker.client(port) for _ in range(count)]
 
 
-def test_a_window_comes_at_once_and_then_as_many_as_the_limit() -> None:
+def test_a_window_comes_at_once_and_later_connections_at_the_limit() -> None:
     rates, now_ms = AddressRates(), 50_000
     assert [rates.charge("a", 5, now_ms) for _ in range(5 * BURST_OF_ONE)] == [0] * 5 * BURST_OF_ONE
     came_in = 0
@@ -58,7 +58,7 @@ def test_a_limit_of_none_at_all_lets_nobody_in() -> None:
     assert AddressRates().charge("a", 0, 1) == WINDOW_MS
 
 
-def test_who_is_turned_away_does_not_count() -> None:
+def test_a_refused_connection_does_not_count() -> None:
     rates = AddressRates()
     for _ in range(BURST_OF_ONE + 100):
         rates.charge("a", 1, 1_000)
@@ -87,7 +87,7 @@ def test_counters_never_outnumber_the_bound(steps: list[tuple[int, int]]) -> Non
         assert len(rates) <= ADDRESSES_MAX
 
 
-async def test_an_instance_has_so_many_connections_kept_unread_and_no_more() -> None:
+async def test_throttled_connections_per_instance_are_limited() -> None:
     held = ThrottledConnections(asyncio.get_running_loop())
     sockets = [socket.socket() for _ in range(THROTTLED_PER_INSTANCE_MAX + 2)]
     for each in sockets:
@@ -104,7 +104,9 @@ async def test_an_instance_has_so_many_connections_kept_unread_and_no_more() -> 
     assert all(each.fileno() < 0 for each in (*sockets, other))
 
 
-async def test_whoever_opens_too_many_is_kept_waiting_and_closed_and_others_are_not(tmp_path: Path) -> None:
+async def test_an_address_that_opens_too_many_connections_waits_and_is_closed_and_others_are_not(
+    tmp_path: Path,
+) -> None:
     async with InProcessBroker(tmp_path) as broker:
         port, other_port = [await broker.create_instance(instance_id) for instance_id in (MINE, THEIRS)]
         await limit(broker, HOST, 1)

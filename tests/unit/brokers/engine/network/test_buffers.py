@@ -24,9 +24,9 @@ from brokers.engine.network.buffers import (
     RentedBuffer,
     UnreadBytes,
 )
+from brokers.engine.network.endings import slowest
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.memory_relief import slowest
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
@@ -71,7 +71,7 @@ def test_one_owner_leaves_as_much_free_as_it_has() -> None:
 
 
 @pytest.mark.parametrize("announced_bytes", [UNIT, 1_000_000, 100_000_000])
-def test_what_is_announced_and_does_not_arrive_takes_no_memory(announced_bytes: int) -> None:
+def test_an_announced_frame_that_does_not_arrive_takes_no_memory(announced_bytes: int) -> None:
     buffers = FrameBuffers()
     for number in range(15):
         buffer = buffers.rent(announced_bytes, f"hostile-{number}")
@@ -91,7 +91,7 @@ def test_each_owner_has_room_for_the_largest_message_whatever_others_have() -> N
     assert buffers.rent(UNIT, "hostile-1") is None
 
 
-def test_who_can_have_nothing_yet_keeps_nobody_of_another_owner_waiting() -> None:
+def test_an_owner_that_can_have_nothing_yet_keeps_no_other_owner_waiting() -> None:
     buffers = short(8)
     held = [rented(buffers, UNIT, "hostile") for _ in range(4)]
     other = rented(buffers, UNIT * 2, "other")
@@ -108,7 +108,7 @@ def test_who_can_have_nothing_yet_keeps_nobody_of_another_owner_waiting() -> Non
     assert (hostile.sent, buffers.rented_bytes) == (1, 0)
 
 
-def test_who_went_away_is_not_called_in_the_place_of_somebody_who_waits() -> None:
+def test_a_waiter_that_went_away_is_not_woken_in_the_place_of_another() -> None:
     buffers = short(2)
     held = rented(buffers, 2 * UNIT, "a")
     gone, there = Waiting(), Waiting()
@@ -171,7 +171,7 @@ def test_frames_that_are_all_half_received_come_to_their_end(owners: int) -> Non
     assert not buffers.is_short
 
 
-def test_frames_of_one_owner_have_so_much_and_its_oldest_comes_to_its_end() -> None:
+def test_frames_of_one_owner_are_limited_and_its_oldest_is_received_whole() -> None:
     buffers = FrameBuffers()
     frames = [buffers.rent(100 * MIB, MINE) for _ in range(50)]
     for buffer in frames:
@@ -234,7 +234,7 @@ async def test_frames_that_never_come_keep_other_instances_from_nothing(tmp_path
         await broker.until(lambda: not buffers.rented_bytes and not buffers._waiting)
 
 
-async def test_what_was_answered_before_a_large_frame_had_to_wait_is_sent(tmp_path: Path) -> None:
+async def test_answers_ready_before_a_large_frame_had_to_wait_are_sent(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         broker.broker.listeners.buffers = buffers = short(2)
@@ -252,7 +252,7 @@ async def test_what_was_answered_before_a_large_frame_had_to_wait_is_sent(tmp_pa
 
 
 @pytest.mark.parametrize("hostile", [1, 3])
-async def test_who_sends_slowest_goes_when_others_wait_for_memory(tmp_path: Path, hostile: int) -> None:
+async def test_the_slowest_sender_is_closed_when_others_wait_for_memory(tmp_path: Path, hostile: int) -> None:
     """Hostile instances fill the memory with requests that never end, one connection each."""
     async with InProcessBroker(tmp_path) as broker:
         listeners = broker.broker.listeners

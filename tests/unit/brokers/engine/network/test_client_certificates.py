@@ -202,7 +202,7 @@ async def test_a_certificate_that_is_refused_is_in_the_audit_log_with_the_reason
     assert dict(services.access.authentication.counts())[MINE].failed == 2 * len(refused)
 
 
-async def test_who_speaks_no_tls_or_hangs_up_has_not_tried_to_sign_in(
+async def test_a_client_that_speaks_no_tls_or_hangs_up_is_no_failed_sign_in(
     house: House, authority: Path, acme: Authority, tmp_path: Path
 ) -> None:
     port = await house.open(MINE)

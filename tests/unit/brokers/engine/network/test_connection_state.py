@@ -1,4 +1,4 @@
-"""A connection stops reading for the reasons in `connection_state`, and resumes when the last one is cleared."""
+"""A connection stops reading for the reasons in `receiving.Busy`, and resumes when the last one is cleared."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from brokers.engine.network.admission import Limits
-from brokers.engine.network.closed_session import CLOSED_SESSION
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.connection_state import Busy
+from brokers.engine.network.interfaces import CLOSED_SESSION
 from brokers.engine.network.listener import Listeners
+from brokers.engine.network.receiving import Busy
 from brokers.engine.network.reports import NetworkReports
 
 HOST = "127.0.0.1"
@@ -80,8 +80,9 @@ async def connected() -> AsyncIterator[Peer]:
 
     with ThreadPoolExecutor(1) as readers:
         listeners = Listeners(asyncio.get_running_loop(), LIMITS, NetworkReports(lambda: 0), readers)
-        port = listeners.open("ins-a", HOST, 0, make_session).port
-        reader, writer = await asyncio.open_connection(HOST, port)
+        listener = listeners.bind("ins-a", HOST, 0, make_session)
+        listener.go_on()
+        reader, writer = await asyncio.open_connection(HOST, listener.port)
         await until(lambda: bool(sessions))
         try:
             yield Peer(reader, writer, sessions[0])

@@ -8,11 +8,11 @@ import pytest
 
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, LargeFrame, UnreadBytes
-from brokers.engine.network.endings import Deadlines
+from brokers.engine.network.endings import ConnectionDeadlines
 from brokers.engine.network.inbound_frames import SIZE, InboundFrames
 
 SWEEP_MS = 10_000
-DEADLINES = Deadlines(idle_ms=600_000, sweep_ms=SWEEP_MS)
+DEADLINES = ConnectionDeadlines(idle_ms=600_000, sweep_ms=SWEEP_MS)
 MIB = 1_048_576
 
 
@@ -72,7 +72,7 @@ def test_a_client_that_never_asked_has_a_minute() -> None:
     assert peer.reason() == endings.NO_REQUEST
 
 
-def test_who_stops_in_the_middle_of_a_request_is_closed_after_half_a_minute() -> None:
+def test_a_client_that_stops_in_the_middle_of_a_request_is_closed_after_half_a_minute() -> None:
     peer = Peer().half(MIB)
     assert peer.ends_after_ms() == 40_000
     assert peer.reason() == endings.STALLED
@@ -108,7 +108,7 @@ def test_where_others_wait_for_its_memory_a_large_request_has_ten_seconds() -> N
 
 
 @pytest.mark.parametrize("trickles", [False, True])
-def test_who_is_muted_or_waits_for_us_is_not_slow(trickles: bool) -> None:
+def test_a_client_that_is_muted_or_waits_for_the_broker_is_not_slow(trickles: bool) -> None:
     peer = asked(Peer(is_busy=True, is_waiting=True)).half(MIB)
     assert not peer.ends_after_ms(trickles=trickles)
     peer.is_busy = peer.is_waiting = False

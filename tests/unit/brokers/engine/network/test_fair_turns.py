@@ -76,7 +76,7 @@ def test_many_short_uses_in_one_window_count_together() -> None:
     assert 40 <= uses <= 41
 
 
-def test_who_pauses_for_a_window_with_nobody_in_line_is_served_at_once_again() -> None:
+def test_a_socket_after_a_pause_of_a_window_is_served_at_once_again() -> None:
     loop = Loop()
     turns = spent(loop)
     loop.now_s += WINDOW_S + 0.001
@@ -84,10 +84,10 @@ def test_who_pauses_for_a_window_with_nobody_in_line_is_served_at_once_again() -
     assert not turns.is_spent
 
 
-def test_who_comes_while_others_of_its_instance_are_in_line_queues_behind_them() -> None:
+def test_a_socket_queues_behind_others_of_its_instance() -> None:
     loop = Loop()
     turns = spent(loop)
-    turns.join(Socket(loop, "first", 0.0))
+    turns.enqueue(Socket(loop, "first", 0.0))
     loop.now_s += 10 * WINDOW_S
     assert turns.must_wait(loop.now_s)
 
@@ -97,7 +97,7 @@ def test_one_turn_of_the_loop_serves_a_long_line_for_one_turn() -> None:
     turns = spent(loop)
     cost_s = TURN_S / 20
     for at in range(1_000):
-        turns.join(Socket(loop, str(at), cost_s))
+        turns.enqueue(Socket(loop, str(at), cost_s))
     orders = []
     while loop.soon:
         served = loop.turn()
@@ -111,18 +111,18 @@ def test_a_short_line_waits_for_no_long_one() -> None:
     loop = Loop()
     many, few = spent(loop), spent(loop)
     for _ in range(1_000):
-        many.join(Socket(loop, "many", 0.0001))
-    few.join(Socket(loop, "few", 0.0001))
+        many.enqueue(Socket(loop, "many", 0.0001))
+    few.enqueue(Socket(loop, "few", 0.0001))
     assert "few" in loop.turn()
 
 
-def test_who_has_heavy_requests_is_served_as_long_as_who_has_light_ones() -> None:
+def test_heavy_and_light_requests_are_served_for_equal_times() -> None:
     loop = Loop()
     heavy, light = spent(loop), spent(loop)
     for _ in range(50):
-        heavy.join(Socket(loop, "heavy", 0.008))
+        heavy.enqueue(Socket(loop, "heavy", 0.008))
     for _ in range(20_000):
-        light.join(Socket(loop, "light", 0.00005))
+        light.enqueue(Socket(loop, "light", 0.00005))
     times = {"heavy": 0.0, "light": 0.0}
     for _ in range(60):
         for name in loop.turn():
@@ -144,7 +144,7 @@ def test_everybody_in_line_is_served_once_and_in_the_order_of_its_instance(
     loop = Loop()
     lines = {name: spent(loop) for name in INSTANCES}
     for at, (name, cost_s) in enumerate(joining):
-        lines[name].join(Socket(loop, f"{name}{at}", cost_s))
+        lines[name].enqueue(Socket(loop, f"{name}{at}", cost_s))
     served = []
     while loop.soon:
         began_s = loop.now_s
@@ -210,9 +210,9 @@ def test_a_fault_with_one_request_does_not_end_the_service_of_the_others() -> No
         def on_turn(self) -> None:
             raise ValueError("a mistake")
 
-    turns.join(Failing(loop, "failing", 0.0))
-    turns.join(Socket(loop, "behind", 0.0))
-    other.join(Socket(loop, "other", 0.0))
+    turns.enqueue(Failing(loop, "failing", 0.0))
+    turns.enqueue(Socket(loop, "behind", 0.0))
+    other.enqueue(Socket(loop, "other", 0.0))
     served = []
     while loop.soon:
         with contextlib.suppress(ValueError):
@@ -279,7 +279,7 @@ def test_eight_instances_of_a_tenant_are_served_as_long_as_one_of_another() -> N
     members, victim = tenant_of(loop, 8), spent(loop)
     for turns in [*members, victim]:
         for _ in range(2_000):
-            turns.join(Socket(loop, "victim" if turns is victim else str(members.index(turns)), 0.0001))
+            turns.enqueue(Socket(loop, "victim" if turns is victim else str(members.index(turns)), 0.0001))
     served = []
     for _ in range(100):
         served += loop.turn()
@@ -294,10 +294,10 @@ def test_a_victim_waits_beside_many_instances_of_a_tenant_as_long_as_beside_one(
     members, victim = tenant_of(loop, instances), spent(loop)
     for turns in members:
         for _ in range(500):
-            turns.join(Socket(loop, "attacker", 0.0001))
+            turns.enqueue(Socket(loop, "attacker", 0.0001))
     for _ in range(20):
         loop.turn()
-        victim.join(Socket(loop, "victim", 0.0001))
+        victim.enqueue(Socket(loop, "victim", 0.0001))
         began_s = loop.now_s
         while "victim" not in loop.served:
             loop.turn()
@@ -307,7 +307,7 @@ def test_a_victim_waits_beside_many_instances_of_a_tenant_as_long_as_beside_one(
 def test_an_instance_that_moves_to_another_tenant_takes_its_line_along() -> None:
     loop = Loop()
     first, second = tenant_of(loop, 2)
-    second.join(Socket(loop, "moved", 0.0))
+    second.enqueue(Socket(loop, "moved", 0.0))
     before = second.tenant
     second.move_to(loop.fair_turns.enter("ten-other"))
     loop.fair_turns.exit(before)
@@ -346,7 +346,7 @@ def test_a_turn_is_shorter_while_another_tenant_uses_the_loop() -> None:
     loop = Loop()
     hostile, victim = spent(loop), InstanceTurns(loop.fair_turns)
     for _ in range(1_000):
-        hostile.join(Socket(loop, "hostile", TURN_S / 20))
+        hostile.enqueue(Socket(loop, "hostile", TURN_S / 20))
     assert 20 <= len(loop.turn()) <= 21
     loop.spend(victim, 0.0001)
     assert 10 <= len(loop.turn()) <= 11
@@ -354,15 +354,15 @@ def test_a_turn_is_shorter_while_another_tenant_uses_the_loop() -> None:
     assert 20 <= len(loop.turn()) <= 21
 
 
-def test_what_a_tenant_used_without_queueing_it_waits_for_when_others_queue() -> None:
+def test_time_used_without_queueing_is_waited_for_when_others_queue() -> None:
     loop = Loop()
     hostile, victim = spent(loop), spent(loop)
     for _ in range(1_000):
-        victim.join(Socket(loop, "victim", 0.0001))
+        victim.enqueue(Socket(loop, "victim", 0.0001))
     for _ in range(20):  # like resumed tasks
         loop.spend(hostile, 0.0005)
     assert hostile.must_wait(loop.now_s)
-    hostile.join(Socket(loop, "hostile", 0.0001))
+    hostile.enqueue(Socket(loop, "hostile", 0.0001))
     before = hostile.line.tenant.credit
     served: list[str] = []
     while "hostile" not in served:
@@ -377,7 +377,7 @@ def test_a_tenant_alone_owes_nothing_whatever_it_used() -> None:
     for _ in range(1_000):
         loop.spend(busy, 0.01)
     loop.now_s += 100.0
-    other.join(Socket(loop, "other", 0.0001))
+    other.enqueue(Socket(loop, "other", 0.0001))
     assert not busy.must_wait(loop.now_s)
 
 
@@ -404,12 +404,12 @@ def test_the_loop_is_shared_by_weight_whether_or_not_work_queues(mix: list[tuple
             served_s[self.number] += self.cost_s
             if mix[self.number][2]:  # more of it comes in the next iteration, without queueing
                 resumed.append(self.number)
-            members[self.number].join(Work(self.number))
+            members[self.number].enqueue(Work(self.number))
 
     resumed: list[int] = []
     for number in range(len(mix)):
         for _ in range(40):
-            members[number].join(Work(number))
+            members[number].enqueue(Work(number))
     began_s = loop.now_s
     while loop.now_s - began_s < until_s:
         loop.turn()
@@ -434,9 +434,9 @@ def test_the_smallest_is_served_within_a_bounded_time_beside_the_largest(cost_s:
         large = InstanceTurns(loop.fair_turns, loop.fair_turns.enter(f"large-{number}"))
         loop.fair_turns.set_weights(large.line, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
         for _ in range(int((rounds + 2) * (TENANT_WEIGHT_MAX + 1))):
-            large.join(Socket(loop, "large", 0.0005))
+            large.enqueue(Socket(loop, "large", 0.0005))
     loop.spend(small, cost_s)  # its last use
-    small.join(Socket(loop, "small", 0.0001))
+    small.enqueue(Socket(loop, "small", 0.0001))
     began_s = loop.now_s
     while "small" not in loop.turn():
         assert loop.soon

@@ -59,7 +59,7 @@ async def port(broker: InProcessBroker) -> int:
     ],
     ids=["http", "tls", "ssh", "negative", "tiny", "oversize", "client-id-past-the-end", "garbage-body"],
 )
-async def test_what_is_no_kafka_ends_the_connection(broker: InProcessBroker, port: int, data: bytes) -> None:
+async def test_bytes_that_are_not_kafka_end_the_connection(broker: InProcessBroker, port: int, data: bytes) -> None:
     client = await broker.client(port)
 
     await client.send_raw(data)
@@ -166,6 +166,37 @@ async def test_one_instances_connections_lock_nobody_else_out(tmp_path: Path) ->
         assert (
             await (await broker.internal_client("penstock")).call(ApiKey.METADATA, 12, EVERYTHING)
         ).topics is not None
+
+
+async def test_the_connections_of_all_instances_of_a_tenant_lock_no_other_tenant_out(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path / "limited", overrides={"max.connections": "6"}) as broker:
+        instances = [f"ins-dddddd{number:02}" for number in range(3)]
+        ports = [await broker.create_instance(instance_id, tenant_id="ten-hostile") for instance_id in instances]
+        other_port = await broker.create_instance("ins-bbbbbbbb")
+        for port in ports * 2:
+            await (await broker.client(port)).call(ApiKey.METADATA, 12, EVERYTHING)
+
+        for client in [await broker.client(other_port) for _ in range(3)]:
+            assert (await client.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
+
+        assert await (await broker.client(other_port)).is_closed(), "as many as the other tenant has"
+        hostile, alone = sorted(broker.broker.listeners.tenants(), key=lambda tenant: -len(tenant.groups))
+        assert (hostile.count, alone.count) == (3, 3)
+
+
+async def test_the_instances_of_a_tenant_open_connections_at_half_of_the_brokers_rate(tmp_path: Path) -> None:
+    overrides = {"max.connection.creation.rate": "8", "max.connection.creation.rate.per.instance": "3"}
+    async with InProcessBroker(tmp_path / "limited", overrides=overrides) as broker:
+        instances = [f"ins-dddddd{number:02}" for number in range(3)]
+        ports = [await broker.create_instance(instance_id, tenant_id="ten-hostile") for instance_id in instances]
+        other_port = await broker.create_instance("ins-bbbbbbbb")
+        hostile = [await broker.client(port) for port in ports * 3]
+        (tenant, _) = sorted(broker.broker.listeners.tenants(), key=lambda tenant: -len(tenant.groups))
+        await broker.until(lambda: tenant.count >= 4)
+
+        other = await broker.client(other_port)
+        assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
+        assert tenant.count < len(hostile)
 
 
 async def test_more_connections_than_allowed_are_closed_at_once(tmp_path: Path) -> None:
@@ -299,7 +330,7 @@ def test_the_log_says_a_few_lines_a_second_and_then_how_many_it_left_out(capsys:
     assert reports.suppressed == 0
 
 
-async def test_who_does_not_know_the_secret_is_logged_a_few_times_a_second(broker: InProcessBroker) -> None:
+async def test_wrong_secrets_are_logged_a_few_times_a_second(broker: InProcessBroker) -> None:
     token = SaslAuthenticateRequest(auth_bytes=b"\0somebody\0guessed")
     asked = [(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN")), (ApiKey.SASL_AUTHENTICATE, 2, token)]
     frames = [

@@ -79,7 +79,7 @@ async def connected(port: int) -> socket.socket:
     return client
 
 
-async def test_whose_answers_nobody_reads_loses_its_place_to_the_others_of_its_instance(tmp_path: Path) -> None:
+async def test_a_client_that_reads_no_answers_loses_its_place_to_others_of_its_instance(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         listener = broker.broker.listeners.get(MINE)
@@ -98,6 +98,26 @@ async def test_whose_answers_nobody_reads_loses_its_place_to_the_others_of_its_i
         for client in deaf:
             client.close()
         await broker.until(lambda: listener.unsent.count == 0)
+
+
+async def test_unread_answers_of_all_instances_of_a_tenant_have_a_limit_together(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        ports = [await broker.create_instance(f"ins-dddddd{number:02}", tenant_id="ten-hostile") for number in range(3)]
+        (tenant,) = broker.broker.listeners.tenants()
+        tenant.unsent._bytes_max = 1_000_000
+        deaf = [await connected(port) for port in ports]
+        loop, frames = asyncio.get_running_loop(), names(5_000) * 10
+        sending = [asyncio.create_task(loop.sock_sendall(client, frames)) for client in deaf]
+        ended = broker.broker.listeners.counters.ended
+        await broker.until(lambda: ended.get(endings.UNREAD_ANSWERS, 0) == 2)  # the last one may go on
+        honest = await broker.client(await broker.create_instance(MINE))
+        assert (await honest.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        for client in deaf:
+            client.close()
+        await broker.until(lambda: tenant.unsent.count == 0)
 
 
 async def test_long_answers_that_are_asked_for_together_are_not_gathered(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.engine.network.buffers import UnsentBytes
 from brokers.engine.network.pending_responses import PendingResponses
 from brokers.engine.network.sending import Outgoing, joined_up
-from brokers.engine.network.unsent import UnsentBytes
 
 
 class Wire:
@@ -48,7 +48,7 @@ def test_answers_leave_in_order_and_none_is_forgotten(owed: list[bool], dice: An
     assert len(wire.pending_responses) == 0
 
 
-def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
+def test_the_connection_is_notified_once_until_the_first_answers_are_taken() -> None:
     wire = Wire()
     first, second = wire.pending_responses.defer(lambda: None), wire.pending_responses.defer(lambda: None)
     second.complete(b"2")
@@ -60,7 +60,7 @@ def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
     assert wire.sent == [b"1", b"2"]
 
 
-def test_whoever_promised_hears_that_the_connection_is_gone_unless_the_answer_was_there() -> None:
+def test_an_unfinished_response_hears_that_the_connection_is_gone() -> None:
     wire = Wire()
     heard = []
     kept = wire.pending_responses.defer(lambda: heard.append("kept"))

@@ -50,7 +50,7 @@ def test_the_client_is_known_and_what_follows_is_left_to_it(
 
 
 @given(st.binary(max_size=2_000) | st.binary(max_size=600).map(lambda rest: SIGNATURE + rest))
-def test_whatever_is_sent_no_more_than_536_bytes_are_kept(stream: bytes) -> None:
+def test_no_more_than_536_bytes_of_any_stream_are_kept(stream: bytes) -> None:
     """The result is a header, an error, or the end of the stream: never another exception, and never a byte more."""
     try:
         received, _ = read(stream)
@@ -91,7 +91,7 @@ def test_a_proxy_that_speaks_for_itself_is_no_client_and_other_versions_are_refu
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", b"PROXY TCP4 192.0.2.7", bytes(16), b"\r\n\r\n\x00\r\nQUIX"])
-def test_who_sends_something_else_is_found_out_by_the_first_wrong_byte(start: bytes) -> None:
+def test_a_stream_without_a_header_is_detected_by_its_first_wrong_byte(start: bytes) -> None:
     with pytest.raises(NotProxyHeader):
         missing_bytes(start[:12])
 

@@ -83,7 +83,7 @@ async def test_a_broker_without_the_clients_route_is_not_named(tmp_path: Path) -
         assert [[each.node_id for each in answer.brokers] for answer in answers] == [[1, 2], [1]]
 
 
-async def test_who_is_in_no_list_is_closed_without_a_byte_and_counted(tmp_path: Path) -> None:
+async def test_an_address_in_no_list_is_closed_without_a_byte_and_counted(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         listed, closed = await opened(
             broker, route("here", allow_list=("127.0.0.0/8",)), route("there", allow_list=ELSEWHERE)
@@ -209,7 +209,7 @@ async def test_the_proxys_client_is_who_lists_and_limits_ask_for(tmp_path: Path)
         assert broker.broker.listeners.counters.refused == {"allow_list": 1, "address": 1}
 
 
-async def test_a_listed_proxy_without_a_header_is_closed_and_told_as_malformed(tmp_path: Path) -> None:
+async def test_a_listed_proxy_without_a_header_is_closed_and_counted_as_malformed(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         (port,) = await opened(broker, route("balanced", proxies=(HOST,)))
         client = await broker.client(port)

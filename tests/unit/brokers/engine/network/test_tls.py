@@ -170,7 +170,9 @@ async def test_another_certificate_is_shown_to_who_comes_and_nobody_is_cut_off(t
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(64)])
-async def test_what_is_no_handshake_is_closed_and_counted(broker: InProcessBroker, port: int, first: bytes) -> None:
+async def test_bytes_that_are_no_handshake_end_the_connection_and_are_counted(
+    broker: InProcessBroker, port: int, first: bytes
+) -> None:
     client = await broker.client(port)
     await client.send_raw(first)
     await _closed(client)
@@ -212,7 +214,7 @@ async def test_a_handshake_that_stands_still_loses_its_place_and_keeps_nobody_wa
     assert broker.broker.listeners.count == 1
 
 
-async def test_of_many_handshakes_that_stand_still_the_oldest_makes_room(
+async def test_the_oldest_of_many_stalled_handshakes_makes_room(
     broker: InProcessBroker, port: int, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_PER_INSTANCE_MAX", 5)
@@ -230,7 +232,7 @@ class Group:
         self.turns = InstanceTurns(None, tenant)
 
 
-async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None:
+async def test_a_handshake_that_waits_when_the_broker_stops_is_ended_once() -> None:
     """A step in a thread uses its socket, which nothing would close."""
     pool, instance = Handshakes(asyncio.get_running_loop()), Group()
     begun, may_end = threading.Event(), threading.Event()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.fetch.prefetch import PREFETCHED_TOGETHER_MAX
+from brokers.engine.handlers.fetch.waits import PREFETCHED_TOGETHER_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.fetch import FetchPartition
@@ -136,7 +136,7 @@ async def test_a_reader_goes_on_through_a_uncached_log(
     assert disk.stalls == []
 
 
-async def test_what_is_pulled_in_and_forgotten_at_once_is_sent_all_the_same(
+async def test_pages_read_ahead_and_evicted_at_once_are_sent_all_the_same(
     broker: InProcessBroker, client: WireClient, disk: SlowDisk
 ) -> None:
     forgetful = ForgetfulReaders(disk)

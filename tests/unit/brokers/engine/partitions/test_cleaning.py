@@ -10,7 +10,7 @@ import pytest
 
 from brokers.engine.inspect import verify
 from brokers.engine.inspect.directories import find
-from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
+from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, LogToClean
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -42,7 +42,7 @@ def _produce(partition: Partition, records: int, *, keys: int = 5, at_ms: int = 
         assert partition.append(data, at_ms, acks=1, produce_version=9).error_code == 0
 
 
-def _do(cleaner: Cleaner, work: Work, now_ms: int = NOW_MS) -> Finished:
+def _do(cleaner: Cleaner, work: LogToClean, now_ms: int = NOW_MS) -> Finished:
     events = _prepare(cleaner, work)
     *groups, last = events
     for group in groups:
@@ -54,7 +54,7 @@ def _do(cleaner: Cleaner, work: Work, now_ms: int = NOW_MS) -> Finished:
     return last
 
 
-def _prepare(cleaner: Cleaner, work: Work) -> list[Event]:
+def _prepare(cleaner: Cleaner, work: LogToClean) -> list[Event]:
     """Runs the steps before the first swap and returns the event of the run."""
     work.make_durable()
     cleaner.durable(work)
@@ -65,7 +65,7 @@ def _prepare(cleaner: Cleaner, work: Work) -> list[Event]:
     return events
 
 
-def _planned(table: PartitionTable) -> tuple[Cleaner, Work]:
+def _planned(table: PartitionTable) -> tuple[Cleaner, LogToClean]:
     cleaner = Cleaner(table, CleanerSettings())
     work = cleaner.plan(NOW_MS)
     assert work is not None

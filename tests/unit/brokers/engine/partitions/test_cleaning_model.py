@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from brokers.engine.partitions.cleaning import Cleaner, Work
+from brokers.engine.partitions.cleaning import Cleaner, LogToClean
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished
@@ -46,7 +46,7 @@ class CleanedPartition(RuleBasedStateMachine):
         self.written: dict[int, Record] = {}
         self.touched = 0  # upper bound of the offsets that any swap may have rewritten
         self.completed: dict[int, int] = {}  # tombstone -> earliest time at which it may be removed
-        self.work: Work | None = None
+        self.work: LogToClean | None = None
         self.run: SteppedRun | None = None
         self.held: list[tuple[FileSlice, bytes]] = []
 

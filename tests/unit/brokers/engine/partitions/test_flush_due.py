@@ -54,7 +54,7 @@ def test_without_such_a_topic_no_log_is_checked(tmp_path: Path) -> None:
     table.close()
 
 
-def test_of_too_many_due_logs_the_oldest_are_flushed(tmp_path: Path) -> None:
+def test_the_oldest_of_too_many_due_logs_are_flushed(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     for number in range(FLUSHED_LOGS_MAX + 2):
         table.become_leader("t", number, b"1" * 16, 0, {"flush.ms": "1000"}, now_ms=NOW_MS)

@@ -26,14 +26,14 @@ def test_a_recreated_partition_is_looked_up_again(tmp_path: Path) -> None:
     before = table.become_follower(
         "t", 0, TOPIC_ID, 5, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (REPLICA,), REPLICA)
     )
-    assert not session.asks(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
-    line = session.lines[KEY]
+    assert not session.update_position(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
+    line = session.partitions[KEY]
     assert line.code == error_codes.UNKNOWN_LEADER_EPOCH
     assert line.partition is None, "a refused partition is looked up again"
 
     table.delete("t", 0, now_ms=NOW_MS)
     after = table.become_leader("t", 0, TOPIC_ID, 6, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (1,)))
-    session.asks(KEY, (0, 6, 0, -1, 0, 1_000), after, NOW_MS)
+    session.update_position(KEY, (0, 6, 0, -1, 0, 1_000), after, NOW_MS)
     assert (line.code, line.partition) == (0, after)
     table.close()
 
@@ -52,8 +52,8 @@ def session(tmp_path: Path) -> FollowerSession:
             led = table.become_leader(
                 topic, index, topic.encode()[:16], 5, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (1,))
             )
-            session.asks((topic.encode()[:16], index), (index, 5, 0, -1, 0, 1_000), led, NOW_MS)
-            line = session.lines[topic.encode()[:16], index]
+            session.update_position((topic.encode()[:16], index), (index, 5, 0, -1, 0, 1_000), led, NOW_MS)
+            line = session.partitions[topic.encode()[:16], index]
             session.ready(line)
     return session
 
@@ -72,7 +72,7 @@ def test_an_instance_with_many_partitions_does_not_delay_the_replication_of_othe
 
 def test_returned_partitions_come_first_and_in_order(session: FollowerSession) -> None:
     lines = [line for line in (session.next_ready() for _ in range(3)) if line is not None]
-    session.put_back(lines)
+    session.requeue(lines)
     again = [session.next_ready() for _ in range(4)]
     assert again[0] is lines[0]
     assert {id(line) for line in again} >= {id(line) for line in lines}

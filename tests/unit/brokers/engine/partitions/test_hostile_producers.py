@@ -106,7 +106,7 @@ def read_all_ways(partition: Partition) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_is_sent_is_refused_or_lived_with(seed: int, tmp_path: Path) -> None:
+def test_a_random_batch_is_refused_or_readable(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     table = opened(tmp_path)
     partition = lead(table, CONFIGS[seed % len(CONFIGS)])

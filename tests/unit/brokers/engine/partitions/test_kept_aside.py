@@ -107,7 +107,7 @@ def test_a_foreign_directory_with_the_name_of_a_new_partition_becomes_a_stray(tm
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_of_two_directories_of_one_partition_the_longer_log_is_used(tmp_path: Path, order: tuple[str, str]) -> None:
+def test_the_longer_log_of_two_directories_of_one_partition_is_used(tmp_path: Path, order: tuple[str, str]) -> None:
     """One was copied to another disk by hand, or its disk returned after it was replaced.
 
     Kafka does not start then; here no file is removed either.

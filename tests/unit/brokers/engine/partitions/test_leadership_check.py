@@ -42,13 +42,13 @@ class Follower:
         self._partition = partition
 
     def asks(self, *, names: bool, leader_epoch: int = EPOCH) -> None:
-        self.session.came(not names)
+        self.session.on_request(not names)
         if names:
-            self.session.asks(KEY, (0, leader_epoch, 0, -1, 0, 1_000), self._partition, 0)
+            self.session.update_position(KEY, (0, leader_epoch, 0, -1, 0, 1_000), self._partition, 0)
         self._confirmations.check()
 
     def is_answered(self) -> None:
-        self.session.answered(self._confirmations.asked)
+        self.session.on_response(self._confirmations.asked)
 
     def waits(self) -> None:
         self.session.wait(self._wake)
@@ -106,10 +106,10 @@ def test_a_request_that_waits_is_answered_at_once_and_the_next_one_counts(table:
 
     for follower in stage.followers.values():
         assert follower.woken == 1
-        assert follower.session.is_owed
+        assert follower.session.has_pending_check
         follower.is_answered()
         follower.goes_round()
-        assert not follower.session.is_owed, "it may wait again"
+        assert not follower.session.has_pending_check, "it may wait again"
     assert question.is_confirmed
 
 
@@ -122,7 +122,7 @@ def test_a_request_that_may_have_overtaken_another_does_not_count(table: Partiti
 
     follower.asks(names=True)
     assert not question.done
-    assert follower.session.is_owed, "it is answered at once all the same"
+    assert follower.session.has_pending_check, "it is answered at once all the same"
     follower.is_answered()
     follower.asks(names=True)
 
@@ -241,8 +241,8 @@ class Remote:
         self.answer()
         kind = self.sent.popleft()
         if kind == "leaves":
-            self.local.session.came(False)
-            self.local.session.forgets(KEY)
+            self.local.session.on_request(False)
+            self.local.session.remove(KEY)
             self.local._confirmations.check()
         else:
             self.local.asks(names=kind == "names")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.partitions.cleaning import Cleaner, Work
+from brokers.engine.partitions.cleaning import Cleaner, LogToClean
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.partitions.topic_config import INDEX_BYTES_MIN
@@ -34,7 +34,7 @@ def produce(partition: Partition, key: bytes, value: bytes | None, at_ms: int = 
         assert partition.append(data, at_ms, acks=1, produce_version=9).error_code == 0
 
 
-def run(cleaner: Cleaner, work: Work, now_ms: int) -> None:
+def run(cleaner: Cleaner, work: LogToClean, now_ms: int) -> None:
     work.make_durable()
     cleaner.durable(work)
     events: list[Event] = []

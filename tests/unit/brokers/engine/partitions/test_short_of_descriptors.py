@@ -1,4 +1,4 @@
-"""A shortage of descriptors or memory: clients are told to retry, and no disk goes offline."""
+"""A shortage of descriptors or memory: clients get a retriable error, and no disk goes offline."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_route_that_asks_who_is_there_serves_a_tenants_calls_and_those_of_auth
     assert ADVERTISED_SASL.items() >= ADVERTISED_TENANT.items()
 
 
-def test_what_reads_and_writes_records_is_served_from_version_0() -> None:
+def test_calls_that_read_and_write_records_are_served_from_version_0() -> None:
     """Old librdkafka would not compress if Produce began at a later version (KAFKA-18659)."""
     assert ADVERTISED_TENANT[ApiKey.PRODUCE] == (0, 11)
     assert ADVERTISED_TENANT[ApiKey.FETCH] == (0, 17)

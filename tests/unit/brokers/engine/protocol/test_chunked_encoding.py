@@ -61,5 +61,5 @@ def test_a_message_of_few_long_texts_takes_many_pieces_too() -> None:
     assert body == encode_response(ApiKey.OFFSET_FETCH, 5, message)
 
 
-def test_what_is_encoded_is_left_as_it_is() -> None:
+def test_an_encoded_body_is_left_as_it_is() -> None:
     assert encode_response(ApiKey.OFFSET_FETCH, 5, Encoded(b"body")) == b"body"

@@ -303,7 +303,7 @@ def test_the_records_of_a_fetch_go_out_as_the_callers_own_object(version: int) -
 
 
 @pytest.mark.parametrize("version", [16, 17])
-def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
+def test_a_current_leader_elsewhere_is_encoded_beside_the_records(version: int) -> None:
     here, elsewhere = bytes(16), bytes(range(16))
     endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
     tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
@@ -318,6 +318,24 @@ def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
     assert (read.records, read.current_leader.leader_id) == (b"data", -1)
     assert (misled.error_code, misled.current_leader) == (6, FetchLeader(leader_id=7, leader_epoch=3))
     assert answer.node_endpoints == endpoints
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+@pytest.mark.parametrize("version", [11, 12, 13, 17])
+def test_the_replica_to_read_from_stands_beside_its_partition(version: int, read_committed: bool) -> None:
+    """A partition with an error names none. In the others' lists of aborted transactions nothing changes."""
+    key = bytes(range(16)) if version >= 13 else b"orders"
+    topics = [(key, [(0, 0, 9, 9, 0, 4, [b"data"]), (1, 0, 9, 9, 0, 0, None), (2, 6, -1, -1, -1, 0, None)])]
+    extras = fast_codec.FetchExtras(read_committed, preferred={(key, 1): 7, (key, 2): 7})
+    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
+    frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
+    (topic,) = codec.decode_response(ApiKey.FETCH, version, frame, position, len(frame)).responses
+    assert [line.preferred_read_replica for line in topic.partitions] == [-1, 7, -1]
+    assert [line.records for line in topic.partitions] == [b"data", b"", b""]
+    listed = [] if read_committed else None
+    assert [line.aborted_transactions for line in topic.partitions] == [listed, None, listed]
 
 
 @pytest.mark.parametrize("version", [12, 13, 17])

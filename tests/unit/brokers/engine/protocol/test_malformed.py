@@ -150,7 +150,7 @@ def _fetch(topic: str, forgotten: str = "f", *, rack_id: str = "", tags: bytes =
 
 
 @pytest.mark.parametrize("where", [where for where in READERS if where != "an id in a produce"])
-def test_a_struct_has_so_many_tagged_fields_and_no_more(where: str) -> None:
+def test_tagged_fields_of_a_struct_are_limited(where: str) -> None:
     """A frame of 100 MB could hold fifty million tagged fields, all skipped in one turn of the loop."""
     for count, refused in ((TAGGED_FIELDS_MAX, False), (TAGGED_FIELDS_MAX + 1, True)):
         tags = bytes([count]) + b"\x63\x00" * count

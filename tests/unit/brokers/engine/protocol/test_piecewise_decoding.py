@@ -54,7 +54,9 @@ def test_pieces_make_the_same_request(message: tuple[int, int, Any]) -> None:
 
 @pytest.mark.parametrize("message", REQUESTS[::7], ids=name_of)
 @given(data=st.data())
-def test_what_is_refused_at_once_is_refused_in_pieces(message: tuple[int, int, Any], data: st.DataObject) -> None:
+def test_a_malformed_request_is_refused_in_pieces_as_at_once(
+    message: tuple[int, int, Any], data: st.DataObject
+) -> None:
     api_key, version, _ = message
     body = bytearray(encode_request(api_key, version, sample(*message, "full")))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -96,7 +98,7 @@ def test_more_items_than_there_may_be_are_refused_before_they_are_made() -> None
 
 
 @pytest.mark.parametrize("message", REQUESTS, ids=name_of)
-def test_what_is_decoded_at_once_holds_few_items_whatever_their_kind(message: tuple[int, int, Any]) -> None:
+def test_requests_decoded_at_once_hold_few_items_of_any_kind(message: tuple[int, int, Any]) -> None:
     api_key, version, _ = message
     bytes_max = decoded_at_once_bytes_max(api_key, version)
     assert 0 < bytes_max <= DECODED_AT_ONCE_BYTES_MAX

@@ -19,7 +19,7 @@ CHANGE = StorageChange(
 )
 
 
-def test_the_brokers_own_part_is_told_from_version_1_on() -> None:
+def test_reported_and_counted_bytes_are_encoded_from_version_1_on() -> None:
     answer = AllotStorageResponse(changes=[CHANGE])
     sent = {}
     for version in (0, 1):

@@ -30,7 +30,7 @@ records = st.lists(
 
 
 @given(records, st.sampled_from(CODECS), st.integers(0, 2**40))
-def test_what_is_built_is_read_back(wanted: list[Record], codec: int, base_offset: int) -> None:
+def test_a_built_batch_is_read_back(wanted: list[Record], codec: int, base_offset: int) -> None:
     data = build_batch(wanted, codec=codec, base_offset=base_offset)
     assert read_records(data) == [(base_offset + at, record) for at, record in enumerate(wanted)]
     header = layout.read_header(data)

@@ -15,6 +15,7 @@ from kafka import codec as kafka_python
 from brokers.engine.records import compression
 from brokers.engine.records.compression import (
     GZIP,
+    INFLATED_PIECE_BYTES,
     LZ4,
     NONE,
     SNAPPY,
@@ -123,6 +124,18 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
     for cut in range(0, len(recompressed), 7):
         with pytest.raises(Undecodable):
             inflate(ZSTD, recompressed[:cut])
+
+
+@pytest.mark.parametrize("size_bytes", [INFLATED_PIECE_BYTES + more for more in (-1, 0, 1, 2 * INFLATED_PIECE_BYTES)])
+@pytest.mark.parametrize("codec", CODECS)
+def test_data_of_several_pieces_is_whole_bounded_and_not_cut_off(codec: int, size_bytes: int) -> None:
+    for data in (bytes(size_bytes), random.Random(size_bytes).randbytes(size_bytes)):
+        packed = deflate(codec, data)
+        assert inflate(codec, packed, size_bytes) == data
+        with pytest.raises(Oversized):
+            inflate(codec, packed, size_bytes - 1)
+        with pytest.raises(Undecodable):
+            inflate(codec, packed[:-1], size_bytes)
 
 
 @pytest.mark.parametrize("level", [19, 20, 21, 22])

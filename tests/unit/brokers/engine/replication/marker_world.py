@@ -141,7 +141,7 @@ class World:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
-            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
                 await asyncio.sleep(0.002)
 
     async def finished(self) -> None:

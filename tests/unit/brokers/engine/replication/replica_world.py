@@ -269,7 +269,9 @@ class ReplicaWorld:
         wanted = (
             0, partition.leader_epoch, offset, partition.last_fetched_epoch, partition.log_start_offset, BYTES_MAX,
         )  # fmt: skip
-        session.asks(KEY, wanted, error_codes.NOT_LEADER_OR_FOLLOWER if result is None else result, self.now_ms)
+        session.update_position(
+            KEY, wanted, error_codes.NOT_LEADER_OR_FOLLOWER if result is None else result, self.now_ms
+        )
         self.complete()
         outcome = self._answer(replica, partition, session, result)
         replica.highest = max(replica.highest, partition.high_watermark)
@@ -302,7 +304,7 @@ class ReplicaWorld:
         )
         assert not result.error_code
         if result.slice is None:
-            session.nothing_for(line)
+            session.mark_idle(line)
             return "nothing"
         data = bytearray(result.slice.read())
         result.slice.release()

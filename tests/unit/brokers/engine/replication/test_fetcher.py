@@ -300,7 +300,7 @@ def test_the_lag_counts_committed_records_missing_in_this_log(world: SteppedWorl
     assert next(world.fetchers.states()).lag == -1
     link.answer(fetched(line(records=batches(0, 3), high_watermark=10)))
     state = next(world.fetchers.states())
-    assert (state.lag, state.leader, state.end_offset, state.heard_ms) == (7, LEADER, 3, world.clock.now_ms())
+    assert (state.lag, state.leader, state.end_offset, state.last_acked_ms) == (7, LEADER, 3, world.clock.now_ms())
 
 
 def test_a_throttled_partition_is_delayed_and_the_others_are_not(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class FetcherContext:
 
     async def until_written(self, times: int) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while len(self.store.writes) < times:  # noqa: ASYNC110 (there is no event to be told by)
+            while len(self.store.writes) < times:  # noqa: ASYNC110 (there is no event to wait for)
                 await asyncio.sleep(0.001)
 
 

@@ -46,7 +46,7 @@ class Owner:
 
     async def until(self, holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
-            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
                 await asyncio.sleep(0.002)
 
 

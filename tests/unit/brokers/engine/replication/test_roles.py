@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
-from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
+from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from tests.testkit.descriptors import none_left
 
 NAME = "ins-aaaaaaaa.orders"
@@ -368,7 +368,7 @@ def test_internal_topics_are_created_in_turns_too(table: PartitionTable) -> None
 
 
 def test_a_turn_ends_after_its_time_however_few_were_created(table: PartitionTable) -> None:
-    crowd = Crowd(table, MADE_AT_ONCE, log_ms=PIECE_MS_MAX / 2)
+    crowd = Crowd(table, MADE_AT_ONCE, log_ms=TURN_MS_MAX / 2)
 
     assert len(_led(table)) == 2
     crowd.roles.go_on()
@@ -421,7 +421,7 @@ def test_very_many_partitions_are_resigned_at_once_and_deleted_in_turns(table: P
     roles.on_image(there, empty)
 
     left = len(list(table))
-    assert 20 - PIECE_MS_MAX <= left < 20
+    assert 20 - TURN_MS_MAX <= left < 20
     assert (_led(table), roles.leaders) == ([], 0)
     assert roles.go_on()
     assert len(list(table)) < left

@@ -166,7 +166,7 @@ def test_a_debt_made_beside_the_queue_is_paid_by_the_rounds_after_it() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(weights, costs, st.integers(1, 5))
-def test_what_is_used_beside_the_queue_counts_for_the_part_of_its_tenant(weight: int, cost: float, others: int) -> None:
+def test_use_beside_the_queue_counts_for_the_share_of_its_tenant(weight: int, cost: float, others: int) -> None:
     use_beside_the_queue_is_paid_for(fair_queue, weight, cost, others)
 
 

@@ -50,3 +50,14 @@ def test_a_tenant_weighs_what_its_instances_do_and_nothing_is_kept_of_those_that
         due = min(sum(members), TENANT_WEIGHT_MAX * max(members)) if members else INSTANCE_WEIGHT_MAX
         assert abs(weights.of_tenant(tenant_id) - due) < 1e-9
     assert set(weights._tenants) == {tenant_id for tenant_id, _ in expected.values()}
+
+
+def test_the_instances_of_a_tenant_are_siblings() -> None:
+    weights = LoopWeights()
+    for instance_id, tenant_id in (("a", "one"), ("b", "one"), ("c", "two")):
+        weights.set(instance_id, tenant_id, 1.0)
+    assert sorted(weights.siblings("a")) == ["a", "b"]
+    assert sorted(weights.siblings("c")) == ["c"]
+    weights.set("b", "two", 1.0)
+    assert sorted(weights.siblings("b")) == ["b", "c"]
+    assert list(weights.siblings("unknown")) == ["unknown"]

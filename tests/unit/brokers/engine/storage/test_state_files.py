@@ -35,7 +35,7 @@ def test_a_checkpoint_is_text_that_reads_back(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_unreadable(tmp_path: Path, text: str) -> None:
     file = tmp_path / "c"
     file.write_text(text)
-    with pytest.raises(checkpoints.Unreadable):
+    with pytest.raises(checkpoints.UnreadableCheckpoint):
         checkpoints.read_offsets(file, tmp_path)
 
 

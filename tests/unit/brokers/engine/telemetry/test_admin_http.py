@@ -30,7 +30,7 @@ def test_a_request_is_taken_apart() -> None:
         (b"\xff\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_get_is_refused(head: bytes, status: int) -> None:
+def test_a_request_other_than_get_is_refused(head: bytes, status: int) -> None:
     reply = parse(head)
 
     assert isinstance(reply, Reply)

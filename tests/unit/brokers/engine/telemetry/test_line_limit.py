@@ -28,7 +28,7 @@ class Clock:
         return self.now_ms
 
 
-def test_an_event_has_so_many_lines_a_minute_and_says_how_many_were_left_out() -> None:
+def test_lines_of_an_event_are_limited_per_minute_and_omitted_ones_are_counted() -> None:
     clock = Clock()
     limit = LineLimit(clock)
     admitted = [limit.admit("topic_not_created") for _ in range(LINES_PER_MINUTE_MAX + 50)]

@@ -9,7 +9,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
+from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_INSTANCE_MAX, ReportHead
 from brokers.engine.throttling import charging, ledger, traffic
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
@@ -20,7 +20,6 @@ from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import (
     COUNTERS_PER_PART_MAX,
     EVENTS_PER_PART_MAX,
-    ReportHead,
     UsageAccounting,
     UsageReport,
     reports,
@@ -176,6 +175,21 @@ def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() ->
     assert shares.flows == ()
 
 
+def test_where_followers_are_read_each_replica_has_a_part_of_what_consumers_may_read() -> None:
+    leaders, replicas = Layout.of({1: 3}, None, "adaptive"), Layout.of({1: 3, 2: 3, 3: 3}, None, "adaptive")
+    made = {broker: InstanceShares() for broker in (1, 2, 3, 4)}
+    for broker, shares in made.items():
+        shares.update(broker, leaders, 90, 90, 0, replicas)
+    limits = {broker: (shares.produce, shares.consume) for broker, shares in made.items()}
+    assert [consume.limit_per_s for _, consume in limits.values() if consume is not None] == [30, 30, 30, 22]
+    assert [produce.limit_per_s for produce, _ in limits.values() if produce is not None] == [90, 45, 45, 45]
+    assert [flow is None for flow in made[2].flows] == [True, False]
+    assert made[4].flows == ()
+    made[2].update(2, leaders, 90, 90, 1)
+    assert made[2].flows == ()
+    assert not made[2].reads_followers
+
+
 def test_the_ledger_sums_per_rule_and_client_and_knows_what_is_active() -> None:
     kept = Ledger()
     for delay_ms in range(1, 101):
@@ -256,8 +270,7 @@ def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed(
     rest = report(3)
     rest.confirm()
 
-    assert [event.bytes for event in (*first.events, *again.events, *rest.events)] == [100, 100, 150]
-    assert UsageEvent.from_json(rest.events[0].to_json()) == rest.events[0]
+    assert [value.bytes for value in (*first.values, *again.values, *rest.values)] == [100, 100, 150]
     assert list(reports({"ins-x": accounting}, ReportHead(1, 9, 4, 5))) == []
 
 
@@ -271,13 +284,13 @@ def test_a_report_comes_in_parts_and_what_is_counted_meanwhile_is_in_one_of_them
 
     for number, part in enumerate(reports(accountings, ReportHead(1, 9, 1, 5))):
         parts += 1
-        assert len(part.events) <= EVENTS_PER_PART_MAX
+        assert len(part.values) <= EVENTS_PER_PART_MAX
         part.confirm()
-        sent |= {(event.instance_id, event.client_id): event.bytes for event in part.events}
+        sent |= {(value.instance_id, value.client_id): value.bytes for value in part.values}
         accountings["ins-x"].counter("t", "u", "0", "produce").add(1)
         accountings["ins-y"].counter("t", "u", f"new {number}", "produce").add(1)
     for part in reports(accountings, ReportHead(1, 9, 2, 6)):
-        sent |= {(event.instance_id, event.client_id): event.bytes for event in part.events}
+        sent |= {(value.instance_id, value.client_id): value.bytes for value in part.values}
 
     assert len(sent) == 2 * (EVENTS_PER_PART_MAX + 50) + parts
     assert sent["ins-x", "0"] == 1 + parts
@@ -290,7 +303,7 @@ def test_a_report_of_many_counters_that_did_not_change_comes_in_parts_as_well() 
         for number in range(COUNTERS_PER_PART_MAX // 2):
             accounting.counter("t", "u", str(number), "produce")
 
-    assert [len(part.events) for part in reports(accountings, ReportHead(1, 9, 1, 5))] == [0]
+    assert [len(part.values) for part in reports(accountings, ReportHead(1, 9, 1, 5))] == [0]
 
 
 def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:

@@ -134,7 +134,7 @@ def test_invented_client_ids_end_up_in_one_counter_of_each_kind(quota: Quota, mo
     assert quotas.drop_unused(charging.UNUSED_MS_MAX) == len(limiters) - 2
 
 
-def test_what_is_set_is_known_without_a_search() -> None:
+def test_a_quota_that_is_set_is_known_without_a_search() -> None:
     quotas, limits = ClientQuotas(), {ANY_CLIENT: {REQUEST_PERCENTAGE: 1.0}}
 
     assert quotas.is_set(limits, REQUEST_PERCENTAGE)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter
-from brokers.engine.throttling.client_shares import KEYS_MAX, PRODUCE, SHARED_BPS_MIN, share_key
+from brokers.engine.throttling.client_shares import CONSUME, KEYS_MAX, PRODUCE, SHARED_BPS_MIN, share_key
 from brokers.engine.throttling.layout import Layout, static_part
 from quotas.precedence import Entity
 
@@ -53,6 +53,19 @@ def test_parts_are_something_where_the_limit_is_and_never_more_together(limit: f
     assert all(part > 0 for part in parts)
     assert static_part(limit, layout, 99) > 0
     assert static_part(0, layout, min(leaders)) == 0
+
+
+def test_where_followers_are_read_a_consumers_limit_is_split_by_replicas() -> None:
+    made = InstanceAccounting()
+    made.client_shares.update(2, Layout.of({1: 3}, None, "adaptive"), 0, THREE)
+    consumed = made.client_quotas.limiter({ANY_CLIENT: {CONSUMER_BYTE_RATE: LIMIT}}, CONSUMER_BYTE_RATE, "u", "a", 0)
+    assert consumed is not None
+    assert consumed.limit_per_s == LIMIT / 3
+    made.client_shares.on_delay(consumed, 1)
+    ((direction, _),) = made.client_shares.flows
+    assert direction == CONSUME
+    made.client_shares.update(2, Layout.of({1: 3}, None, "adaptive"), 2)
+    assert not made.client_shares.flows, "consumers read at the leaders again"
 
 
 def test_nobody_hears_of_a_limit_that_holds_nobody_back() -> None:

@@ -43,18 +43,18 @@ def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_
 
 
 @pytest.mark.parametrize("natural_bps", [4 * MB, 10 * MB, 20 * MB])
-def test_of_one_client_it_is_what_the_client_would_move(natural_bps: int) -> None:
+def test_demand_of_one_client_is_what_it_would_move(natural_bps: int) -> None:
     wanted = closed_loop(*limited(2 * MB), connections=1, natural_bps=natural_bps, seconds=8)
     assert all(abs(bps - natural_bps) <= 0.2 * natural_bps for bps in wanted[3:]), wanted
 
 
-def test_of_many_clients_it_is_at_least_what_they_would_move_and_bounded() -> None:
+def test_demand_of_many_clients_is_at_least_what_they_would_move_and_bounded() -> None:
     wanted = closed_loop(*limited(2 * MB), connections=40, natural_bps=20 * MB, seconds=8)
     assert all(20 * MB <= bps <= 1.2 * FREE_PART * 2 * MB for bps in wanted[3:]), wanted
 
 
 @pytest.mark.parametrize("connections", [1, 40])
-def test_whoever_never_waits_wants_what_it_moves(connections: int) -> None:
+def test_demand_of_clients_that_never_wait_is_what_they_move(connections: int) -> None:
     limiter, flow = limited(20 * MB)
     wanted = closed_loop(limiter, flow, connections=connections, natural_bps=2 * MB, seconds=5)
     assert wanted[-1] == flow.admitted_bps == pytest.approx(2 * MB, rel=0.1)

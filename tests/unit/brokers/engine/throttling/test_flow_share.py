@@ -100,7 +100,7 @@ def test_a_layout_that_comes_again_gives_back_nothing_that_was_given_up_in_it() 
     assert limits(flow)[0] == STATIC
 
 
-def test_what_was_admitted_under_a_large_share_is_not_owed_under_a_small_one() -> None:
+def test_bytes_admitted_under_a_large_share_are_not_owed_under_a_small_one() -> None:
     """Otherwise ten seconds at 18 MB/s would be owed for four minutes at 0.7 MB/s."""
     flow = shared()
     assert flow.limiter is not None
@@ -136,7 +136,7 @@ def test_the_policy_static_reports_nothing_and_takes_no_answer() -> None:
     assert (limits(flow)[0], flow.reason) == (STATIC, "static")
 
 
-def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
+def test_an_idle_broker_with_its_static_share_reports_no_more() -> None:
     flow = shared()
     assert flow.limiter is not None
     charge((flow.limiter,), MB, 10)
@@ -149,7 +149,7 @@ def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
     assert flow.is_idle
 
 
-def test_what_was_reported_and_not_answered_is_reported_again() -> None:
+def test_an_unanswered_report_is_repeated() -> None:
     """Otherwise the flow master would wait for the report."""
     flow = shared()
     flow.rebase(BOUGHT, STATIC, BASIS + 1, "adaptive", 100)
@@ -161,7 +161,7 @@ def test_what_was_reported_and_not_answered_is_reported_again() -> None:
     assert not flow.measure(3_000)
 
 
-def test_what_moves_is_reported_between_whole_intervals_and_what_stands_still_is_not() -> None:
+def test_a_changing_demand_is_reported_between_whole_intervals_and_a_constant_one_is_not() -> None:
     flow = shared()
     limiter = flow.limiter
     assert limiter is not None

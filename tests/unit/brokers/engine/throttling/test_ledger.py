@@ -77,7 +77,7 @@ def test_a_refused_produce_has_one_cause(state: str, message: str | None, expect
 def test_totals_of_all_instances_outlive_their_entries_and_the_instances() -> None:
     accountings = AccountingRegistry()
     for number in range(3):
-        accountings.of(f"ins-{number}").remember_request_time(100, "u", "a", NOW_MS)
+        accountings.of(f"ins-{number}").record_request_time(100, "u", "a", NOW_MS)
     accountings.retire("ins-0")
     accountings.forget_retired()
 
@@ -164,7 +164,7 @@ def page(
 def test_one_answer_has_all_instances_that_did_something() -> None:
     accountings = AccountingRegistry()
     accountings.of("ins-a").traffic.produced(5, NOW_MS)
-    accountings.of("ins-b").remember_request_time(40, "u", "c", NOW_MS)
+    accountings.of("ins-b").record_request_time(40, "u", "c", NOW_MS)
     accountings.of("ins-quiet")
 
     answer = page(accountings, NOW_MS + 500)

@@ -31,7 +31,7 @@ def test_a_minute_of_sixty_bytes_is_one_byte_hour_and_of_three_partitions_180_se
     ]  # fmt: skip
 
 
-def test_what_has_nothing_is_not_counted_and_what_is_gone_is_forgotten() -> None:
+def test_an_empty_level_is_not_counted_and_a_removed_one_is_forgotten() -> None:
     meter = meters()
     assert sample(meter, 60_000) == []
     assert sample(meter, 120_000, stored_bytes=59) == []

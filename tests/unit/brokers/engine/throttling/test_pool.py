@@ -65,7 +65,7 @@ def test_an_answer_shortens_the_debt_to_what_the_whole_limit_says() -> None:
     assert limiter.debt_ms(85) == 0
 
 
-def test_what_is_not_answered_yet_counts_at_the_whole_limit() -> None:
+def test_unanswered_bytes_count_at_the_whole_limit() -> None:
     made = pool()
     made.answered(0, False, 0)
     made.charge(LIMIT)
@@ -90,7 +90,7 @@ def test_without_answers_the_own_part_holds_alone_again() -> None:
     assert made.unsent_bytes == 1, "what was not answered is charged again"
 
 
-def test_what_the_pool_paid_is_paid_on_the_broker_as_well() -> None:
+def test_bytes_paid_by_the_pool_are_paid_on_the_broker_as_well() -> None:
     """Otherwise a broker that used the whole limit for a minute would owe two minutes once others start."""
     made = pool()
     limiter = pooled(made)
@@ -185,7 +185,7 @@ def test_an_older_request_of_a_broker_is_ignored() -> None:
     assert ledger.begin(2, 5, 1, 0)
 
 
-def test_what_nobody_uses_is_forgotten_unless_it_is_in_debt() -> None:
+def test_an_unused_entry_is_forgotten_unless_it_is_in_debt() -> None:
     ledger = PoolLedger()
     ledger.charge(KEY, line(1), 0)
     ledger.charge(("ins-bbbbbbbb", 0, "x"), line(LIMIT * 60), 0)

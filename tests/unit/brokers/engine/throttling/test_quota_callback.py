@@ -86,7 +86,7 @@ def test_no_limit_is_no_limit_and_no_tags_are_what_is_set() -> None:
 
 
 @pytest.mark.parametrize("user", ["raises", "negative", "infinite", "no_number", "no_float", "long"])
-def test_whatever_it_does_the_client_quotas_that_are_set_hold(user: str) -> None:
+def test_a_failing_callback_leaves_the_set_client_quotas_in_force(user: str) -> None:
     client_limiter = limiter(Hostile({}), user)
 
     assert client_limiter is not None

@@ -16,7 +16,7 @@ def test_a_name_is_news_once_until_its_reason_changes_or_it_was_quiet() -> None:
     assert refused.note("a", "fuller", NOW_MS + 300 + SHOWN_MS)
 
 
-def test_what_nobody_asked_for_lately_is_not_told() -> None:
+def test_names_not_requested_lately_are_left_out() -> None:
     refused = RefusedTopics()
     refused.note("a", "full", NOW_MS)
     refused.note("a", "full", NOW_MS + 1)
@@ -25,7 +25,7 @@ def test_what_nobody_asked_for_lately_is_not_told() -> None:
     assert refused.as_json(NOW_MS + 2 + SHOWN_MS) == []
 
 
-def test_of_many_names_the_latest_are_kept() -> None:
+def test_the_latest_of_many_names_are_kept() -> None:
     refused = RefusedTopics()
     for number in range(NAMES_MAX + 1):
         refused.note(str(number), "full", NOW_MS)

@@ -81,7 +81,7 @@ def test_without_a_limit_nobody_waits() -> None:
 
 
 @given(st.integers(10_000, 5 * MB), st.lists(st.integers(1, MB), min_size=1, max_size=60))
-def test_whoever_waits_as_told_stays_at_the_limit(limit: int, pieces: list[int]) -> None:
+def test_a_follower_that_waits_the_given_delay_stays_at_the_limit(limit: int, pieces: list[int]) -> None:
     throttle = ReplicationThrottle(limit)
     now_ms, copied = 0, 0
     for piece in pieces:
@@ -100,7 +100,7 @@ def test_whoever_waits_as_told_stays_at_the_limit(limit: int, pieces: list[int])
 )
 @settings(max_examples=60)
 def test_the_mean_over_any_half_minute_is_the_limit(limit: int, batch: int, pauses_ms: list[int]) -> None:
-    """QUO-62, for a follower that always has more to copy, in chunks of batches, and polls later than it was told."""
+    """QUO-62, for a follower that always has more to copy, in chunks of batches, and polls later than allowed."""
     throttle = ReplicationThrottle(limit)
     chunk = max(batch, min(CHUNK_BYTES_MAX, throttle.chunk_bytes) // batch * batch)
     now_ms, copied = 0, [(0, 0)]

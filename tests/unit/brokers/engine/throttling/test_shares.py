@@ -15,7 +15,7 @@ def shares(*, leaders: dict[int, int], produce_bps: int = 4 * MB) -> InstanceSha
     return result
 
 
-def test_who_writes_more_than_the_bandwidth_waits_until_it_is_paid_for() -> None:
+def test_state_writes_beyond_the_bandwidth_wait_until_they_are_paid_for() -> None:
     used = shares(leaders={1: 1, 2: 1})
     used.charge_state(2 * MB * STATE_BURST_MS // 1000, 0)
     assert used.state_debt_ms(0) == 0, "unused bandwidth is worth so long"
@@ -24,14 +24,14 @@ def test_who_writes_more_than_the_bandwidth_waits_until_it_is_paid_for() -> None
     assert used.state_debt_ms(2_000) == 1_000
 
 
-def test_what_is_written_takes_from_what_may_be_produced() -> None:
+def test_state_writes_take_from_the_bandwidth_of_produces() -> None:
     used = shares(leaders={1: 1})
     assert used.produce is not None
     used.charge_state(40 * MB, 0)
     assert charge((used.produce,), 1, 0)[0] > 8_000
 
 
-def test_who_produces_as_much_as_it_bought_commits_without_delay() -> None:
+def test_an_instance_that_produces_at_its_limit_commits_without_delay() -> None:
     used = shares(leaders={1: 1})
     assert used.produce is not None
     charge((used.produce,), 400 * MB, 0)

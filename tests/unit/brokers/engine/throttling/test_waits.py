@@ -150,7 +150,7 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
     assert over == [("a", 1_000), ("b", 1_500), ("c", 2_000)]
 
 
-def test_who_leaves_gives_its_place_to_the_next() -> None:
+def test_a_cancelled_wait_gives_its_place_to_the_next() -> None:
     clock, owed, over = Clock(), limiter(), []
     charge((owed,), 1_000, 0)
     waits = [queue_of(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)]

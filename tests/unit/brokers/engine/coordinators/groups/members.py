@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brokers.engine.coordinators.groups.group import Group, State
-from brokers.engine.coordinators.groups.machine import GroupMachine
+from brokers.engine.coordinators.groups.group import Group, GroupState
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
 from brokers.engine.coordinators.groups.replies import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
 from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import Runtime
@@ -22,15 +22,17 @@ RANGE = (("range", b"r"),)
 
 
 class Shard:
-    """A shard of groups; with `at_once`, every append is committed immediately."""
+    """A shard of groups; with `at_once`, every append is committed immediately. `led` are the shards of its broker."""
 
-    def __init__(self, *, at_once: bool = True, log: FakeLog | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, at_once: bool = True, log: FakeLog | None = None, led: LedGroups | None = None, **settings: Any
+    ) -> None:
         self.loop = FakeLoop()
         self.log = log or FakeLog(at_once=at_once)
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.runtime: Runtime[GroupMachine] = Runtime(
             topic="__consumer_offsets",
-            make=lambda _: GroupMachine(lambda: self.settings),
+            make=lambda _: GroupMachine(lambda: self.settings, led=led),
             loop=self.loop,
             commit_timeout_ms=COMMIT_MS,
         )
@@ -59,7 +61,7 @@ class Shard:
         return result
 
     @property
-    def state(self) -> State:
+    def state(self) -> GroupState:
         return self.group().state
 
     def ask(self, operation: Any, id: str = GROUP) -> Call:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
@@ -58,7 +58,7 @@ def test_a_session_outside_new_bounds_is_refused_and_members_stay(settings: dict
 
     assert error(newcomer.join()) == ErrorCode.INVALID_SESSION_TIMEOUT
     assert member.heartbeat() == 0
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
 
 
 def test_a_group_larger_than_a_new_limit_loses_the_surplus_when_it_next_rebalances() -> None:

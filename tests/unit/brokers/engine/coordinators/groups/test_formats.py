@@ -13,7 +13,7 @@ from brokers.engine.coordinators.groups.formats import (
     OffsetKey,
     OffsetValue,
     UnknownFormat,
-    Unreadable,
+    UnreadableRecord,
     group_key,
     group_value,
     offset_key,
@@ -189,7 +189,7 @@ def test_groups_are_read_as_they_were_written(group: GroupRecord) -> None:
     assert read_group_value(group_value(group)) == group
 
 
-def test_what_is_cut_off_anywhere_is_not_taken_for_something_else() -> None:
+def test_a_record_cut_off_anywhere_is_unreadable() -> None:
     written = [
         (read_key, offset_key("group", "topic", 3)),
         (read_key, group_key("group")),
@@ -199,9 +199,9 @@ def test_what_is_cut_off_anywhere_is_not_taken_for_something_else() -> None:
     ]
     for read, data in written:
         for length in range(len(data)):
-            with pytest.raises(Unreadable):
+            with pytest.raises(UnreadableRecord):
                 read(data[:length])
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableRecord):
             read(data + b"\x00")
 
 
@@ -210,5 +210,5 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for read in (read_key, read_offset_value, read_group_value):
         try:
             read(data)
-        except (UnknownFormat, Unreadable):
+        except (UnknownFormat, UnreadableRecord):
             continue

@@ -1,7 +1,7 @@
 """Members that act at random under coordinators that move (GRP-5…20).
 
-Invariants: a generation has one leader and one protocol and every member was told of it; assignments arrive as the
-leader gave them; no member has two requests pending, or one for ever; a load restores the state.
+Invariants: a generation has one leader and one protocol, which every member received; assignments arrive as the leader
+sent them; no member has two pending requests, or one for ever; a load restores the state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.joining import FRESH_MS_MAX
 from brokers.engine.coordinators.groups.replies import JoinReply, Leaver, SyncReply
 from tests.testkit import depth
@@ -87,7 +87,7 @@ class GroupRegistry(RuleBasedStateMachine):
                     assignments[id] = f"{self.offers}:{id}".encode()
         decides = (
             group is not None
-            and group.state is State.COMPLETING
+            and group.state is GroupState.COMPLETING
             and group.leader == member.id
             and group.generation == generation
         )
@@ -150,14 +150,14 @@ class GroupRegistry(RuleBasedStateMachine):
     @rule()
     def coordinator_moves(self) -> None:
         group = self.shard.machine.groups.get(GROUP)
-        completed = group is not None and group.state in (State.STABLE, State.EMPTY) and group.has_record
+        completed = group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY) and group.has_record
         before = None if group is None else (group.generation, group.leader, self.shard.machine.describe(GROUP).reply)
         self.shard.reload()
         self.read_answers()
         after = self.shard.machine.groups.get(GROUP)
         if completed and self.all_written and before is not None:
             assert after is not None
-            limited = after.state is State.PREPARING
+            limited = after.state is GroupState.PREPARING
             if not limited:
                 assert (after.generation, after.leader, self.shard.machine.describe(GROUP).reply) == before
         self.generations = {}
@@ -168,7 +168,7 @@ class GroupRegistry(RuleBasedStateMachine):
         if self.shard.log.refuses:
             self.all_written = False
 
-    # -- what they are told --------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def read_answers(self) -> None:
         for entry in [entry for entry in self.joins if entry[2].replies]:
@@ -200,7 +200,7 @@ class GroupRegistry(RuleBasedStateMachine):
         replaced = (
             asked_as == "" and member.instance is not None and (reply.generation, reply.member_id) not in self.given
         )
-        if replaced and group is not None and group.state is State.STABLE and group.generation == reply.generation:
+        if replaced and group is not None and group.state is GroupState.STABLE and group.generation == reply.generation:
             result = group.members.get(reply.member_id)
             if result is not None:
                 self.given[reply.generation, reply.member_id] = result.assignment
@@ -247,14 +247,14 @@ class GroupRegistry(RuleBasedStateMachine):
 
     def check_state(self, group: Group) -> None:
         members = list(group.members.values())
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             assert not members
-        elif group.state in (State.COMPLETING, State.STABLE):
+        elif group.state in (GroupState.COMPLETING, GroupState.STABLE):
             assert members
             assert all(member.join_ticket is None for member in members)
             assert group.protocol is not None
             assert all(any(name == group.protocol for name, _ in member.protocols) for member in members)
-        if group.state is not State.COMPLETING:
+        if group.state is not GroupState.COMPLETING:
             assert all(member.sync_ticket is None for member in members)
 
     def teardown(self) -> None:
@@ -270,7 +270,7 @@ class GroupRegistry(RuleBasedStateMachine):
         assert not self.joins
         assert not self.syncs
         group = self.shard.machine.groups.get(GROUP)
-        assert group is None or (group.state is State.EMPTY and not group.pending)
+        assert group is None or (group.state is GroupState.EMPTY and not group.pending)
 
 
 TestGroups = GroupRegistry.TestCase

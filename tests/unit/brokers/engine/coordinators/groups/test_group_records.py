@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.coordinators.groups import expiry
 from brokers.engine.coordinators.groups.formats import group_key
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.interfaces import Stored
 from brokers.engine.coordinators.result import CoordinatorResult, StateRecord
 from tests.unit.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete, error
@@ -51,12 +51,12 @@ def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinato
 
     shard.reload()
 
-    assert (shard.state, shard.group().generation) == (State.STABLE, 1)
+    assert (shard.state, shard.group().generation) == (GroupState.STABLE, 1)
     assert first.heartbeat() == 22
     assert second.heartbeat() == UNKNOWN
 
 
-def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
+def test_waiting_members_learn_that_another_broker_coordinates() -> None:
     shard = Shard()
     first, second, third = Member(shard), Member(shard), Member(shard)
     complete(first, second)
@@ -91,7 +91,7 @@ def test_a_group_whose_members_came_to_choose_another_protocol_is_loaded_with_th
     assert stays.heartbeat() == 0
 
 
-def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
+def test_subscriptions_and_timeouts_of_the_last_record_count_after_a_load() -> None:
     shard = Shard()
     member = Member(shard, protocols=(("range", subscription("orders")),))
     complete(member)
@@ -115,7 +115,11 @@ def test_an_empty_group_is_empty_after_a_load() -> None:
 
     shard.reload()
 
-    assert (shard.state, shard.group().generation, shard.group().state_timestamp_ms) == (State.EMPTY, 2, timestamp_ms)
+    assert (shard.state, shard.group().generation, shard.group().state_timestamp_ms) == (
+        GroupState.EMPTY,
+        2,
+        timestamp_ms,
+    )
     assert (shard.group().protocol_type, shard.group().leader) == ("consumer", None)
 
 
@@ -131,7 +135,7 @@ def test_a_deleted_group_is_gone_and_may_come_back_as_another() -> None:
     assert member.take(member.join()).generation == 1
 
 
-def test_what_cannot_be_read_does_not_keep_the_rest_from_being_loaded() -> None:
+def test_an_unreadable_record_does_not_keep_the_rest_from_being_loaded() -> None:
     shard = Shard()
     complete(Member(shard))
     end = shard.log.end_offset
@@ -145,4 +149,4 @@ def test_what_cannot_be_read_does_not_keep_the_rest_from_being_loaded() -> None:
 
     shard.reload()
 
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE

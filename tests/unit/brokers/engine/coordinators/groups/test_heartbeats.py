@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete
 
 STALE, UNKNOWN, REBALANCING, FENCED = 22, 25, 27, 82
 
 
-def test_who_is_heard_from_within_its_session_stays() -> None:
+def test_a_member_that_sends_heartbeats_within_its_session_stays() -> None:
     shard = Shard()
     member = Member(shard)
     complete(member)
@@ -18,7 +18,7 @@ def test_who_is_heard_from_within_its_session_stays() -> None:
         assert member.heartbeat() == 0
 
 
-def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
+def test_a_member_without_heartbeats_is_removed_and_the_others_rebalance() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard)
     complete(first, second)
@@ -50,7 +50,7 @@ def test_the_last_members_expiry_empties_the_group() -> None:
 
     shard.advance(SESSION_MS)
 
-    assert (shard.state, shard.group().generation) == (State.EMPTY, 2)
+    assert (shard.state, shard.group().generation) == (GroupState.EMPTY, 2)
 
 
 def test_between_join_and_sync_a_heartbeat_is_fine() -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.joining import FRESH_MS_MAX
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
@@ -22,7 +22,7 @@ def test_a_first_member_makes_the_group_and_leads_generation_1() -> None:
     assert (reply.generation, reply.protocol_type, reply.protocol) == (1, "consumer", "range")
     assert reply.leader == reply.member_id
     assert [(result.member_id, result.metadata) for result in reply.members] == [(member.id, b"r")]
-    assert shard.state is State.COMPLETING
+    assert shard.state is GroupState.COMPLETING
 
 
 def test_a_member_id_is_the_client_id_and_something_unique() -> None:
@@ -72,7 +72,7 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
     assert error(member.sync()) == UNKNOWN
 
 
-def test_whoever_was_given_an_id_is_waited_for() -> None:
+def test_a_member_that_was_given_an_id_is_waited_for() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard, needs_id=True)
     complete(first)
@@ -117,7 +117,7 @@ def test_a_first_member_must_offer_something(changes: dict[str, object]) -> None
     [{"protocols": (("sticky", b""),)}, {"protocol_type": "connect"}],
     ids=["another protocol", "another type"],
 )
-def test_who_has_nothing_in_common_with_the_members_stays_out(changes: dict[str, object]) -> None:
+def test_a_member_that_shares_no_protocol_with_the_group_is_refused(changes: dict[str, object]) -> None:
     shard = Shard()
     complete(Member(shard))
 
@@ -144,7 +144,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in() ->
     reply = follower.take(follower.join())
 
     assert (reply.generation, reply.members) == (2, ())
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
 
 
 def test_a_leader_that_joins_again_makes_the_group_rebalance() -> None:
@@ -168,7 +168,7 @@ def test_a_member_that_changed_makes_the_group_rebalance() -> None:
     assert leader.heartbeat() == REBALANCING
 
 
-def test_between_join_and_sync_an_unchanged_member_is_told_the_same_again() -> None:
+def test_an_unchanged_member_gets_the_same_answer_between_join_and_sync() -> None:
     shard = Shard()
     leader = Member(shard)
     first = leader.take(leader.join())
@@ -208,7 +208,7 @@ def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
     assert leader.take(second).generation == follower.take(joined).generation
 
 
-def test_who_joined_for_the_first_time_and_was_never_answered_is_given_up_in_the_end() -> None:
+def test_a_newcomer_that_was_never_answered_is_given_up_in_the_end() -> None:
     shard = Shard()
     complete(Member(shard, rebalance_timeout_ms=FRESH_MS_MAX * 2))
     newcomer = Member(shard).join()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.replies import Leaver
 from tests.unit.brokers.engine.coordinators.groups.members import Member, Shard, complete, error, leave
 
@@ -27,7 +27,7 @@ def test_when_a_member_leaves_the_others_rebalance() -> None:
     assert first.take(first.join()).generation == 3
 
 
-def test_each_of_a_batch_is_told_how_it_went() -> None:
+def test_each_member_of_a_batch_has_its_own_error_code() -> None:
     shard = Shard()
     dynamic, static = Member(shard), Member(shard, instance="pod")
     complete(dynamic, static)
@@ -46,7 +46,7 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
     )
 
     assert sent == [UNKNOWN, UNKNOWN, UNKNOWN, FENCED, UNKNOWN, 0, UNKNOWN, 0, UNKNOWN]
-    assert shard.state is State.EMPTY
+    assert shard.state is GroupState.EMPTY
 
 
 def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
@@ -57,11 +57,11 @@ def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
 
     assert codes(shard, *(Leaver(member.id) for member in members)) == [0] * 4
 
-    assert (shard.state, shard.group().generation) == (State.EMPTY, generation + 1)
+    assert (shard.state, shard.group().generation) == (GroupState.EMPTY, generation + 1)
     assert len(shard.log.batches) == written + 1
 
 
-def test_whoever_was_given_an_id_can_give_it_back() -> None:
+def test_a_member_that_was_given_an_id_can_give_it_back() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard, needs_id=True)
     complete(first)
@@ -105,5 +105,5 @@ def test_when_everybody_else_has_joined_again_the_last_ones_departure_ends_the_r
     assert first.take(waiting).generation == 3
 
 
-def test_of_a_group_that_nobody_knows_nobody_can_leave() -> None:
+def test_leaving_an_unknown_group_is_refused() -> None:
     assert codes(Shard(), Leaver("client-x"), Leaver("", "pod")) == [UNKNOWN, UNKNOWN]

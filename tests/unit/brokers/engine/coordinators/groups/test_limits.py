@@ -7,7 +7,7 @@ import pytest
 from brokers.contract import coordinator_limits
 from brokers.contract.coordinator_limits import GROUPS_PER_INSTANCE_MAX
 from brokers.engine.coordinators.groups import joining, limits
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.limits import (
     MEMBER_ID_BYTES_MAX,
     MEMBER_METADATA_BYTES_MAX,
@@ -42,7 +42,7 @@ def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
     assert error(Member(shard, instance="pod-2").join()) == FULL
 
 
-def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
+def test_the_last_to_join_a_full_group_is_refused() -> None:
     shard = Shard(members_max=2)
     leader, follower = Member(shard), Member(shard)
     complete(leader, follower)
@@ -66,7 +66,7 @@ def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
     members = [Member(shard) for _ in range(3)]
     complete(*members)
     smaller = Shard(members_max=2, log=shard.log)
-    assert smaller.state is State.PREPARING
+    assert smaller.state is GroupState.PREPARING
     for member in members:
         member.shard = smaller
 
@@ -76,7 +76,7 @@ def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
     assert len(smaller.group().members) == 2
 
 
-def test_an_instance_has_so_many_groups_and_others_have_theirs() -> None:
+def test_groups_per_instance_are_limited_and_other_instances_have_theirs() -> None:
     shard = Shard()
     for number in range(GROUPS_PER_INSTANCE_MAX):
         shard.machine.groups.obtain(f"ins-aaaaaaaa.{number}", 0)
@@ -117,7 +117,24 @@ def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypat
     assert not first.groups.has_room("ins-aaaaaaaa.c")
 
 
-def test_an_instance_has_so_many_members_in_all_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_instances_of_a_tenant_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
+    instances = [f"ins-aaaaaaa{number}" for number in range(8)]
+    led = LedGroups(siblings=lambda instance_id: instances if instance_id in instances else [instance_id])
+    shard = Shard(led=led)
+    protocols = (("range", bytes(7_000)),)
+
+    for instance_id in instances[:4]:
+        complete(Member(shard, group=f"{instance_id}.g", protocols=protocols))
+
+    assert {
+        error(Member(shard, group=f"{instance_id}.g", protocols=protocols).join()) for instance_id in instances[4:]
+    } == {FULL}
+    complete(Member(shard, group="ins-bbbbbbbb.g", protocols=protocols))
+
+
+def test_members_per_instance_are_limited_over_all_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "MEMBERS_PER_INSTANCE_MAX", 2)
     monkeypatch.setattr(coordinator_limits, "MEMBERS_FLOOR", 1)
     shard = Shard()
@@ -147,14 +164,14 @@ def test_an_instance_has_so_many_members_in_all_its_groups(monkeypatch: pytest.M
     ],
     ids=["client", "instance", "member", "type", "name", "many", "metadata", "twice"],
 )
-def test_one_member_says_only_so_much_about_itself(changes: dict[str, object]) -> None:
+def test_metadata_of_one_member_is_limited(changes: dict[str, object]) -> None:
     shard = Shard()
 
     assert error(Member(shard).join(**changes)) == INVALID
     assert len(shard.machine.groups) == 0
 
 
-def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_of_all_members_of_a_group_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
     shard = Shard()
     member = Member(shard, protocols=(("range", bytes(1_000)),))
@@ -178,7 +195,7 @@ def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
     assert again.take(again.join()).error == 0
 
 
-def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not_counted(
+def test_metadata_of_all_groups_of_an_instance_is_limited_and_other_instances_are_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
@@ -197,7 +214,7 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
     complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
 
 
-def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assignments_of_an_instances_members_are_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
     shard = Shard()
@@ -218,7 +235,7 @@ def test_names_that_are_just_short_enough_make_a_record() -> None:
     assert error(member.sync({member.id: b""})) == 0
 
 
-def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> None:
+def test_a_member_with_the_longest_name_comes_back_by_the_id_that_it_was_given() -> None:
     shard = Shard()
     member = Member(shard, client="x" * NAME_BYTES_MAX)
     complete(member)
@@ -226,7 +243,7 @@ def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> No
     assert error(member.join()) == 0
 
 
-def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
+def test_counters_shrink_when_their_members_leave() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
     complete(first, second)

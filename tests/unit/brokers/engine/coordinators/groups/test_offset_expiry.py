@@ -1,4 +1,4 @@
-"""Expiry of offsets (GRP-26), and deleted topics and instances that the coordinator was not told of."""
+"""Expiry of offsets (GRP-26), and deletions of topics and instances that the coordinator missed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nothing_expires_before_its_time(shard: Shard) -> None:
     assert everything(shard) == {(TOPIC, 0): 5}
 
 
-def test_who_commits_keeps_what_it_commits(shard: Shard) -> None:
+def test_a_group_that_commits_keeps_its_offsets(shard: Shard) -> None:
     for _ in range(4):
         put(shard, 0, 5)
         days(shard, 4)
@@ -149,7 +149,7 @@ def test_an_expiry_of_its_own_counts_alone(shard: Shard) -> None:
     assert not exists(shard)
 
 
-def test_what_waits_for_a_transaction_does_not_expire(shard: Shard) -> None:
+def test_an_offset_that_waits_for_a_transaction_does_not_expire(shard: Shard) -> None:
     put(shard, 0, 5)
     put(shard, 1, 5)
     assert commit_in_transaction(shard, Commit(TOPIC, 0, 6)).replies == [[0]]

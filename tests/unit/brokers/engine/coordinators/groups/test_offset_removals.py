@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from brokers.engine.coordinators.groups import removals
-from brokers.engine.coordinators.groups.group import State
-from brokers.engine.coordinators.groups.offsets import Commit
+from brokers.engine.coordinators.groups.group import GroupState
+from brokers.engine.coordinators.groups.offsets import BYTES, COUNT, Commit
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.groups.committing import (
     OTHER,
@@ -144,7 +144,7 @@ def test_a_large_group_is_deleted_in_steps_and_answered_after_the_last(shard: Sh
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_what_is_committed_while_a_large_group_is_deleted_stays(shard: Shard) -> None:
+def test_an_offset_committed_while_a_large_group_is_deleted_stays(shard: Shard) -> None:
     many(shard)
     call = delete_group(shard)
 
@@ -156,7 +156,7 @@ def test_what_is_committed_while_a_large_group_is_deleted_stays(shard: Shard) ->
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_who_waits_for_a_large_deletion_is_told_when_the_coordinator_moves(shard: Shard) -> None:
+def test_a_caller_of_a_large_deletion_is_answered_when_the_coordinator_moves(shard: Shard) -> None:
     many(shard)
     call = delete_group(shard)
 
@@ -170,7 +170,7 @@ def test_who_waits_for_a_large_deletion_is_told_when_the_coordinator_moves(shard
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_large_deletion_that_is_refused_on_the_way_is_told(shard: Shard) -> None:
+def test_a_large_deletion_that_is_refused_on_the_way_is_answered_with_the_error(shard: Shard) -> None:
     many(shard)
     call = delete_group(shard)
     shard.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -209,7 +209,7 @@ def test_with_its_last_offset_an_empty_group_goes(shard: Shard) -> None:
     assert not exists(shard)
 
 
-def test_what_members_read_is_not_deleted_under_them(shard: Shard) -> None:
+def test_offsets_of_a_subscribed_topic_are_not_deleted(shard: Shard) -> None:
     member = consumers(shard, "orders")
     assert commit(shard, Commit(TOPIC, 0, 5), Commit(OTHER, 0, 6), member=member).replies == [[0, 0]]
 
@@ -276,10 +276,10 @@ def test_living_members_keep_their_group_when_a_topic_is_deleted(shard: Shard) -
     tell(shard, lambda removals, now: removals.topics_deleted(now, [TOPIC]))
 
     assert everything(shard) == {}
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
 
 
-def test_what_a_transaction_holds_of_a_deleted_topic_goes_too(shard: Shard) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_removed_too(shard: Shard) -> None:
     assert commit_in_transaction(shard, Commit(TOPIC, 0, 5), Commit(OTHER, 0, 6)).replies == [[0, 0]]
 
     tell(shard, lambda removals, now: removals.topics_deleted(now, [TOPIC]))
@@ -323,4 +323,4 @@ def test_the_accountings_are_balanced_in_the_end(shard: Shard) -> None:
     assert delete_group(shard, GROUP).replies == [0]
 
     assert len(shard.machine.offsets) == 0
-    assert shard.machine.offsets._usage == {}
+    assert [shard.machine.offsets.shards.used("ins-aaaaaaaa", kind) for kind in (COUNT, BYTES)] == [0, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.groups.formats import OffsetValue, offset_key, offset_value, read_offset_value
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.offsets import Commit, Fetched
 from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.protocol.errors import ErrorCode
@@ -42,13 +42,13 @@ def stable(shard: Shard) -> tuple[Shard, Member]:
 # -- stored values -----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_committed_is_fetched(shard: Shard) -> None:
+def test_a_committed_offset_is_fetched(shard: Shard) -> None:
     put(shard, 0, 5, leader_epoch=2, metadata="m")
 
     assert fetched(shard) == Fetched(0, 5, 2, "m")
 
 
-def test_of_what_was_never_committed_nothing_is_known(shard: Shard) -> None:
+def test_an_offset_that_was_never_committed_is_unknown(shard: Shard) -> None:
     put(shard, 0, 5)
 
     nothing = Fetched(9, -1, -1, "")
@@ -73,7 +73,7 @@ def test_a_group_may_go_back(shard: Shard) -> None:
     assert offset_of(shard) == 2
 
 
-def test_of_a_partition_named_twice_the_last_counts(shard: Shard) -> None:
+def test_the_last_entry_of_a_partition_named_twice_counts(shard: Shard) -> None:
     assert commit(shard, Commit(TOPIC, 0, 5), Commit(TOPIC, 0, 6)).replies == [[0, 0]]
 
     assert offset_of(shard) == 6
@@ -146,7 +146,7 @@ def test_a_fetch_never_shows_what_could_be_lost() -> None:
     assert call.replies == [[(TOPIC, [Fetched(0, 5, -1, "")])]]
 
 
-def test_a_commit_that_is_not_replicated_in_time_is_told_so_and_may_still_count() -> None:
+def test_a_commit_that_is_not_replicated_in_time_times_out_and_may_still_count() -> None:
     shard = Shard(at_once=False)
     call = commit(shard, Commit(TOPIC, 0, 5))
 
@@ -161,7 +161,9 @@ def test_a_commit_that_is_not_replicated_in_time_is_told_so_and_may_still_count(
     ("appended", "sent"),
     [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (10, 28), (18, 28), (4, 28), (13, 14), (47, 47)],
 )
-def test_a_refused_append_is_told_as_the_coordinators_clients_know_it(shard: Shard, appended: int, sent: int) -> None:
+def test_a_refused_append_has_the_error_code_that_clients_of_coordinators_know(
+    shard: Shard, appended: int, sent: int
+) -> None:
     put(shard, 0, 5)
     shard.log.refuses = appended
 
@@ -220,10 +222,10 @@ def test_a_static_member_whose_place_was_taken_is_fenced(shard: Shard) -> None:
     assert commit(shard, Commit(TOPIC, 0, 5), member=member, member_id="before", instance="i").replies == [[FENCED]]
 
 
-def test_between_join_and_sync_a_member_is_told_to_wait(shard: Shard) -> None:
+def test_a_member_has_to_wait_between_join_and_sync(shard: Shard) -> None:
     member = Member(shard)
     member.take(member.join())
-    assert shard.state is State.COMPLETING
+    assert shard.state is GroupState.COMPLETING
 
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[ErrorCode.REBALANCE_IN_PROGRESS]]
 
@@ -231,21 +233,21 @@ def test_between_join_and_sync_a_member_is_told_to_wait(shard: Shard) -> None:
 def test_during_a_rebalance_the_old_generation_may_commit(stable: tuple[Shard, Member]) -> None:
     shard, member = stable
     Member(shard).join()
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
 
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
 
 
-def test_who_commits_lives(stable: tuple[Shard, Member]) -> None:
+def test_a_commit_counts_as_a_heartbeat(stable: tuple[Shard, Member]) -> None:
     shard, member = stable
 
     for offset in range(4):
         shard.advance(SESSION_MS // 2)
         assert commit(shard, Commit(TOPIC, 0, offset), member=member).replies == [[0]]
 
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
     shard.advance(SESSION_MS)
-    assert shard.state is State.EMPTY
+    assert shard.state is GroupState.EMPTY
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -296,7 +298,7 @@ def test_an_instance_at_its_limit_does_not_take_room_from_others(shard: Shard, m
     put(shard, 0, 5, group="ins-bbbbbbbb.g", metadata="m" * 100)
 
 
-def test_what_is_deleted_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_offset_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_bytes(monkeypatch, 300)
     put(shard, 0, 5)
     assert commit(shard, Commit(TOPIC, 1, 5)).replies == [[ErrorCode.POLICY_VIOLATION]]

@@ -43,7 +43,7 @@ def pending(shard: Shard, *offsets: int, reloads: bool = False, **more: object) 
         shard.reload()
 
 
-def test_what_waits_for_a_marker_is_not_shown(shard: Shard, reloads: bool) -> None:
+def test_an_offset_that_waits_for_a_marker_is_not_shown(shard: Shard, reloads: bool) -> None:
     put(shard, 0, 3)
     pending(shard, 5, reloads=reloads)
 
@@ -82,7 +82,7 @@ def test_a_group_whose_only_offsets_are_aborted_is_none(shard: Shard, reloads: b
     assert not exists(shard)
 
 
-def test_who_needs_stable_offsets_is_told_to_wait(shard: Shard, reloads: bool) -> None:
+def test_a_reader_that_requires_stable_offsets_has_to_wait(shard: Shard, reloads: bool) -> None:
     put(shard, 0, 3)
     put(shard, 1, 3)
     pending(shard, 5, reloads=reloads)
@@ -129,7 +129,7 @@ def test_a_repeated_marker_changes_nothing(shard: Shard) -> None:
     assert offset_of(shard) == 9
 
 
-def test_of_two_commits_the_one_further_on_in_the_log_counts(shard: Shard, reloads: bool) -> None:
+def test_the_later_of_two_commits_in_the_log_counts(shard: Shard, reloads: bool) -> None:
     pending(shard, 5)
     put(shard, 0, 9)
     if reloads:

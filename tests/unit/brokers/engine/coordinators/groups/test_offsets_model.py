@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from brokers.engine.coordinators.groups import removals
-from brokers.engine.coordinators.groups.offsets import Commit, Producer
+from brokers.engine.coordinators.groups.offsets import BYTES, Commit, Producer
 from brokers.engine.protocol.errors import ErrorCode
 from tests.testkit import depth
 from tests.unit.brokers.engine.coordinators.groups.committing import (
@@ -204,7 +204,8 @@ class OffsetsModel(RuleBasedStateMachine):
         machine = self.shard.machine.offsets
         assert len(machine) == len(self.committed)
         bytes_held = sum(held.bytes for held in machine.by_group.values())
-        assert sum(size_bytes for _, size_bytes in machine._usage.values()) == bytes_held
+        instances = {held.instance_id for held in machine.by_group.values()}
+        assert sum(machine.shards.used(instance_id, BYTES) for instance_id in instances) == bytes_held
 
 
 TestOffsetsModel = OffsetsModel.TestCase

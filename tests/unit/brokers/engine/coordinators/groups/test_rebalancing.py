@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from tests.unit.brokers.engine.coordinators.groups.members import (
     REBALANCE_MS,
     SESSION_MS,
@@ -76,7 +76,7 @@ def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
     assert [member.leads for member in (first, second, third)] == [True, False, False]
 
 
-def test_only_the_leader_is_told_who_the_members_are() -> None:
+def test_only_the_leader_learns_the_members() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard, protocols=(("range", b"two"),))
     complete(first)
@@ -89,7 +89,7 @@ def test_only_the_leader_is_told_who_the_members_are() -> None:
     assert to_follower.leader == first.id
 
 
-def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed_and_another_one_leads() -> None:
     shard = Shard()
     first, second = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
     complete(first, second)
@@ -126,7 +126,7 @@ def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_whi
     dynamic.leave()
 
     shard.advance(REBALANCE_MS)
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
     assert list(shard.group().members) == [static.id]
 
     assert static.take(static.join()).generation == 3
@@ -156,7 +156,7 @@ def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_
 
     member.leave()
 
-    assert (shard.state, shard.group().generation, shard.group().protocol) == (State.EMPTY, 2, None)
+    assert (shard.state, shard.group().generation, shard.group().protocol) == (GroupState.EMPTY, 2, None)
     ((_, _, value),) = shard.log.batches[-1].records
     record = read_group_value(value or b"")
     assert (record.generation, record.members, record.protocol_type, record.leader) == (2, (), "consumer", None)
@@ -183,10 +183,10 @@ def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
     (reply,) = member.leave().replies
 
     assert (reply.error, [left.error for left in reply.members]) == (0, [0])
-    assert (shard.state, shard.group().generation) == (State.EMPTY, 2)
+    assert (shard.state, shard.group().generation) == (GroupState.EMPTY, 2)
 
 
-def test_who_joins_while_the_first_members_are_awaited_and_leaves_again_does_not_end_the_wait() -> None:
+def test_a_member_that_joins_and_leaves_during_the_initial_delay_does_not_end_the_wait() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
     first, second = Member(shard, needs_id=True), Member(shard)
     (reply,) = first.join().replies
@@ -210,11 +210,11 @@ def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
     member.id = reply.member_id
     member.join()
     member.leave()
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
 
     shard.advance(DELAY_MS)
 
-    assert (shard.state, shard.group().generation) == (State.EMPTY, 1)
+    assert (shard.state, shard.group().generation) == (GroupState.EMPTY, 1)
 
 
 def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
@@ -262,7 +262,7 @@ def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str)
     {**REBALANCES, **CALM}[what](shard, leader, follower)
 
     rebalances = what in REBALANCES
-    assert shard.state is (State.PREPARING if rebalances else State.STABLE)
+    assert shard.state is (GroupState.PREPARING if rebalances else GroupState.STABLE)
     if what != "the leader joins again" and what != "the leader has other topics":
         assert leader.heartbeat() == (REBALANCING if rebalances else 0)
 
@@ -277,6 +277,6 @@ def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
 
     shard.advance(SESSION_MS // 2)
 
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
     assert first.heartbeat() == REBALANCING
     assert second.heartbeat() == UNKNOWN

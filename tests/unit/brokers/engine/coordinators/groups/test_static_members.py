@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from tests.unit.brokers.engine.coordinators.groups.members import (
@@ -34,7 +34,7 @@ def restarted(member: Member, **more: object) -> Member:
     return Member(member.shard, instance=member.instance, protocols=member.protocols, **more)
 
 
-def test_who_comes_back_to_a_stable_group_has_another_id_the_same_assignment_and_disturbs_nobody() -> None:
+def test_a_member_that_returns_to_a_stable_group_gets_a_new_id_its_old_assignment_and_disturbs_nobody() -> None:
     shard = Shard()
     leader, follower = group_of_static_leader(shard)
     again = restarted(follower)
@@ -43,7 +43,7 @@ def test_who_comes_back_to_a_stable_group_has_another_id_the_same_assignment_and
 
     assert reply.member_id not in ("", follower.id)
     assert (reply.generation, reply.leader, reply.members) == (2, leader.id, ())
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
     assert given(again.sync()) == follower.id.encode()
     assert leader.heartbeat() == 0
 
@@ -62,7 +62,7 @@ def test_the_id_before_is_fenced_wherever_the_name_is_said() -> None:
     assert again.heartbeat() == 0
 
 
-def test_a_leader_that_comes_back_is_told_its_former_self_leads_so_that_it_assigns_nothing() -> None:
+def test_a_returning_leader_gets_its_former_id_as_leader_so_that_it_assigns_nothing() -> None:
     shard = Shard()
     leader, _ = group_of_static_leader(shard)
     again = restarted(leader)
@@ -73,7 +73,7 @@ def test_a_leader_that_comes_back_is_told_its_former_self_leads_so_that_it_assig
     assert shard.group().leader == again.id
 
 
-def test_a_leader_of_a_version_that_knows_is_told_to_leave_the_assignment_as_it_is() -> None:
+def test_a_returning_leader_of_a_newer_version_is_asked_to_skip_the_assignment() -> None:
     shard = Shard()
     leader, _ = group_of_static_leader(shard)
     again = restarted(leader, may_skip=True)
@@ -85,7 +85,7 @@ def test_a_leader_of_a_version_that_knows_is_told_to_leave_the_assignment_as_it_
     assert given(again.sync()) == leader.id.encode()
 
 
-def test_a_follower_of_that_version_is_told_who_leads() -> None:
+def test_a_returning_follower_of_a_newer_version_learns_the_leader() -> None:
     shard = Shard()
     leader, follower = group_of_static_leader(shard)
     again = restarted(follower, may_skip=True)
@@ -95,7 +95,7 @@ def test_a_follower_of_that_version_is_told_who_leads() -> None:
     assert (reply.leader, reply.skip_assignment, reply.members) == (leader.id, False, ())
 
 
-def test_the_change_of_id_is_written_down_before_it_is_told() -> None:
+def test_the_change_of_id_is_written_before_it_is_answered() -> None:
     shard = Shard(at_once=False)
     member = Member(shard, instance="pod-0")
     member.take(member.join())
@@ -135,7 +135,7 @@ def test_a_change_that_cannot_be_written_down_is_taken_back() -> None:
     assert leader.heartbeat() == REBALANCING
 
 
-def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> None:
+def test_a_member_that_returns_with_another_protocol_makes_the_group_rebalance() -> None:
     shard = Shard()
     both = (("range", b"r"), ("sticky", b"s"))
     leader, follower = Member(shard, instance="a", protocols=both), Member(shard, instance="b", protocols=both)
@@ -150,7 +150,7 @@ def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> 
     assert again.take(call).protocol == "sticky"
 
 
-def test_who_comes_back_between_join_and_sync_starts_another_generation_and_fences_who_waited() -> None:
+def test_a_return_between_join_and_sync_starts_another_generation_and_fences_the_former_self() -> None:
     shard = Shard()
     leader, follower = Member(shard, instance="pod-0"), Member(shard, instance="pod-1")
     complete(leader)
@@ -168,7 +168,7 @@ def test_who_comes_back_between_join_and_sync_starts_another_generation_and_fenc
     assert again.take(call).generation == 3
 
 
-def test_who_comes_back_while_others_are_awaited_takes_the_place_of_who_waited() -> None:
+def test_a_return_while_others_are_awaited_fences_the_former_self() -> None:
     shard = Shard()
     leader, follower = group_of_static_leader(shard)
     waiting = follower.join(protocols=(("range", b"changed"),))
@@ -255,7 +255,7 @@ def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeyp
     described = shard.ask(lambda machine, now, _: machine.describe(staying.group)).replies[0]
     (other.id,) = [member.member_id for member in described.members if member.group_instance_id is None]
     other.leave()
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
     rung: list[object] = []
     on_timer = GroupMachine.on_timer
 
@@ -265,5 +265,5 @@ def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeyp
 
     monkeypatch.setattr(GroupMachine, "on_timer", counted)
     shard.advance(10_000)
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
     assert len(rung) < 20

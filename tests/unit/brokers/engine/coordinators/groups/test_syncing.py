@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
-from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from tests.unit.brokers.engine.coordinators.fakes import Call
 from tests.unit.brokers.engine.coordinators.groups.members import (
@@ -41,10 +41,10 @@ def test_followers_wait_for_the_leader_and_everybody_gets_what_it_gave() -> None
     own = leader.sync({leader.id: b"a", follower.id: b"b", "client-stranger": b"c"})
 
     assert (given(own), given(waiting)) == (b"a", b"b")
-    assert shard.state is State.STABLE
+    assert shard.state is GroupState.STABLE
 
 
-def test_who_comes_after_the_leader_gets_its_own_as_well() -> None:
+def test_a_member_that_syncs_after_the_leader_gets_its_own_assignment_as_well() -> None:
     shard = Shard()
     leader, follower = two_in_generation_2(shard)
     leader.sync({leader.id: b"a", follower.id: b"b"})
@@ -54,7 +54,7 @@ def test_who_comes_after_the_leader_gets_its_own_as_well() -> None:
     assert (reply.assignment, reply.protocol_type, reply.protocol) == (b"b", "consumer", "range")
 
 
-def test_whom_the_leader_forgot_has_an_empty_assignment() -> None:
+def test_a_member_the_leader_left_out_has_an_empty_assignment() -> None:
     shard = Shard()
     leader, follower = two_in_generation_2(shard)
     leader.sync({leader.id: b"a"})
@@ -112,12 +112,12 @@ def test_an_assignment_that_cannot_be_written_down_goes_to_nobody_and_all_start_
     own = leader.sync({leader.id: b"a", follower.id: b"b"})
 
     assert [error(call) for call in (own, waiting)] == [15, 15]
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
     assert follower.heartbeat() == REBALANCING
 
 
 @pytest.mark.parametrize(("refused", "sent"), [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (7, 27), (10, -1)])
-def test_what_the_log_said_is_told_as_kafka_tells_it(refused: int, sent: int) -> None:
+def test_an_error_of_the_log_is_answered_with_kafkas_code(refused: int, sent: int) -> None:
     shard = Shard()
     leader, _ = two_in_generation_2(shard)
     shard.log.refuses = refused
@@ -143,7 +143,7 @@ def test_an_assignment_that_is_too_long_for_a_record_is_refused() -> None:
 
     assert error(leader.sync({leader.id: bytes(GROUP_RECORD_BYTES_MAX)})) == -1
     assert len(shard.log.batches) == written
-    assert shard.state is State.PREPARING
+    assert shard.state is GroupState.PREPARING
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_an_assignment_that_is_too_long_for_a_record_is_refused() -> None:
         ({"group_id": "ins-aaaaaaaa.other"}, UNKNOWN),
     ],
 )
-def test_who_is_not_of_this_generation_gets_nothing(changes: dict[str, object], code: int) -> None:
+def test_a_member_of_another_generation_gets_nothing(changes: dict[str, object], code: int) -> None:
     shard = Shard()
     _, follower = two_in_generation_2(shard)
 
@@ -174,7 +174,7 @@ def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
     assert error(second.sync()) == REBALANCING
 
 
-def test_who_does_not_sync_within_the_rebalance_timeout_is_out() -> None:
+def test_a_member_that_does_not_sync_within_the_rebalance_timeout_is_removed() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard, session_timeout_ms=REBALANCE_MS * 3)
     complete(leader)
@@ -201,7 +201,7 @@ def test_a_leader_that_never_syncs_is_out_and_those_who_waited_start_again() -> 
     assert leader.heartbeat() == UNKNOWN
 
 
-def test_who_waits_for_its_assignment_does_not_lose_its_session() -> None:
+def test_a_member_that_waits_for_its_assignment_does_not_lose_its_session() -> None:
     shard = Shard()
     leader, follower = two_in_generation_2(shard)
     waiting = follower.sync()
@@ -229,7 +229,7 @@ def test_a_sync_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
     assert given(second) == b"b"
 
 
-def test_whoever_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
+def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
     shard = Shard()
     _, follower = two_in_generation_2(shard)
     waiting: Call = follower.sync()

@@ -45,12 +45,12 @@ def sent(call: Call) -> int:
     return offset
 
 
-def test_offsets_are_told_while_another_group_commits(shard: Shard) -> None:
+def test_offsets_are_returned_while_another_group_commits(shard: Shard) -> None:
     assert commit(shard, Commit(TOPIC, 0, 1), group=BUSY).replies == []
     assert offset_of(shard) == 5
 
 
-def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
+def test_offsets_are_not_returned_before_they_are_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
     fetch_call = fetch(shard, WANTED)
     assert fetch_call.replies == []
@@ -58,7 +58,7 @@ def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
     assert sent(fetch_call) == 6
 
 
-def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
+def test_an_unknown_group_is_answered_at_once(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
     assert offset_of(shard, group="ins-aaaaaaaa.unknown") == -1
 
@@ -82,7 +82,7 @@ def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(sh
     assert sent(fetch_call) == -1
 
 
-def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
+def test_an_offset_of_a_transaction_is_returned_when_its_marker_is_committed(shard: Shard) -> None:
     commit_in_transaction(shard, Commit(TOPIC, 0, 9))
     shard.log.replicate()
     marker = shard.log.mark(7, True)
@@ -93,7 +93,7 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
     assert sent(fetch_call) == 9
 
 
-def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
+def test_a_read_that_waits_too_long_is_answered_with_coordinator_load_in_progress(shard: Shard) -> None:
     """Consumers treat a time-out of OffsetFetch or SyncGroup as fatal."""
     commit(shard, Commit(TOPIC, 0, 6))
     fetch_call = fetch(shard, WANTED)
@@ -101,7 +101,7 @@ def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: 
     assert fetch_call.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
 
 
-def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
+def test_an_offset_loaded_beyond_the_high_watermark_is_returned_when_it_is_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
     put_elsewhere = commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
     shard.reload()
@@ -122,7 +122,7 @@ def test_members_are_described_while_the_group_commits() -> None:
     assert reply.state == "Stable"
 
 
-def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
+def test_an_assignment_is_repeated_while_offsets_are_committed() -> None:
     shard = Shard()
     member = Member(shard)
     complete(member)
@@ -161,7 +161,7 @@ REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCo
 
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
-def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
+def test_a_fatal_error_comes_only_from_a_confirmed_coordinator(request_: str) -> None:
     """A deposed coordinator may not know the present members (decision 76)."""
     ask, expected = REFUSED_FOR_GOOD[request_]
     shard = Shard(members_max=1 if request_ == "no seat" else 9)
@@ -181,7 +181,7 @@ def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: s
     assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]
 
 
-def test_what_makes_a_member_join_again_is_told_at_once() -> None:
+def test_an_error_that_makes_a_member_rejoin_is_answered_at_once() -> None:
     shard = Shard()
     member = Member(shard)
     complete(member)

@@ -24,7 +24,7 @@ from brokers.engine.coordinators.transactions.formats import decode_key, decode_
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, SendMarkers, Verified
-from brokers.engine.coordinators.transactions.states import NAMES, State
+from brokers.engine.coordinators.transactions.states import NAMES, TransactionState
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog, FakeLoop
 
 TIMEOUT_MS = 60_000
@@ -175,15 +175,17 @@ def _decoded(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata 
     return transactional_id, None if value is None else decode_value(transactional_id, value)
 
 
-def brought_to(state: State, coordinator: Coordinator | None = None) -> tuple[Coordinator, Producer]:
+def brought_to(state: TransactionState, coordinator: Coordinator | None = None) -> tuple[Coordinator, Producer]:
     """Return a coordinator whose transaction "tx" is in `state`, and its producer."""
     coordinator = coordinator or Coordinator()
     producer = coordinator.begin()
-    if state is not State.EMPTY:
+    if state is not TransactionState.EMPTY:
         assert coordinator.add(producer, A, B) == 0
-    if state not in (State.EMPTY, State.ONGOING):
-        assert coordinator.end(producer, state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)) == 0
-    if state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if state not in (TransactionState.EMPTY, TransactionState.ONGOING):
+        assert (
+            coordinator.end(producer, state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)) == 0
+        )
+    if state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         coordinator.write_markers()
     assert coordinator.state() == NAMES[state]
     return coordinator, producer

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.fakes import Call
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, B, Coordinator, brought_to
@@ -16,7 +16,7 @@ UNAVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_client_is_answered_when_the_outcome_is_durable_and_not_before(committed: bool) -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.stops_committing()
 
     call = coordinator.end(producer, committed)
@@ -32,7 +32,7 @@ def test_the_client_is_answered_when_the_outcome_is_durable_and_not_before(commi
 
 
 def test_markers_carry_the_epoch_of_the_coordinator() -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     successor = coordinator.successor()
 
     successor.end(producer, committed=True)
@@ -42,7 +42,7 @@ def test_markers_carry_the_epoch_of_the_coordinator() -> None:
 
 def test_a_transaction_completes_with_its_last_marker_and_never_before() -> None:
     """TXN-12, TXN-13, TXN-29: a partition whose leader does not answer delays no other partition's marker."""
-    coordinator, producer = brought_to(State.PREPARE_COMMIT)
+    coordinator, producer = brought_to(TransactionState.PREPARE_COMMIT)
     (markers,) = coordinator.sent
 
     assert coordinator.written(markers, [A]) is True
@@ -58,7 +58,7 @@ def test_a_transaction_completes_with_its_last_marker_and_never_before() -> None
 
 
 def test_markers_that_come_too_late_change_nothing() -> None:
-    coordinator, producer = brought_to(State.COMPLETE_COMMIT)
+    coordinator, producer = brought_to(TransactionState.COMPLETE_COMMIT)
     old = coordinator.successor(records=3).sent[0]
     coordinator.add(producer, A)
     coordinator.end(producer, committed=False)
@@ -72,9 +72,9 @@ def test_markers_that_come_too_late_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_was_written_for_one_outcome_does_not_count_for_the_next(committed: bool) -> None:
+def test_markers_written_for_one_outcome_do_not_count_for_the_next(committed: bool) -> None:
     """The next transaction has the same producer and epoch."""
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.end(producer, committed)
     (old,) = coordinator.sent
     coordinator.write_markers()
@@ -99,7 +99,7 @@ def test_a_transaction_without_partitions_completes_too() -> None:
 
 
 def test_a_completion_that_cannot_be_appended_is_tried_again() -> None:
-    coordinator, _ = brought_to(State.PREPARE_ABORT)
+    coordinator, _ = brought_to(TransactionState.PREPARE_ABORT)
     coordinator.log.refuses = int(ErrorCode.NOT_ENOUGH_REPLICAS)
     coordinator.write_markers()
     assert coordinator.state() == "PrepareAbort"
@@ -124,10 +124,10 @@ def test_a_completion_that_cannot_be_appended_is_tried_again() -> None:
         (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
     ],
 )
-def test_a_refused_append_decides_nothing_and_is_told_in_a_coordinators_words(
+def test_a_refused_append_decides_nothing_and_has_a_coordinators_error_code(
     refused_with: ErrorCode, sent: ErrorCode
 ) -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.refuses = int(refused_with)
 
     assert coordinator.end(producer, committed=True) == sent
@@ -141,7 +141,7 @@ def test_a_refused_append_decides_nothing_and_is_told_in_a_coordinators_words(
 
 def test_a_commit_that_takes_too_long_is_not_known_and_comes_all_the_same() -> None:
     """The decision in the log stands; the client retries until the outcome is known."""
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.stops_committing()
     call = coordinator.end(producer, committed=True)
 
@@ -161,15 +161,17 @@ def test_a_commit_that_takes_too_long_is_not_known_and_comes_all_the_same() -> N
     assert again.replies == [0]
 
 
-@pytest.mark.parametrize("state", [State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that_of_the_next(state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT])
+def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that_of_the_next(
+    state: TransactionState,
+) -> None:
     """TXN-10: a deposed coordinator does not know the transaction that its successor began in the same epoch. It gives
     no reply that needs a record it cannot replicate.
     """
     coordinator, producer = brought_to(state)
     coordinator.log.stops_committing()
 
-    call = coordinator.end(producer, committed=state is State.COMPLETE_COMMIT)
+    call = coordinator.end(producer, committed=state is TransactionState.COMPLETE_COMMIT)
 
     assert isinstance(call, Call)
     assert call.replies == []
@@ -177,8 +179,8 @@ def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that
     assert call.replies == [("failed", int(ErrorCode.NOT_COORDINATOR))]
 
 
-def test_who_waits_when_the_leadership_goes_is_sent_elsewhere() -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+def test_a_waiting_end_is_sent_elsewhere_when_the_leadership_goes() -> None:
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.stops_committing()
     call = coordinator.end(producer, committed=True)
 
@@ -189,9 +191,9 @@ def test_who_waits_when_the_leadership_goes_is_sent_elsewhere() -> None:
     assert coordinator.end(producer, committed=True) == ("failed", ErrorCode.NOT_COORDINATOR)
 
 
-def test_a_transaction_takes_so_many_partitions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_a_transaction_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PARTITIONS_PER_TRANSACTION_MAX", 3)
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
 
     assert coordinator.add(producer, ("c", 0)) == 0
     assert coordinator.add(producer, ("c", 1)) == ErrorCode.POLICY_VIOLATION
@@ -199,7 +201,7 @@ def test_a_transaction_takes_so_many_partitions_and_no_more(monkeypatch: pytest.
     assert len(coordinator.describe().partitions) == 3
 
 
-def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_more(
+def test_partitions_of_an_instances_open_transactions_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The limit also holds after a failover; completed transactions do not count, other instances are not affected."""
@@ -230,14 +232,14 @@ def test_transactions_are_listed_by_their_instance() -> None:
 
 def test_the_record_of_a_transaction_fits_into_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_BYTES_MAX", 400)
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
 
     assert coordinator.add(producer, ("x" * 249, 0)) == 0
     assert coordinator.add(producer, ("y" * 249, 0)) == ErrorCode.POLICY_VIOLATION
 
 
 def test_a_clock_that_was_set_back_makes_no_record_older_than_the_one_before() -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.loop.now_ms -= 50_000
 
     coordinator.end(producer, committed=True)

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, Coordinator, brought_to
 
@@ -47,8 +47,14 @@ def test_the_clock_of_a_transaction_starts_with_its_first_partition() -> None:
     assert coordinator.state() == "PrepareAbort"
 
 
-def test_what_is_decided_or_at_rest_has_all_the_time() -> None:
-    states = (State.EMPTY, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+def test_a_transaction_that_is_decided_or_at_rest_never_times_out() -> None:
+    states = (
+        TransactionState.EMPTY,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    )
     for state in states:
         coordinator, producer = brought_to(state)
         records = len(coordinator.records)
@@ -58,7 +64,7 @@ def test_what_is_decided_or_at_rest_has_all_the_time() -> None:
 
 
 def test_a_change_on_its_way_is_not_interrupted_by_the_time_out() -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.stops_committing()
     coordinator.end(producer, committed=True)
 
@@ -70,7 +76,7 @@ def test_a_change_on_its_way_is_not_interrupted_by_the_time_out() -> None:
 
 
 def test_a_time_out_that_cannot_be_written_down_comes_with_a_later_round() -> None:
-    coordinator, _ = brought_to(State.ONGOING)
+    coordinator, _ = brought_to(TransactionState.ONGOING)
     coordinator.log.refuses = int(ErrorCode.NOT_ENOUGH_REPLICAS)
     coordinator.loop.advance(3 * 60_000)
     assert (coordinator.state(), coordinator.sent) == ("Ongoing", [])
@@ -97,7 +103,7 @@ def test_many_overdue_transactions_are_aborted_some_at_a_time(monkeypatch: pytes
 
 def test_rounds_end_when_nothing_is_left_to_do() -> None:
     """An idle coordinator runs at most once per interval."""
-    coordinator, _ = brought_to(State.PREPARE_ABORT)
+    coordinator, _ = brought_to(TransactionState.PREPARE_ABORT)
     turns = []
     ring = coordinator.machine.on_timer
 
@@ -112,7 +118,7 @@ def test_rounds_end_when_nothing_is_left_to_do() -> None:
 
 
 def test_an_id_at_rest_for_a_week_is_forgotten() -> None:
-    coordinator, producer = brought_to(State.COMPLETE_COMMIT)
+    coordinator, producer = brought_to(TransactionState.COMPLETE_COMMIT)
     coordinator.loop.advance(WEEK_MS - 2 * HOUR_MS)
     assert coordinator.state() == "CompleteCommit"
 
@@ -125,8 +131,10 @@ def test_an_id_at_rest_for_a_week_is_forgotten() -> None:
     assert len(coordinator.machine.registry) == 1
 
 
-@pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_what_is_not_at_rest_does_not_expire(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT]
+)
+def test_a_transaction_that_is_not_at_rest_does_not_expire(state: TransactionState) -> None:
     settings = TransactionSettings(timeout_check_interval_ms=2 * WEEK_MS)
     coordinator, _ = brought_to(state, Coordinator(settings=settings))
 
@@ -137,7 +145,7 @@ def test_what_is_not_at_rest_does_not_expire(state: State) -> None:
 
 def test_a_forgotten_id_is_busy_until_it_is_known_to_be_forgotten() -> None:
     settings = TransactionSettings(id_expiration_ms=10_000, id_expiration_check_interval_ms=1_000)
-    coordinator, producer = brought_to(State.EMPTY, Coordinator(settings=settings))
+    coordinator, producer = brought_to(TransactionState.EMPTY, Coordinator(settings=settings))
     coordinator.log.stops_committing()
     coordinator.loop.advance(12_000)
 

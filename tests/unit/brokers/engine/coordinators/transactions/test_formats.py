@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.coordinators.transactions.formats import (
-    UnknownFormat,
+    UndecodableRecord,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
-from brokers.engine.coordinators.transactions.states import STORED, State
+from brokers.engine.coordinators.transactions.states import STORED, TransactionState
 
 ONGOING = TransactionMetadata(
     transactional_id="tx",
     producer_id=4001,
     producer_epoch=7,
     timeout_ms=60_000,
-    state=State.ONGOING,
+    state=TransactionState.ONGOING,
     partitions=frozenset({("b", 0), ("a", 2), ("a", 1)}),
     last_update_ms=1_700_000_000_123,
     start_ms=1_700_000_000_000,
@@ -45,7 +45,7 @@ metadata = st.builds(
     producer_id=st.integers(0, 2**63 - 1),
     producer_epoch=st.integers(0, 2**15 - 1),
     timeout_ms=st.integers(1, 2**31 - 1),
-    state=st.sampled_from(sorted(STORED - {State.EMPTY})),
+    state=st.sampled_from(sorted(STORED - {TransactionState.EMPTY})),
     partitions=st.frozensets(st.tuples(names, st.integers(0, 2**31 - 1)), max_size=12),
     last_update_ms=st.integers(0, 2**62),
     start_ms=st.integers(-1, 2**62),
@@ -67,8 +67,8 @@ def test_version_one_is_read_and_its_tagged_fields_are_left_alone() -> None:
 
 
 def test_partitions_are_null_only_while_nothing_was_ever_added() -> None:
-    empty = ONGOING._replace(state=State.EMPTY, partitions=frozenset(), start_ms=-1)
-    complete = ONGOING._replace(state=State.COMPLETE_ABORT, partitions=frozenset())
+    empty = ONGOING._replace(state=TransactionState.EMPTY, partitions=frozenset(), start_ms=-1)
+    complete = ONGOING._replace(state=TransactionState.COMPLETE_ABORT, partitions=frozenset())
 
     assert encode_value(empty)[17:21] == b"\xff\xff\xff\xff"
     assert encode_value(complete)[17:21] == b"\0\0\0\0"
@@ -77,7 +77,7 @@ def test_partitions_are_null_only_while_nothing_was_ever_added() -> None:
 
 
 @given(metadata)
-def test_what_is_written_is_read_back(one: TransactionMetadata) -> None:
+def test_a_written_record_is_read_back(one: TransactionMetadata) -> None:
     assert decode_value(one.transactional_id, encode_value(one)) == one
     assert decode_key(encode_key(one.transactional_id)) == one.transactional_id
 
@@ -90,27 +90,27 @@ def test_a_damaged_record_is_refused_and_never_crashes(one: TransactionMetadata,
     end = data.draw(st.integers(0, len(raw)))
     try:
         decode_value("tx", bytes(raw[:end]))
-    except UnknownFormat:
+    except UndecodableRecord:
         return
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
-def test_states_of_kafkas_memory_are_not_loaded(state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE])
+def test_states_of_kafkas_memory_are_not_loaded(state: TransactionState) -> None:
     raw = bytearray(ONGOING_BYTES)
     raw[16] = state
-    with pytest.raises(UnknownFormat, match=f"status {int(state)}"):
+    with pytest.raises(UndecodableRecord, match=f"status {int(state)}"):
         decode_value("tx", bytes(raw))
 
 
 @pytest.mark.parametrize("version", [-1, 2, 7])
 def test_a_version_nobody_knows_is_not_guessed_at(version: int) -> None:
-    with pytest.raises(UnknownFormat, match=f"version {version}"):
+    with pytest.raises(UndecodableRecord, match=f"version {version}"):
         decode_value("tx", version.to_bytes(2, "big", signed=True) + ONGOING_BYTES[2:])
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\x01\0\x02tx", b"\0\0\0\x05tx", b"\0\0\xff\xff", b"\0\0\0\x01\xff"])
 def test_a_key_that_is_none_is_refused(key: bytes) -> None:
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UndecodableRecord):
         decode_key(key)
 
 
@@ -121,9 +121,9 @@ def test_an_id_that_does_not_fit_into_a_key_is_refused() -> None:
 
 def test_states_have_kafkas_numbers_and_only_some_are_written() -> None:
     """TXN-3, TXN-19."""
-    assert [state.name for state in State] == [
+    assert [state.name for state in TransactionState] == [
         "EMPTY", "ONGOING", "PREPARE_COMMIT", "PREPARE_ABORT",
         "COMPLETE_COMMIT", "COMPLETE_ABORT", "DEAD", "PREPARE_EPOCH_FENCE",
     ]  # fmt: skip
-    assert [state.value for state in State] == list(range(8))
+    assert [state.value for state in TransactionState] == list(range(8))
     assert sorted(STORED) == [0, 1, 2, 3, 4, 5]

@@ -9,7 +9,7 @@ from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions.limits import CROWDED_EXPIRATION_MS
 from brokers.engine.coordinators.transactions.metadata import EPOCH_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, Coordinator, Producer, brought_to
 
@@ -57,9 +57,9 @@ def test_the_operators_bound_of_the_timeout_counts() -> None:
     assert coordinator.initialise(timeout_ms=5_000).error == 0
 
 
-def test_who_comes_while_a_transaction_is_open_aborts_it_and_gets_the_second_next_epoch() -> None:
+def test_initialising_during_an_open_transaction_aborts_it_and_returns_the_second_next_epoch() -> None:
     """TXN-5: the epoch of the fence is given to no producer."""
-    coordinator, zombie = brought_to(State.ONGOING)
+    coordinator, zombie = brought_to(TransactionState.ONGOING)
 
     assert coordinator.initialise() == BUSY
     (markers,) = coordinator.sent
@@ -129,15 +129,17 @@ def test_a_retry_stays_possible_after_its_own_retry() -> None:
 
 
 @pytest.mark.parametrize("identity", [(1000, 1), (1000, 30_000), (999, 0), (999, EPOCH_MAX), (2**62, 0)])
-def test_what_the_client_believes_must_be_so(identity: tuple[int, int]) -> None:
+def test_an_unexpected_identity_is_fenced(identity: tuple[int, int]) -> None:
     coordinator = Coordinator()
     coordinator.begin()
 
     assert coordinator.initialise(expected=identity) == FENCED
 
 
-@pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_ABORT])
-def test_a_stranger_who_names_another_producer_id_disturbs_nobody(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_ABORT]
+)
+def test_a_stranger_who_names_another_producer_id_disturbs_nobody(state: TransactionState) -> None:
     coordinator, producer = brought_to(state)
     records = len(coordinator.records)
 
@@ -153,13 +155,13 @@ def test_the_epoch_before_counts_with_its_own_producer_id_only() -> None:
     assert coordinator.initialise(expected=(first.producer_id + 1, first.producer_epoch)) == FENCED
 
 
-def test_what_a_client_believes_of_an_id_nobody_knows_is_ignored() -> None:
+def test_an_expected_identity_of_an_unknown_id_is_ignored() -> None:
     assert Coordinator().initialise(expected=(77, 12)) == Initialised(0, 1000, 0)
 
 
-def test_who_was_timed_out_is_fenced() -> None:
+def test_a_producer_that_was_timed_out_is_fenced() -> None:
     """Kafka 3.9.1, observed: after an abort by time-out the old id and epoch give error 90."""
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.begin("other")
     coordinator.loop.advance(90_000)
     coordinator.write_markers()
@@ -247,7 +249,7 @@ def test_a_fence_may_use_the_epoch_that_was_kept_back() -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_instance_has_room_for_so_many_ids_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactional_ids_per_instance_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "TRANSACTIONAL_IDS_PER_INSTANCE_MAX", 2)
     coordinator = Coordinator()
     for name in ("a", "b"):

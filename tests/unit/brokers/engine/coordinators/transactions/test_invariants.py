@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import Initialised, SendMarkers
-from brokers.engine.coordinators.transactions.states import DECIDED, State, may_follow
+from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState, may_follow
 from tests.testkit import depth
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import Coordinator, Producer
@@ -24,7 +24,7 @@ EXAMPLES = depth.number_from("PENSTOCK_TRANSACTION_EXAMPLES", short=10, long=25)
 IDS = ("one", "two")
 PARTITIONS = tuple((topic, index) for topic in ("a", "b") for index in (0, 1))
 UNFINISHED = ("PrepareCommit", "PrepareAbort")
-ENDED = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+ENDED = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 REFUSALS = (0, 0, 19, 6, 10)
 
 ids = st.sampled_from(IDS)
@@ -195,7 +195,7 @@ class Transactions(RuleBasedStateMachine):
                 if record.producer_id == before.producer_id:
                     assert before.producer_epoch <= record.producer_epoch <= before.producer_epoch + 1
                 assert record.last_update_ms >= before.last_update_ms
-                if record.state is State.ONGOING and before.state is State.ONGOING:
+                if record.state is TransactionState.ONGOING and before.state is TransactionState.ONGOING:
                     assert record.partitions >= before.partitions
                     assert record.start_ms == before.start_ms
             self.last[name] = record
@@ -206,12 +206,12 @@ class Transactions(RuleBasedStateMachine):
         if record is None:
             return
         if record.state in DECIDED:
-            decided = record.state is State.PREPARE_COMMIT
+            decided = record.state is TransactionState.PREPARE_COMMIT
             key = (name, self.transaction[name])
             assert self.results.setdefault(key, decided) is decided
         if record.state in ENDED:
             number = self.transaction[name]
-            committed = record.state is State.COMPLETE_COMMIT
+            committed = record.state is TransactionState.COMPLETE_COMMIT
             if (name, number) in self.results:
                 assert self.results[name, number] is committed
                 self.transaction[name] += 1
@@ -224,7 +224,7 @@ class Transactions(RuleBasedStateMachine):
         if not self.to_write:
             return
         decided = {
-            (record.producer_id, record.producer_epoch, record.state is State.PREPARE_COMMIT)
+            (record.producer_id, record.producer_epoch, record.state is TransactionState.PREPARE_COMMIT)
             for _, record in self.coordinator.committed_records
             if record is not None and record.state in DECIDED
         }

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.fakes import FakeLog
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, B, Coordinator, Producer, brought_to
@@ -46,7 +46,7 @@ def test_a_decision_outlives_its_coordinator(records: int, committed: bool) -> N
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_was_not_decided_is_still_the_producers_to_decide(committed: bool) -> None:
+def test_an_undecided_transaction_is_still_its_producers_to_decide(committed: bool) -> None:
     coordinator, producer = whole_transaction(True)
 
     successor = coordinator.successor(3)
@@ -58,7 +58,7 @@ def test_what_was_not_decided_is_still_the_producers_to_decide(committed: bool) 
 
 
 @pytest.mark.parametrize("records", [2, 3])
-def test_what_its_producer_never_decides_is_aborted_in_time(records: int) -> None:
+def test_a_transaction_its_producer_never_decides_is_aborted_in_time(records: int) -> None:
     coordinator, producer = whole_transaction(True)
     successor = coordinator.successor(records)
 
@@ -77,7 +77,7 @@ def test_before_the_first_partition_there_is_nothing_to_end() -> None:
 
 def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> None:
     """Earlier markers would give partitions an outcome that the next coordinator might not know."""
-    coordinator, producer = brought_to(State.PREPARE_COMMIT)
+    coordinator, producer = brought_to(TransactionState.PREPARE_COMMIT)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
     log.high_watermark = log.end_offset - 1
@@ -94,7 +94,7 @@ def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> No
 
 def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
     """A new leader's high watermark lags at first: a valid producer would be fenced and give up."""
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
     log.high_watermark = log.end_offset - 1
@@ -130,9 +130,9 @@ REFUSED_FOR_GOOD: Final = {
 
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
-def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
+def test_a_fatal_error_comes_only_from_a_confirmed_coordinator(request_: str) -> None:
     """A deposed coordinator may have missed a producer, an epoch or a transaction (decision 76)."""
-    coordinator, producer = brought_to(State.EMPTY)
+    coordinator, producer = brought_to(TransactionState.EMPTY)
     coordinator.log.leads_alone = False
 
     confirmed, deposed = (REFUSED_FOR_GOOD[request_](coordinator, producer) for _ in range(2))
@@ -145,9 +145,9 @@ def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_:
     assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]
 
 
-def test_what_can_be_asked_again_is_told_at_once() -> None:
-    """That a transaction is open is told at once too: the leader that asks knows every marker and its writer."""
-    coordinator, producer = brought_to(State.ONGOING)
+def test_a_retriable_error_is_answered_at_once() -> None:
+    """An open transaction is reported at once too: the leader that asks knows every marker and its writer."""
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     coordinator.log.leads_alone = False
 
     assert coordinator.verify(producer, A) == {A: 0}
@@ -158,7 +158,7 @@ def test_what_can_be_asked_again_is_told_at_once() -> None:
 
 
 def test_a_failover_in_the_middle_of_a_fence_leaves_the_zombie_fenced() -> None:
-    coordinator, zombie = brought_to(State.ONGOING)
+    coordinator, zombie = brought_to(TransactionState.ONGOING)
     coordinator.initialise()
 
     successor = coordinator.successor()
@@ -170,7 +170,7 @@ def test_a_failover_in_the_middle_of_a_fence_leaves_the_zombie_fenced() -> None:
 
 
 def test_a_deleted_id_is_not_loaded() -> None:
-    coordinator, producer = brought_to(State.COMPLETE_ABORT)
+    coordinator, producer = brought_to(TransactionState.COMPLETE_ABORT)
     coordinator.loop.advance(604_800_000 + 2 * 3_600_000)
 
     successor = coordinator.successor()
@@ -180,7 +180,7 @@ def test_a_deleted_id_is_not_loaded() -> None:
 
 
 def test_records_of_another_version_are_left_alone() -> None:
-    coordinator, producer = brought_to(State.ONGOING)
+    coordinator, producer = brought_to(TransactionState.ONGOING)
     batch = coordinator.log.batches[0]
     (offset, key, value) = batch.records[0]
     strangers = [(offset, b"\0\x07strange", b"key"), (offset, b"\0\0\0\x01x", b"\0\x09strange value")]
@@ -193,7 +193,7 @@ def test_records_of_another_version_are_left_alone() -> None:
 
 
 def test_a_coordinator_that_lost_its_leadership_answers_nobody_and_completes_nothing() -> None:
-    coordinator, producer = brought_to(State.PREPARE_COMMIT)
+    coordinator, producer = brought_to(TransactionState.PREPARE_COMMIT)
     coordinator.log.is_led = False
     records = len(coordinator.records)
 

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from brokers.engine.coordinators.transactions.replies import Initialised
-from brokers.engine.coordinators.transactions.states import PREVIOUS, State, may_follow
+from brokers.engine.coordinators.transactions.states import PREVIOUS, TransactionState, may_follow
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.fakes import Call
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, B, Coordinator, Producer, brought_to
@@ -20,12 +20,12 @@ NONE, BUSY, INVALID_STATE = 0, int(ErrorCode.CONCURRENT_TRANSACTIONS), int(Error
 FENCED, UNMAPPED = int(ErrorCode.PRODUCER_FENCED), int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 ABORTABLE = int(ErrorCode.TRANSACTION_ABORTABLE)
 E, O, PC, PA, CC, CA = (  # noqa: E741
-    State.EMPTY,
-    State.ONGOING,
-    State.PREPARE_COMMIT,
-    State.PREPARE_ABORT,
-    State.COMPLETE_COMMIT,
-    State.COMPLETE_ABORT,
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
 )
 STATES: Final = (E, O, PC, PA, CC, CA)
 
@@ -69,14 +69,14 @@ def ask(coordinator: Coordinator, request: str, producer: Producer) -> int:
 
 
 @pytest.mark.parametrize(("state", "request_"), list(product(STATES, TABLE)), ids=str)
-def test_the_known_producer_is_answered_by_the_state(state: State, request_: str) -> None:
+def test_the_known_producer_is_answered_by_the_state(state: TransactionState, request_: str) -> None:
     coordinator, producer = brought_to(state)
 
     assert ask(coordinator, request_, producer) == TABLE[request_][STATES.index(state)]
 
 
 @pytest.mark.parametrize(("state", "request_"), list(product(STATES, list(TABLE)[1:])), ids=str)
-def test_another_producer_id_is_no_producer_of_this_id(state: State, request_: str) -> None:
+def test_another_producer_id_is_no_producer_of_this_id(state: TransactionState, request_: str) -> None:
     coordinator, producer = brought_to(state)
     stranger = producer._replace(producer_id=producer.producer_id + 1)
 
@@ -91,7 +91,7 @@ def test_an_unknown_id_has_no_producer(request_: str) -> None:
 
 @pytest.mark.parametrize("by", [-1, 1])
 @pytest.mark.parametrize(("state", "request_"), list(product(STATES, list(TABLE)[1:])), ids=str)
-def test_another_epoch_is_fenced_whichever_way(state: State, request_: str, by: int) -> None:
+def test_another_epoch_is_fenced_whichever_way(state: TransactionState, request_: str, by: int) -> None:
     """TXN-26: requests of a zombie have no effect."""
     coordinator = Coordinator()
     coordinator.begin()
@@ -146,11 +146,13 @@ def test_only_the_lawful_steps_are_lawful() -> None:
         (E, E), (CC, E), (CA, E),
         (O, O), (E, O), (CC, O), (CA, O),
         (O, PC),
-        (O, PA), (State.PREPARE_EPOCH_FENCE, PA),
+        (O, PA), (TransactionState.PREPARE_EPOCH_FENCE, PA),
         (PC, CC),
         (PA, CA),
-        (E, State.DEAD), (CC, State.DEAD), (CA, State.DEAD),
-        (O, State.PREPARE_EPOCH_FENCE),
+        (E, TransactionState.DEAD), (CC, TransactionState.DEAD), (CA, TransactionState.DEAD),
+        (O, TransactionState.PREPARE_EPOCH_FENCE),
     }  # fmt: skip
-    assert {(before, after) for before in State for after in State if may_follow(before, after)} == lawful
-    assert set(PREVIOUS) == set(State)
+    assert {
+        (before, after) for before in TransactionState for after in TransactionState if may_follow(before, after)
+    } == lawful
+    assert set(PREVIOUS) == set(TransactionState)

@@ -6,7 +6,7 @@ from brokers.engine.storage.compaction import selection
 from brokers.engine.storage.compaction.job import Cleaned, Event, Finished, Job
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
-from brokers.engine.storage.compaction.selection import SegmentFacts
+from brokers.engine.storage.compaction.selection import CompactionFacts
 from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.compaction.swap import swap_in
 from brokers.engine.storage.log import Log
@@ -14,9 +14,9 @@ from brokers.engine.storage.log import Log
 MAP_BYTES = 1 << 20
 
 
-def facts(log: Log) -> list[SegmentFacts]:
+def facts(log: Log) -> list[CompactionFacts]:
     return [
-        SegmentFacts(held.base_offset, held.size_bytes, held.largest_timestamp, held.load_first_timestamp)
+        CompactionFacts(held.base_offset, held.size_bytes, held.largest_timestamp, held.load_first_timestamp)
         for held in log.segments
     ]
 

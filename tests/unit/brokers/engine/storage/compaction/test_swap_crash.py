@@ -126,7 +126,7 @@ def quick_path() -> Iterator[Path]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("clean", [True, False])
-def test_whatever_step_the_broker_dies_at_no_last_value_is_lost(
+def test_no_last_value_is_lost_at_any_step_the_broker_dies_at(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
     original = quick_path / "t-0"

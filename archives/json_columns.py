@@ -1,0 +1,148 @@
+"""Columns of JSON objects: members that the archive names. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from archives.columns import MS, Columns, Row, SchemaRefused, Unfit, column_name, fields_of
+
+_INT64: Final = range(-(2**63), 2**63)
+_YEARS_MS: Final = range(-62_135_596_800_000, 253_402_300_800_000)  # of the years 1 to 9999
+
+Convert = Callable[[Any], Any]
+
+
+def json_columns(schema: Any) -> Columns:
+    if not isinstance(schema, list):
+        raise SchemaRefused('The columns of JSON are a list of {"name": …, "type": …}.')
+    named: dict[str, tuple[pa.DataType, Convert]] = {}
+    for column in schema:
+        if not isinstance(column, dict) or column.keys() != {"name", "type"} or str(column["type"]) not in _TYPES:
+            raise SchemaRefused(f"A column has a name and a type: {', '.join(_TYPES)}.")
+        named[column_name(column["name"], named)] = _TYPES[column["type"]]
+
+    def decode(value: bytes) -> Row:
+        document = _DECODER.decode(value.decode())
+        if not isinstance(document, dict):
+            raise Unfit("not an object")
+        return tuple(
+            None if (member := document.get(name)) is None else convert(member) for name, (_, convert) in named.items()
+        )
+
+    def decode_with_texts(value: bytes) -> Row:
+        document = members(value.decode())
+        return tuple(
+            None
+            if name not in document or (member := document[name])[0] is None
+            else convert(member[convert is _text_of])
+            for name, (_, convert) in named.items()
+        )
+
+    has_texts = any(convert is _text_of for _, convert in named.values())
+    return Columns(
+        fields=fields_of({name: kind for name, (kind, _) in named.items()}),
+        decode=decode_with_texts if has_texts else decode,
+    )
+
+
+def members(text: str) -> dict[str, tuple[Any, str]]:
+    """Returns the members of an object: each value, and its original text, in which no number is rounded.
+
+    Raises:
+        Unfit, ValueError: the text is not JSON, or not an object.
+    """
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "{":
+        raise Unfit("not an object")
+    result: dict[str, tuple[Any, str]] = {}
+    at = _after_space(text, at + 1)
+    while text[at : at + 1] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        at = _after_space(text, at)
+        if not isinstance(name, str) or text[at : at + 1] != ":":
+            raise Unfit("not a member")
+        start = _after_space(text, at + 1)
+        value, at = _DECODER.raw_decode(text, start)
+        result[name] = value, text[start:at]
+        at = _after_space(text, at)
+        if text[at : at + 1] == ",":
+            at = _after_space(text, at + 1)
+            if text[at : at + 1] != '"':
+                raise Unfit("not a member")
+        elif text[at : at + 1] != "}":
+            raise Unfit("not an object")
+    if _after_space(text, at + 1) != len(text):
+        raise Unfit("more than an object")
+    return result
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
+
+
+def _no_constant(name: str) -> None:
+    raise Unfit(name)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Unfit("not a string")
+    value.encode()  # raises for half of a surrogate pair
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value not in _INT64:
+        raise Unfit("not an integer of 64 bits")
+    return value
+
+
+def _number(value: Any) -> float:
+    """Returns a double. Decimals are rounded to the nearest one; integers that no double represents do not fit."""
+    if type(value) not in (int, float):
+        raise Unfit("not a number")
+    number = float(value)
+    if math.isinf(number) or (type(value) is int and int(number) != value):
+        raise Unfit("not a number that a double holds")
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise Unfit("not true or false")
+    return value
+
+
+def _timestamp(value: Any) -> datetime | int:
+    """Accepts ISO 8601, in UTC unless it has an offset, or milliseconds since 1970."""
+    if isinstance(value, str):
+        when = datetime.fromisoformat(value)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    if type(value) is not int or value not in _YEARS_MS:
+        raise Unfit("not a time")
+    return value
+
+
+def _text_of(text: str) -> str:
+    """Returns the original text of a value."""
+    return text
+
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_TYPES: Final[dict[str, tuple[pa.DataType, Convert]]] = {
+    "string": (pa.string(), _string),
+    "integer": (pa.int64(), _integer),
+    "number": (pa.float64(), _number),
+    "boolean": (pa.bool_(), _boolean),
+    "timestamp": (MS, _timestamp),
+    "json": (pa.string(), _text_of),
+}

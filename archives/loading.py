@@ -1,0 +1,130 @@
+"""Task of a Spark worker: loads a range of one partition into a tenant's table, batch by batch.
+
+Each batch and the offset after it are one transaction of the tenant's database, so that a process killed at any point
+neither loses nor repeats a record. No Django setting is read here, because Spark workers do not have them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archives import database, limits, reading
+from archives.database import DatabaseFailed, LoadBatch
+from archives.database_address import Database
+from archives.database_rows import packed_row
+from archives.files import Headers
+from archives.plan import Range, TaskPace
+from archives.reading import Source, Stopped
+
+# Points of a batch at which a fault test may stop the process, in order.
+POINTS = ("read", "begun", "copied", "stored", "committed")
+REMADE = "The topic was made anew while it was read. It is tried again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """Result of a range: all of `[start, reached)` is loaded or skipped and committed, even with an `error`."""
+
+    range: Range
+    reached: int
+    records: int = 0
+    skipped: int = 0
+    missed: int = 0
+    bytes_read: int = 0
+    error: str = ""
+
+
+class TableLoader:
+    """Sink that loads records in batches. Call `finish` after the last record."""
+
+    def __init__(
+        self, target: Database, source: Source, topic_id: str, wanted: Range, reached: Callable[[str], None]
+    ) -> None:
+        self._target = target
+        self._source = source
+        self._topic_id = topic_id
+        self._packed_id = topic_id.encode()
+        self._partition = wanted.partition
+        self._at_point = reached
+        self._next_offset = wanted.start
+        self._missed = wanted.missed
+        self._stored = wanted.start - wanted.missed
+        self._rows = bytearray()
+        self._count = 0
+        self._skipped = 0
+        # Of what is committed.
+        self.records = 0
+        self.skipped = 0
+        self.missed = 0
+
+    @property
+    def committed_offset(self) -> int:
+        """Next offset in the database."""
+        return self._stored
+
+    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """Adds a record and returns its size in bytes. Raises `DatabaseFailed`, `Stopped`."""
+        if len(self._rows) >= limits.BATCH_BYTES_MAX or self._count >= limits.BATCH_RECORDS_MAX:
+            self._load()
+        self._rows += packed_row(self._packed_id, self._partition, offset, timestamp_ms, key, value, headers)
+        self._count += 1
+        self._next_offset = offset + 1
+        return len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in headers)
+
+    def skip(self, start: int, stop: int) -> None:
+        """Counts offsets `[start, stop)` that cannot be read."""
+        self._skipped += stop - start
+        self._next_offset = stop
+
+    def finish(self, reached: int) -> None:
+        """Loads the remaining records; all offsets below `reached` are done. Raises `DatabaseFailed`, `Stopped`."""
+        self._next_offset = reached
+        if self._next_offset > self._stored:
+            self._load()
+
+    def _load(self) -> None:
+        # Records of a topic that was recreated meanwhile must not count as the old one's.
+        if reading.topic_id_of(self._source) != self._topic_id:
+            raise Stopped(REMADE)
+        self._at_point("read")
+        batch = LoadBatch(
+            topic_id=self._topic_id, partition=self._partition, start=self._stored, next_offset=self._next_offset,
+            rows=self._rows, count=self._count, skipped=self._skipped, missed=self._missed,
+        )  # fmt: skip
+        database.load(self._target, batch, self._at_point)
+        self.records, self.skipped = self.records + self._count, self.skipped + self._skipped
+        self.missed += self._missed
+        self._stored = self._next_offset
+        self._rows, self._count, self._skipped, self._missed = bytearray(), 0, 0, 0
+
+
+def _nowhere(_point: str) -> None:
+    """Default of `at_point`: nothing is stopped."""
+
+
+def load_range(
+    source: Source,
+    target: Database,
+    topic_id: str,
+    pace: TaskPace,
+    wanted: Range,
+    at_point: Callable[[str], None] = _nowhere,
+) -> LoadResult:
+    """Loads a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
+    loader = TableLoader(target, source, topic_id, wanted, at_point)
+    if time.time() >= pace.ends_s:
+        return LoadResult(range=wanted, reached=loader.committed_offset)
+    error, bytes_read = "", 0
+    try:
+        reached, bytes_read = reading.copy_records(source, pace, wanted, loader)
+        loader.finish(reached)
+    except (Stopped, DatabaseFailed) as stop:
+        error = str(stop)
+    except Exception as failure:
+        error = f"Partition not archived: {type(failure).__name__}"
+    return LoadResult(
+        range=wanted, reached=loader.committed_offset, records=loader.records, skipped=loader.skipped,
+        missed=loader.missed, bytes_read=bytes_read, error=error,
+    )  # fmt: skip

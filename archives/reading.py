@@ -1,0 +1,321 @@
+"""Task of a Spark worker: reads a range of one partition as a client of the instance, and writes its files.
+
+No Django setting is read here, because Spark workers do not have them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import Any, Final, Protocol
+
+from archives import address, limits
+from archives.damage import end_of_damage
+from archives.files import FileSet, Headers, Written
+from archives.plan import Range, TaskPace
+from archives.raw_headers import HeadersUnreadable, RawHeaders
+from archives.values import columns_of
+
+CLIENT_ID: Final = "penstock-archive"
+CONSUMED_AT_ONCE: Final = 5_000
+POLL_S: Final = 0.2
+AHEAD_BYTES_MIN: Final = 65_536
+AHEAD_BYTES_MAX: Final = 4_194_304
+END: Final = "end"
+# For a name that is not UTF-8, the client sets an exception without raising it. Called this way, it is raised here and
+# not by the next unrelated call.
+_HEADERS: Final = methodcaller("headers")
+# Settings of a client that reads few records.
+_AHEAD_OF_FEW: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
+# Prefixes of settings that any client needs.
+_OF_CONNECTIONS: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
+_SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Access to a tenant's topic.
+
+    `conf` are the settings of a client of the instance, `value_format` and `value_schema` determine the columns of
+    values. `generation` counts recreations of the topic under its name.
+    """
+
+    topic: str
+    conf: Mapping[str, Any] = field(repr=False)
+    value_format: str = ""
+    value_schema: Any = None
+    skips_bad: bool = True
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """Result of a range: all of `[start, reached)` is in `files` or was skipped; `bytes_read` counts bytes of records.
+
+    With an `error` there are no files; if the time ended before any record arrived, `reached` is `start`.
+    """
+
+    range: Range
+    reached: int
+    files: tuple[Written, ...] = ()
+    skipped: int = 0
+    bytes_read: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """Offsets `[start, stop)` of a batch with a wrong checksum or compression."""
+
+    start: int
+    stop: int
+
+
+class Stopped(Exception):
+    """The range cannot be read further. The message is shown to the tenant."""
+
+
+class TopicUnreadable(Stopped):
+    """The topic is unknown, or the archive's user may not read it."""
+
+
+class Sink(Protocol):
+    """Destination of the records of one task, in the order of their offsets."""
+
+    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """Adds a record and returns its size in bytes."""
+
+    def skip(self, start: int, stop: int) -> None:
+        """Counts offsets `[start, stop)` that cannot be read."""
+
+
+def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings of a consumer that reads committed records only, by explicit offsets, without
+    joining a group.
+    """
+    return {
+        **security,
+        "bootstrap.servers": bootstrap,
+        "client.id": CLIENT_ID,
+        # Never joined and never committed to; librdkafka wants a name.
+        "group.id": CLIENT_ID,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        # The end of a damaged batch is found by repeated fetches.
+        "fetch.error.backoff.ms": 50,
+        "allow.auto.create.topics": False,
+        "log_level": 3,
+        # Memory of a task in addition to its buffers.
+        "queued.max.messages.kbytes": 16_384,
+        "fetch.message.max.bytes": AHEAD_BYTES_MAX,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTopic:
+    """Current state of a topic. `ends` has (log start offset, last stable offset) of every partition with a leader."""
+
+    id: str
+    ends: Mapping[int, tuple[int, int]]
+
+
+def topic_state(source: Source) -> ArchivedTopic:
+    """Reads the state of the topic. Raises `Stopped` if it does not exist or the instance does not answer."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    try:
+        description = _described(source)
+        # Created only now: brokers count failed logins of an address, and each client retries continuously.
+        consumer = Consumer(dict(source.conf))
+        try:
+            ends = {
+                partition.id: consumer.get_watermark_offsets(
+                    TopicPartition(source.topic, partition.id), timeout=limits.METADATA_TIMEOUT_S, cached=False
+                )
+                for partition in sorted(description.partitions, key=lambda partition: partition.id)
+                if partition.leader is not None and partition.leader.id >= 0
+            }
+        finally:
+            consumer.close()
+    except KafkaException as trouble:
+        raise _stopped(trouble) from trouble
+    return ArchivedTopic(id=str(description.topic_id), ends=ends)
+
+
+def topic_id_of(source: Source) -> str:
+    """Returns the id of the topic that currently has the name. Raises `Stopped`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return str(_described(source).topic_id)
+    except KafkaException as trouble:
+        raise _stopped(trouble) from trouble
+
+
+def _described(source: Source) -> Any:
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import AdminClient
+
+    conf = {name: value for name, value in source.conf.items() if name.startswith(_OF_CONNECTIONS)}
+    client = AdminClient(conf)  # it must outlive the request
+    described = client.describe_topics(TopicCollection([source.topic]), request_timeout=limits.METADATA_TIMEOUT_S)
+    return described[source.topic].result(limits.METADATA_TIMEOUT_S * 2)
+
+
+def _stopped(trouble: Any) -> Stopped:
+    from confluent_kafka import KafkaError
+
+    failure = trouble.args[0]
+    if failure.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        return TopicUnreadable(f"The topic cannot be read: {failure.str()}")
+    return Stopped(f"The instance does not answer its client: {failure.str()}")
+
+
+def archive_range(source: Source, store: address.Store, pace: TaskPace, wanted: Range) -> TaskResult:
+    """Archives a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
+    if time.time() >= pace.ends_s:
+        return TaskResult(range=wanted, reached=wanted.start)
+    try:
+        columns = columns_of(source.value_format, source.value_schema)
+        with address.open_place(store) as place:
+            files = FileSet(place, source.topic, wanted.partition, columns, source.generation)
+            try:
+                reached, bytes_read = copy_records(source, pace, wanted, files)
+                written, skipped = files.finish(), files.skipped
+            finally:
+                files.abandon()
+    except (Stopped, address.AddressRefused) as stop:
+        return TaskResult(range=wanted, reached=wanted.start, error=str(stop))
+    except OSError as trouble:
+        return TaskResult(range=wanted, reached=wanted.start, error=f"The address cannot be written to: {trouble}")
+    except Exception as failure:
+        return TaskResult(range=wanted, reached=wanted.start, error=f"Partition not archived: {type(failure).__name__}")
+    return TaskResult(range=wanted, reached=reached, files=tuple(written), skipped=skipped, bytes_read=bytes_read)
+
+
+def copy_records(source: Source, pace: TaskPace, wanted: Range, sink: Sink) -> tuple[int, int]:
+    """Copies a range to the sink. Returns the offset that was reached and the bytes of the records.
+
+    Raises:
+        Stopped: the range cannot be read further.
+    """
+    raw_headers = RawHeaders(dict(source.conf) | _AHEAD_OF_FEW, source.topic, wanted.partition, limits.STALLED_S)
+    try:
+        return _copy_with(source, pace, wanted, sink, raw_headers)
+    finally:
+        raw_headers.close()
+
+
+def _copy_with(source: Source, pace: TaskPace, wanted: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
+    reached, records, size = wanted.start, 0, 0
+    began_s = time.time()
+    for message in _messages(source, pace, wanted):
+        if message is END:
+            return wanted.stop, size
+        if isinstance(message, Damaged):
+            sink.skip(message.start, message.stop)
+            reached = message.stop
+            continue
+        offset = int(message.offset())
+        try:
+            headers = headers_of(message, raw_headers)
+        except HeadersUnreadable as trouble:
+            if not source.skips_bad:
+                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {trouble}.") from trouble
+            sink.skip(offset, offset + 1)
+        else:
+            size += sink.add(offset, int(message.timestamp()[1]), message.key(), message.value(), headers)
+        reached, records = offset + 1, records + 1
+        if (wait_s := pace.wait_s(began_s, time.time(), size)) > limits.WAIT_S_MIN:
+            if time.time() + wait_s >= pace.ends_s:
+                break
+            time.sleep(wait_s)
+        if records >= limits.RECORDS_PER_TASK_MAX or size >= limits.BYTES_PER_TASK_MAX:
+            break
+    return reached, size
+
+
+def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
+    """Returns header names and values. Bytes of a name that are not UTF-8 are written as `\\xff`.
+
+    Raises:
+        HeadersUnreadable: the record cannot be read through librdkafka.
+    """
+    try:
+        return _HEADERS(message) or ()
+    except (SystemError, UnicodeDecodeError):
+        raw = raw_headers.of(int(message.offset()))
+    return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
+
+
+def _messages(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
+    """Yields records below the range's end, `Damaged` for an unreadable batch, and `END` when there are no more.
+
+    Offsets before the end may belong to aborted transactions. Without `END` the time limit was reached.
+
+    Raises:
+        Stopped: no record arrived in time.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(dict(source.conf) | _ahead(pace))
+    try:
+        consumer.assign([TopicPartition(source.topic, wanted.partition, wanted.start)])
+        stalls_s = time.time() + limits.STALLED_S
+        while (now_s := time.time()) < pace.ends_s:
+            for message in consumer.consume(CONSUMED_AT_ONCE, POLL_S):
+                stalls_s = now_s + limits.STALLED_S
+                failure = message.error()
+                if failure is None and (message.offset() or 0) < wanted.stop:
+                    yield message
+                elif failure is None or failure.code() == KafkaError._PARTITION_EOF:
+                    yield END
+                    return
+                elif _is_damage(failure):
+                    damaged = _damaged(source, consumer, wanted, message.offset() or 0)
+                    yield damaged
+                    consumer.assign([TopicPartition(source.topic, wanted.partition, damaged.stop)])
+                    break
+                elif not failure.retriable():
+                    raise Stopped(f"Partition {wanted.partition} cannot be read: {failure.str()}")
+            if now_s > stalls_s:
+                raise Stopped(_SILENT.format(wanted.partition))
+    finally:
+        consumer.close()
+
+
+def _is_damage(failure: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    return failure is not None and failure.code() in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
+
+
+def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged:
+    """Returns the extent of a damaged batch; the client does not advance beyond it by itself. Raises `Stopped`."""
+    from confluent_kafka import TopicPartition
+
+    if not source.skips_bad:
+        raise Stopped(f"The batch at offset {base} is damaged, and the archive skips none.")
+
+    def meets_it(offset: int) -> bool:
+        consumer.assign([TopicPartition(source.topic, wanted.partition, offset)])
+        message = consumer.poll(limits.STALLED_S)
+        if message is None:
+            raise Stopped(_SILENT.format(wanted.partition))
+        return _is_damage(message.error()) and message.offset() == base
+
+    return Damaged(start=base, stop=end_of_damage(base, wanted.stop, meets_it))
+
+
+def _ahead(pace: TaskPace) -> dict[str, int]:
+    """Limits prefetching of a rate-limited reader to one second, since it counts against the instance's bandwidth."""
+    if pace.bytes_per_s is None:
+        return {}
+    ahead_bytes = max(AHEAD_BYTES_MIN, min(AHEAD_BYTES_MAX, pace.bytes_per_s))
+    return {"queued.max.messages.kbytes": ahead_bytes // 1_024, "fetch.message.max.bytes": ahead_bytes}

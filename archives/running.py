@@ -1,0 +1,267 @@
+"""Selection of archives that are due, and their execution as a client of their instance to their own address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Sum
+
+from archives import address, database_address, job, limits, load_job, sweeping
+from archives.models import Archive, ArchiveFile, ArchiveState, OnTrouble
+from archives.reading import Source, Stopped, consumer_conf
+from billing.models import Direction, UsageMinute
+from brokers.infra.locks import Busy, only_one
+from instances.lifecycle.phases import REACHABLE, Phase
+from instances.models import Instance, Route
+from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
+from notifications import queues
+from notifications.models import Queue
+from tenants import outbound
+from tenants.models import Tenant
+from tenants.second_factor.adapter import cipher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+LOCK = "archives"
+MECHANISM = "SCRAM-SHA-512"
+
+
+def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
+    """Runs archives that are due and returns the number of runs.
+
+    Each cluster has one run at a time, fair by tenant: the next archive belongs to the tenant whose archives were run
+    longest ago. After `RUN_S` no further run is started, because the usage pipeline shares the worker.
+    """
+    ends_s = time.monotonic() + limits.RUN_S
+    bring_forward(now)
+    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in _clusters(now))
+
+
+def _clusters(now: datetime) -> list[str | None]:
+    """Returns clusters with archives that are due, ordered by the tenant that was served longest ago."""
+    rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
+    places = {tenant: at for at, tenant in enumerate(queues.in_turn(Queue.ARCHIVES, {tenant for _, tenant in rows}))}
+    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: places[row[1]])))
+
+
+def _due(now: datetime) -> QuerySet[Archive]:
+    return Archive.objects.filter(next_run_at__lte=now, state__in=(ArchiveState.ACTIVE, ArchiveState.DELETING))
+
+
+def bring_forward(now: datetime) -> int:
+    """Makes archives due whose topic received `run_after_bytes` since the last run, and returns their number.
+
+    The received bytes are those in the minute rows of usage.
+    """
+    taken = (
+        UsageMinute.objects.filter(
+            instance_id=OuterRef("instance_id"),
+            topic=OuterRef("topic"),
+            direction=Direction.PRODUCE,
+            minute__gte=OuterRef("last_run_at"),
+        )
+        .order_by()
+        .values("instance_id")
+        .annotate(sum=Sum("bytes"))
+        .values("sum")
+    )
+    waiting = Archive.objects.filter(
+        state=ArchiveState.ACTIVE,
+        run_after_bytes__isnull=False,
+        last_run_at__isnull=False,
+        next_run_at__gt=now,
+        error="",
+    )
+    return waiting.annotate(taken=Subquery(taken)).filter(taken__gte=F("run_after_bytes")).update(next_run_at=now)
+
+
+def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
+    runs = 0
+    done: list[str] = []
+    try:
+        with only_one(f"{LOCK} {cluster_id}"):
+            while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < ends_s:
+                archive = _next_of(cluster_id, now, done)
+                if archive is None:
+                    break
+                done.append(archive.pk)
+                queues.note_served(Queue.ARCHIVES, [archive.tenant_id])
+                run_one(make_session, archive, now)
+                runs += 1
+    except Busy:
+        log.info("archives_busy", cluster_id=cluster_id)
+    return runs
+
+
+def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Archive | None:
+    """Returns the longest waiting archive of the tenant that was served longest ago."""
+    due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=done)
+    tenants = queues.in_turn(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
+    if not tenants:
+        return None
+    own = due.filter(tenant=tenants[0])
+    return own.select_related("instance", "tenant").order_by("next_run_at", "pk").first()
+
+
+def run_one(
+    make_session: Callable[[], SparkSession], archive: Archive, now: datetime, **options: Any
+) -> job.ArchiveRunReport:
+    """Runs one archive. Its errors are stored in its row and do not affect other archives."""
+    nothing = job.ArchiveRunReport(records=0, files=0, caught_up=False, error="")
+    try:
+        if archive.state == ArchiveState.DELETING:
+            _delete(archive)
+            return nothing
+        if archive.instance.current_phase is Phase.DELETED:
+            _end(archive)
+            return nothing
+        if archive.is_in_database:
+            return load_job.run(make_session, archive, source_of(archive), database_of(archive), now, **options)
+        _require_room(archive)
+        return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
+    except (Stopped, address.AddressRefused, outbound.OutboundFailed) as stop:
+        return job.note_failure(archive, now, str(stop))
+    except Exception as failure:  # including exceptions of Spark
+        log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
+        return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
+
+
+def source_of(archive: Archive) -> Source:
+    """Returns the access to the topic. Raises `Stopped` if no route of the instance admits the archive."""
+    instance = Instance.objects.prefetch_related("routes").get(pk=archive.instance_id)
+    if instance.current_phase not in REACHABLE:
+        raise Stopped(f"The instance is {instance.phase}.")
+    for route in instance.routes_in_order:
+        # A host that the tenant configured may be any machine, including one in the internal network.
+        if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
+            return Source(
+                topic=archive.topic,
+                conf=consumer_conf(route.bootstrap_servers, _security(route, archive)),
+                value_format=archive.value_format,
+                value_schema=archive.value_schema,
+                skips_bad=archive.on_bad_record == OnTrouble.SKIP,
+            )
+    raise Stopped(
+        "No route of the instance, at the brokers' own hosts, lets a user in by a password." if archive.username
+        else "Every route of the instance at the brokers' own hosts asks for a user. Give the archive one."
+    )  # fmt: skip
+
+
+def _opens(route: Route, username: str) -> bool:
+    return route.security in WITH_SASL if username else route.security == PLAINTEXT
+
+
+def _security(route: Route, archive: Archive) -> dict[str, Any]:
+    conf: dict[str, Any] = {"security.protocol": route.security_protocol}
+    if route.security in WITH_TLS:
+        authority = settings.TLS_DIR / "ca.pem"
+        conf["ssl.ca.location"] = str(authority) if authority.exists() and not route.certificate else "probe"
+    if route.security in WITH_SASL:
+        conf |= {
+            "sasl.mechanism": MECHANISM, "sasl.username": archive.username, "sasl.password": opened(archive.password),
+        }  # fmt: skip
+    return conf
+
+
+def store_of(archive: Archive) -> address.Store:
+    """Returns the destination. Raises `AddressRefused`, `OutboundFailed`."""
+    parsed_address = require_allowed(archive.url)
+    return address.Store(
+        address=parsed_address,
+        root=str(settings.ARCHIVE_ROOT / archive.tenant_id) if settings.ARCHIVE_ROOT else "",
+        folder=f"{archive.pk}/{archive.topic}",
+        access_key_id=archive.access_key_id,
+        secret_access_key=opened(archive.secret_access_key),
+        refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
+        private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
+        ca_file=settings.OUTBOUND_CA_FILE,
+    )
+
+
+def require_allowed(url: str) -> address.Address:
+    """Checks an address without any network access. Raises `AddressRefused`."""
+    parsed_address = address.parse(url)
+    if not parsed_address.bucket and not settings.ARCHIVE_ROOT:
+        raise address.AddressRefused("There are no archives on the disks here. Name a bucket: s3://.")
+    if parsed_address.endpoint:
+        try:
+            target = outbound.target_of(parsed_address.endpoint)
+        except outbound.OutboundFailed as refusal:
+            raise address.AddressRefused(f"The endpoint is refused. {refusal}") from None
+        if target.path != "/":
+            raise address.AddressRefused("The endpoint must have no path.")
+    return parsed_address
+
+
+def database_of(archive: Archive) -> database_address.Database:
+    """Returns the destination in a database. Raises `AddressRefused`, `Stopped`."""
+    return database_address.Database(
+        address=require_allowed_database(archive.url),
+        user=archive.database_user,
+        password=opened(archive.database_password),
+        refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
+        private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
+        ca_file=settings.OUTBOUND_CA_FILE,
+    )
+
+
+def require_allowed_database(url: str) -> database_address.DatabaseAddress:
+    """Checks the address of a table without any network access. Raises `AddressRefused`."""
+    parsed_address = database_address.parse_database(url)
+    try:
+        outbound.target_of(f"https://{parsed_address.authority}/")
+    except outbound.OutboundFailed as refusal:
+        raise address.AddressRefused(f"The server is refused. {refusal}") from None
+    return parsed_address
+
+
+def opened(sealed: str) -> str:
+    """Decrypts a secret. Raises `Stopped`."""
+    try:
+        return cipher().decrypt(sealed.encode()).decode() if sealed else ""
+    except InvalidToken:
+        raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
+
+
+def on_our_disks(tenant: Tenant) -> tuple[int, int]:
+    """Returns bytes and files of all the tenant's archives on local disks."""
+    files = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
+    sums = files.aggregate(bytes=Sum("bytes"), files=Count("pk"))
+    return sums["bytes"] or 0, sums["files"]
+
+
+def _require_room(archive: Archive) -> None:
+    if not archive.is_on_our_disks:
+        return
+    size, files = on_our_disks(archive.tenant)
+    if size >= limits.FILE_BYTES_PER_TENANT_MAX:
+        gigabytes = limits.FILE_BYTES_PER_TENANT_MAX // 10**9
+        raise Stopped(f"The tenant's archives on the disks here have {gigabytes} GB, which is the most.")
+    if files >= limits.FILES_PER_TENANT_MAX:
+        raise Stopped(
+            f"The tenant's archives on the disks here have {limits.FILES_PER_TENANT_MAX:,} files, which is the most."
+        )
+
+
+def _end(archive: Archive) -> None:
+    """Ends an archive whose instance was deleted; its files stay."""
+    Archive.objects.filter(pk=archive.pk, state=ArchiveState.ACTIVE).update(state=ArchiveState.ENDED, error="")
+    log.info("archive_ended", archive_id=archive.pk, instance_id=archive.instance_id)
+
+
+def _delete(archive: Archive) -> None:
+    """Deletes an archive with its files on local disks; files at the tenant's own address stay."""
+    if archive.is_on_our_disks:
+        with address.open_place(replace(store_of(archive), folder=archive.pk)) as place:
+            sweeping.delete_folder(place)
+    archive.delete()

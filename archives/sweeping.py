@@ -1,0 +1,59 @@
+"""Deletion of files that are not part of an archive: of killed runs and of deleted archives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from archives import limits
+from archives.files import parsed
+from archives.models import Archive, ArchiveFile
+from billing.lake.address import LakePlace
+
+
+class TooManyFiles(OSError):
+    """The archive's folder contains unrelated files."""
+
+
+def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int, int]) -> int:
+    """Deletes unfinished files and files at or above the next offsets that no row names; returns their number.
+
+    Only files of these partitions and of the topic's current generation are deleted.
+
+    Raises:
+        OSError: the destination does not answer.
+    """
+    counting = set(
+        ArchiveFile.objects.filter(archive=archive, partition__in=list(next_offsets)).values_list("path", flat=True)
+    )
+    deleted = 0
+    for path in _paths(place):
+        name = parsed(path)
+        if name is None or name.partition not in next_offsets or path in counting:
+            continue
+        if name.generation == archive.topic_generation and name.first_offset >= next_offsets[name.partition]:
+            place.files.delete_file(place.path(path))
+            deleted += 1
+    return deleted
+
+
+def delete_folder(place: LakePlace) -> None:
+    """Deletes all files of an archive; a missing folder is not an error."""
+    from pyarrow.fs import FileType
+
+    if place.files.get_file_info(place.folder).type is not FileType.NotFound:
+        place.files.delete_dir(place.folder)
+
+
+def _paths(place: LakePlace) -> Iterator[str]:
+    """Yields all files relative to the archive's folder, day by day, because an archive grows for years."""
+    from pyarrow.fs import FileSelector, FileType
+
+    for day in place.files.get_file_info(FileSelector(place.folder, allow_not_found=True)):
+        if day.type is not FileType.Directory:
+            continue
+        infos = place.files.get_file_info(FileSelector(day.path, recursive=True))
+        if len(infos) > limits.SWEPT_FILES_MAX:
+            raise TooManyFiles(f"more than {limits.SWEPT_FILES_MAX} files")
+        for info in infos:
+            if info.is_file:
+                yield info.path.removeprefix(place.folder).lstrip("/")

@@ -1,0 +1,20 @@
+"""Celery task of archives. It runs in the worker of the usage pipeline, whose Spark session it shares.
+
+The task's name is that of the app in which it stood first: messages of it may wait in the queue.
+"""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.db import close_old_connections
+from django.utils import timezone
+
+from archives import running
+from billing import catching_up
+
+
+@shared_task(name="billing.run_archives")
+def run_archives() -> None:
+    """Runs archives that are due. Idempotent and safe to run concurrently: a cluster has one run at a time."""
+    close_old_connections()
+    running.run_due(catching_up.spark_session, timezone.now())

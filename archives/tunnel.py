@@ -1,0 +1,110 @@
+"""Connection of a task to a tenant's S3: a proxy (CONNECT) on loopback to a single host outside our network.
+
+pyarrow resolves names and follows redirects by itself. The proxy resolves and checks each address and connects to
+exactly that address, as `tenants.outbound` does for other requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import socketserver
+import threading
+from ipaddress import ip_address
+from typing import Any, Final
+
+from tenants.outbound import Network, is_allowed
+
+HEAD_BYTES_MAX: Final = 8_192
+AT_ONCE_BYTES: Final = 65_536
+CONNECT_TIMEOUT_S: Final = 10.0
+IDLE_S: Final = 60.0
+ADDRESSES_TRIED_MAX: Final = 4
+
+Networks = tuple[Network, ...]
+
+
+class Tunnel:
+    """Context manager of the proxy. It leads to `host` and names below it (a bucket's), on `port_outside`."""
+
+    def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks) -> None:
+        self.host, self.port_outside = host, port_outside
+        self.refused, self.private = refused, private
+        self._server = _Server(("127.0.0.1", 0), _Connection)
+        self._server.tunnel = self
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Tunnel:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def connected(self, host: str, port: int) -> socket.socket:
+        """Connects to an allowed host. Raises `OSError` if it is another host or does not answer."""
+        if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
+            raise OSError("another host")
+        return connected_outside(host, port, self.refused, self.private)
+
+
+def connected_outside(host: str, port: int, refused: Networks, private: Networks) -> socket.socket:
+    """Connects to an allowed address of a host; the address is checked when it is connected to, since names move.
+
+    Raises:
+        OSError: the host has no allowed address, or none of them answers.
+    """
+    resolved = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    public = [address for address in dict.fromkeys(resolved) if is_allowed(ip_address(address), refused, private)]
+    for address in public[:ADDRESSES_TRIED_MAX]:
+        with contextlib.suppress(OSError):
+            return socket.create_connection((address, port), CONNECT_TIMEOUT_S)
+    raise OSError("no public address answers")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    tunnel: Tunnel
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.request.settimeout(IDLE_S)
+        with contextlib.suppress(OSError, ValueError):
+            host, port = self._wanted()
+            try:
+                outside = self.server.tunnel.connected(host, port)
+            except OSError:
+                self.request.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                return
+            with outside:
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                _pump(self.request, outside)
+
+    def _wanted(self) -> tuple[str, int]:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = self.request.recv(HEAD_BYTES_MAX)
+            head += part
+            if not part or len(head) > HEAD_BYTES_MAX:
+                raise ValueError("no request")
+        method, place, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        if method != "CONNECT":
+            raise ValueError("another method")
+        host, _, port = place.rpartition(":")
+        return host.strip("[]").lower(), int(port)
+
+
+def _pump(one: Any, other: Any) -> None:
+    """Copies data in both directions until either side closes or both are idle for `IDLE_S`."""
+    while ready := select.select([one, other], [], [], IDLE_S)[0]:
+        for side in ready:
+            data = side.recv(AT_ONCE_BYTES)
+            if not data:
+                return
+            (other if side is one else one).sendall(data)

@@ -1,0 +1,148 @@
+"""Font files of invoices and the script that each one is for.
+
+The files are Noto Sans and Heebo of PyPI packages, under the SIL Open Font License. A file is loaded when a text first
+needs it; its weight is fixed at regular, because PDFs cannot have variable fonts.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from io import BytesIO
+from threading import Lock
+from typing import Final, NamedTuple
+from unicodedata import category, east_asian_width, is_normalized, name
+
+import uharfbuzz
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.ttfonts import TTFont
+
+REGULAR: Final = 400
+
+
+class Face(NamedTuple):
+    """Name of a font in PDFs, and its file in a package."""
+
+    name: str
+    package: str
+    file: str
+
+
+def _common(script: str, package: str) -> Face:
+    """Returns a font that has the punctuation and digits of Latin, too: names of companies mix them."""
+    return Face(f"Noto Sans {script}".rstrip(), package, f"files/NotoSans{script}[wdth,wght].ttf")
+
+
+def _small(script: str) -> Face:
+    return Face(f"Noto Sans {script}", "manimgx_fonts", f"NotoSans{script}[wght].ttf")
+
+
+def _large(region: str) -> Face:
+    folder = f"fonts/ofl/notosans{region.lower()}"
+    return Face(f"Noto Sans {region}", "justmytype_intl_cjk", f"{folder}/NotoSans{region}[wght].ttf")
+
+
+LATIN: Final = _common("", "fontpkg_noto_sans")
+SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN = map(_large, ("SC", "TC", "JP", "KR"))
+EMOJI: Final = Face("Noto Emoji", "manimgx_fonts", "NotoEmoji[wght].ttf")
+SYMBOLS: Final = _small("Symbols")
+# Fonts by the first word of the Unicode name of a letter. Latin, Greek, Cyrillic and Devanagari are in the first font.
+SCRIPTS: Final = {
+    "ARABIC": _common("Arabic", "fontpkg_noto_sans_arabic"),
+    "HEBREW": Face("Heebo", "fontpkg_heebo", "files/Heebo[wght].ttf"),
+    "THAI": _common("Thai", "fontpkg_noto_sans_thai"),
+} | {
+    script.upper(): _small(script)
+    for script in (
+        "Armenian", "Bengali", "Devanagari", "Ethiopic", "Georgian", "Gujarati", "Gurmukhi", "Kannada", "Khmer", "Lao",
+        "Malayalam", "Myanmar", "Oriya", "Sinhala", "Tamil", "Telugu",
+    )
+}  # fmt: skip
+# Parts of Chinese characters, which look like some of them.
+RADICALS: Final = range(0x2E80, 0x2FE0)
+KANA: Final = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
+HANGUL: Final = "HANGUL"
+# Order in which a font of East Asian letters is searched for a letter that the preferred one lacks.
+EAST_ASIAN: Final = (SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN)
+
+_loaded: dict[Face, TTFont] = {}
+_lock = Lock()
+
+
+def loaded(face: Face) -> TTFont:
+    """Returns the font, registered for PDFs under its name."""
+    if face not in _loaded:
+        with _lock:
+            if face not in _loaded:
+                made = TTFont(face.name, BytesIO(_regular(face)), shapable=True)
+                _prefer_letters(made)
+                pdfmetrics.registerFont(made)
+                _loaded[face] = made
+    return _loaded[face]
+
+
+def _regular(face: Face) -> bytes:
+    """Returns the font file with its weight fixed."""
+    path = files(face.package).joinpath(*face.file.split("/"))
+    variable = uharfbuzz.Face(uharfbuzz.Blob.from_file_path(str(path)))
+    wanted = uharfbuzz.SubsetInput()
+    wanted.keep_everything()
+    wanted.flags |= uharfbuzz.SubsetFlags.NO_HINTING
+    wanted.pin_all_axes_to_default(variable)
+    wanted.pin_axis_location(variable, "wght", REGULAR)
+    data: bytes = wanted.subset(variable).blob.data
+    return data
+
+
+def _prefer_letters(font: TTFont) -> None:
+    """Lets a glyph that several characters have stand for a letter, not for a radical or a compatibility character.
+
+    A reader that copies text or searches for it gets the first character of the list.
+    """
+    for letters in font.face.glyphToChar.values():
+        if len(letters) > 1:
+            letters.sort(key=lambda letter: (letter in RADICALS or not is_normalized("NFKC", chr(letter)), letter))
+
+
+def has(face: Face, letter: str) -> bool:
+    """True if the font has a glyph of the letter."""
+    return ord(letter) in loaded(face).face.charToGlyph
+
+
+def face_of(letter: str, preferred: Face = SIMPLIFIED) -> Face | None:
+    """Returns a font that has the letter, or None; Chinese characters are taken from the `preferred` one if it can be.
+
+    Only fonts of the letter's script are loaded.
+    """
+    return next((face for face in _candidates(letter, preferred) if has(face, letter)), None)
+
+
+def is_east_asian(letter: str) -> bool:
+    """True for letters of Chinese, Japanese and Korean, their punctuation and their wide forms of other letters."""
+    return east_asian_width(letter) in "WFH" and category(letter)[0] != "S" and not _is_conjoining(letter)
+
+
+def preferred_for(text: str) -> Face:
+    """Returns the font whose shapes Chinese characters of the text should have: its kana or Hangul tell."""
+    words = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
+    if words & {*KANA}:
+        return JAPANESE
+    return KOREAN if HANGUL in words else SIMPLIFIED
+
+
+def _candidates(letter: str, preferred: Face) -> tuple[Face, ...]:
+    if has(LATIN, letter):
+        return (LATIN,)
+    if is_east_asian(letter):
+        return preferred, *(face for face in EAST_ASIAN if face is not preferred)
+    script = name(letter, "").split(" ")[0]
+    if script == HANGUL:
+        return (KOREAN,)
+    if script in SCRIPTS:
+        return (SCRIPTS[script],)
+    # The letters of a script without a font load none of the large ones.
+    return (SYMBOLS,) if category(letter)[0] in "LMC" else (EMOJI, SYMBOLS, preferred)
+
+
+def _is_conjoining(letter: str) -> bool:
+    """True for parts of Hangul syllables, which only shaping puts together."""
+    return "\u1100" <= letter <= "\u11ff" or "\ua960" <= letter <= "\ua97f" or "\ud7b0" <= letter <= "\ud7ff"

@@ -1,0 +1,247 @@
+"""Replays of the lake that take too long for a request: the worker reads the lake for one invoice after the other.
+
+State and result are kept in the cache. If it is lost, the replay can be started again, and no invoice depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import structlog
+from celery import current_app
+from django.core.cache import cache as shared_cache
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+from kombu.exceptions import OperationalError
+
+from billing.invoices.recompute import Difference, Recomputation, Replay, is_covered, of_lake, rows_to_read
+from billing.invoices.snapshot import from_json
+from billing.lake.replay import LakeBroken
+from billing.models import Invoice
+from billing.rating.hours import NoPrice
+from brokers.infra.locks import Busy, only_one
+from brokers.tasks import QUICK_PUBLISH
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.cached_values import cacheable
+from tenants.choices import Scope
+from tenants.errors import Conflict
+from tenants.wording import localized
+
+log = structlog.get_logger(__name__)
+
+TASK: Final = "billing.replay_invoice"
+LOCK: Final = "replay of an invoice"
+# A result is kept so long, and not worked out again before the other time has passed.
+KEPT_S: Final = 24 * 3_600
+AGAIN_AFTER: Final = timedelta(minutes=10)
+# A replay without progress for this long counts as dead.
+SILENT_AFTER: Final = timedelta(minutes=5)
+NOTED_EVERY: Final = timedelta(seconds=1)
+# The installation replays one invoice at a time; the others ask again after this time.
+BUSY_RETRY_S: Final = 5
+DIFFERENCES_KEPT_MAX: Final = 1_000
+
+
+class ReplayState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@cacheable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvoiceReplay:
+    """State of the replay of one invoice: `rows` of `total` rows are read.
+
+    `differences` are the first of `differences_in_all`: instance id, plan, meter, invoiced and recomputed amount.
+    `error` is shown to the tenant.
+    """
+
+    invoice_id: str
+    state: str
+    started_at: datetime
+    noted_at: datetime
+    rows: int = 0
+    total: int = 0
+    differences: tuple[tuple[str, str, str, str, str], ...] = ()
+    differences_in_all: int = 0
+    error: str = ""
+
+    def is_under_way(self, now: datetime) -> bool:
+        return self.state in (ReplayState.QUEUED, ReplayState.RUNNING) and now - self.noted_at < SILENT_AFTER
+
+    @property
+    def percent(self) -> float:
+        if self.state == ReplayState.DONE:
+            return 100.0
+        return min(99.0, 100.0 * self.rows / self.total) if self.total else 0.0
+
+    def found(self) -> list[Difference]:
+        return [
+            Difference(
+                source="lake", instance_id=instance_id, plan=plan, meter=meter, invoiced=Decimal(invoiced),
+                recomputed=Decimal(recomputed),
+            )
+            for instance_id, plan, meter, invoiced, recomputed in self.differences
+        ]  # fmt: skip
+
+
+def last_replay(invoice: Invoice) -> InvoiceReplay | None:
+    """Returns the last replay of an invoice, finished or not."""
+    found = shared_cache.get(_key(invoice.pk))
+    return found if isinstance(found, InvoiceReplay) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownReplay:
+    """State of the lake in a recomputation, as pages and REST show it."""
+
+    state: str
+    percent: float = 0.0
+    noted_at: datetime | None = None
+    error: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in (ReplayState.QUEUED, ReplayState.RUNNING)
+
+
+NOT_STARTED: Final = "not_started"
+
+
+def with_replay(invoice: Invoice, result: Recomputation, now: datetime) -> tuple[Recomputation, ShownReplay]:
+    """Adds what the worker replayed to a recomputation that left the lake out."""
+    if result.replay is not Replay.TOO_LARGE:
+        percent = 100.0 if result.replay is Replay.DONE else 0.0
+        return result, ShownReplay(state=result.replay, percent=percent)
+    last = last_replay(invoice)
+    if last is not None and last.state == ReplayState.DONE:
+        result = replace(result, replay=Replay.DONE, differences=[*result.differences, *last.found()])
+    return result, shown(invoice, now)
+
+
+def shown(invoice: Invoice, now: datetime) -> ShownReplay:
+    """Returns the state of the last replay of an invoice in the worker."""
+    last = last_replay(invoice)
+    if last is None:
+        return ShownReplay(state=NOT_STARTED)
+    if last.state in (ReplayState.QUEUED, ReplayState.RUNNING) and not last.is_under_way(now):
+        last = replace(last, state=ReplayState.FAILED, error=_NO_PROGRESS)
+    return ShownReplay(state=last.state, percent=last.percent, noted_at=last.noted_at, error=localized(last.error))
+
+
+@transaction.atomic
+def start(*, acting: Actor, invoice: Invoice, now: datetime) -> InvoiceReplay:
+    """Queues the replay of an invoice that was fetched for the actor. A tenant has one at a time.
+
+    Raises:
+        Conflict: there is nothing to replay, one is under way, or the invoice was replayed lately.
+    """
+    access.require(acting, Scope.BILLING_READ)
+    if not invoice.inputs or not is_covered(from_json(invoice.inputs)):
+        raise Conflict(gettext_noop("The lake has no reports of this period."), code="not_covered")
+    before = last_replay(invoice)
+    if before is not None and before.state == ReplayState.DONE and now - before.noted_at < AGAIN_AFTER:
+        raise Conflict(gettext_noop("It was replayed a few minutes ago."), code="replayed_lately")
+    other = shared_cache.get(_tenant_key(invoice))
+    if isinstance(other, InvoiceReplay) and other.is_under_way(now):
+        raise Conflict(gettext_noop("An invoice is being replayed. Wait until it has ended."), code="already_running")
+    queued = InvoiceReplay(invoice_id=invoice.pk, state=ReplayState.QUEUED, started_at=now, noted_at=now)
+    audit.record(acting, "invoice.replayed", invoice)
+    transaction.on_commit(partial(_enqueue, invoice, queued))
+    return queued
+
+
+def put_into_queue(invoice_id: str) -> None:
+    """Sends the task by name, since the web process does not import the tasks."""
+    current_app.send_task(TASK, (invoice_id,), retry=True, retry_policy=QUICK_PUBLISH)
+
+
+def _enqueue(invoice: Invoice, queued: InvoiceReplay) -> None:
+    _note(invoice, queued)
+    try:
+        put_into_queue(invoice.pk)
+    except OperationalError:
+        log.warning("queue.unreachable", invoice=invoice.pk)
+        _note(invoice, replace(queued, state=ReplayState.FAILED, error=_NO_WORKER))
+
+
+_NO_PROGRESS: Final = gettext_noop("The replay has ended without a result. Start it again.")
+_NO_WORKER: Final = gettext_noop("The worker cannot be reached. Start it again later.")
+
+
+def run(invoice_id: str) -> None:
+    """Replays an invoice in the worker.
+
+    Raises:
+        Busy: another invoice is being replayed.
+    """
+    invoice = Invoice.objects.select_related("tenant").get(pk=invoice_id)
+    now = timezone.now()
+    replay = last_replay(invoice) or InvoiceReplay(
+        invoice_id=invoice.pk, state=ReplayState.QUEUED, started_at=now, noted_at=now
+    )
+    try:
+        with only_one(LOCK):
+            ended = _replayed(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
+    except Busy:
+        _note(invoice, replace(replay, noted_at=now))
+        raise
+    except (NoPrice, LakeBroken, OSError) as trouble:
+        log.error("invoice_not_replayed", invoice=invoice.pk, reason=str(trouble))
+        text = str(trouble) if isinstance(trouble, NoPrice) else gettext_noop("The lake cannot be read.")
+        ended = replace(replay, state=ReplayState.FAILED, noted_at=timezone.now(), error=text)
+    except Exception:
+        _note(invoice, replace(replay, state=ReplayState.FAILED, noted_at=timezone.now()))
+        raise
+    _note(invoice, ended)
+
+
+def _replayed(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
+    _note(invoice, replay)
+    inputs = from_json(invoice.inputs or {})
+    noting = _Noting(invoice, replace(replay, total=rows_to_read(inputs)))
+    differences = of_lake(invoice, inputs, noting.progress)
+    kept = tuple(
+        (found.instance_id, found.plan, found.meter, str(found.invoiced), str(found.recomputed))
+        for found in differences[:DIFFERENCES_KEPT_MAX]
+    )
+    return replace(
+        noting.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=kept,
+        differences_in_all=len(differences),
+    )  # fmt: skip
+
+
+class _Noting:
+    """Notes the progress of a replay, at most once a second."""
+
+    def __init__(self, invoice: Invoice, replay: InvoiceReplay) -> None:
+        self._invoice = invoice
+        self.replay = replay
+
+    def progress(self, rows: int) -> None:
+        now = timezone.now()
+        if now - self.replay.noted_at >= NOTED_EVERY:
+            self.replay = replace(self.replay, rows=rows, noted_at=now)
+            _note(self._invoice, self.replay)
+
+
+def _note(invoice: Invoice, replay: InvoiceReplay) -> None:
+    shared_cache.set(_key(invoice.pk), replay, KEPT_S)
+    shared_cache.set(_tenant_key(invoice), replace(replay, differences=()), KEPT_S)
+
+
+def _key(invoice_id: str) -> str:
+    return f"invoice:replay:{invoice_id}"
+
+
+def _tenant_key(invoice: Invoice) -> str:
+    return f"tenant:replay:{invoice.tenant_id}"

@@ -1,0 +1,170 @@
+"""Control plane of an agent that reaches PostgreSQL: rows, and notifications through LISTEN."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connection
+from django.db.migrations.loader import MigrationLoader
+from django.utils import timezone
+
+from brokers import services
+from brokers.agent import broker_certificates, check_rules
+from brokers.agent.check_rules import Check
+from brokers.agent.control_plane import ControlPlaneAway, HostFacts, Wanted
+from brokers.agent.defaults import cluster_defaults
+from brokers.contract.agent_channel import AGENT_CHANNEL
+from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.process_identity import CA_FILE
+from brokers.contract.version import VERSION
+from brokers.infra.zookeeper import ensemble_of, identity
+from brokers.models import Broker, Host, PortLease
+from tenants.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Translates errors of the database."""
+    try:
+        yield
+    except DatabaseError as error:
+        log.warning("agent.no_database", reason=type(error).__name__)
+        raise ControlPlaneAway(type(error).__name__) from error
+
+
+class DatabaseFacts:
+    """Facts for the checks of a host, from the database."""
+
+    def version_check(self) -> Check:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT app, name FROM django_migrations")
+            applied = {f"{app}.{name}" for app, name in cursor.fetchall()}
+        known, replaced = _known_migrations()
+        return check_rules.version(VERSION, applied - known - replaced, known - applied)
+
+    def clock_offset_ms(self) -> int:
+        """Returns the lead over the database's clock, give or take half of the time that the question took."""
+        before_s = time.time()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+            (database_s,) = cursor.fetchone()
+        return round(((before_s + time.time()) / 2 - float(database_s)) * 1_000)
+
+    def own_ports(self, host: Host) -> set[int]:
+        return set(PortLease.objects.filter(host=host).values_list("port", flat=True))
+
+    def broker_directories(self, host: Host) -> list[str]:
+        used = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
+        return [path for paths in used for path in paths]
+
+    def note(self, host: Host, found: list[Check]) -> None:
+        services.note_checks(host.pk, found, VERSION)
+
+    def close(self) -> None:
+        connection.close()
+
+
+class DatabaseControlPlane:
+    """Control plane of one host as rows of the database."""
+
+    def __init__(self, host_name: str) -> None:
+        self._host_name = host_name
+        self._listening_on: object | None = None
+        self._certificates = broker_certificates.Renewal()
+        self.facts: HostFacts = DatabaseFacts()
+
+    def begin_round(self) -> None:
+        close_old_connections()
+
+    def wanted(self) -> Wanted | None:
+        with _reached():
+            return self._read()
+
+    def _read(self) -> Wanted | None:
+        host = Host.objects.filter(name=self._host_name, removed_at=None).first()
+        if host is None:
+            return None
+        Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
+        return Wanted(host, list(Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")))
+
+    def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
+        self._certificates.renew(brokers, now_s)
+
+    def settings_of(self, broker: Broker) -> BrokerProcessSettings:
+        try:
+            with _reached():
+                return process_settings(broker)
+        except Unavailable as error:
+            raise OSError(error.detail) from error
+
+    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+        with _reached():
+            services.note_process(broker_id, **fields)
+
+    def note_restart(self, broker_id: str) -> None:
+        with _reached():
+            services.note_restart(broker_id)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits in PostgreSQL's LISTEN."""
+        try:
+            connection.ensure_connection()
+            raw = connection.connection
+            if self._listening_on is not raw:  # a new connection has no LISTEN
+                with connection.cursor() as cursor:
+                    cursor.execute(f"LISTEN {AGENT_CHANNEL}")
+                self._listening_on = raw
+            for _ in raw.notifies(timeout=timeout_s, stop_after=1):
+                return
+        except (DatabaseError, psycopg.Error) as error:
+            log.warning("agent.no_database", reason=type(error).__name__)
+            connection.close()
+            time.sleep(timeout_s)
+
+    def close(self) -> None:
+        """Does nothing: each state was written when it was seen."""
+
+
+def process_settings(broker: Broker) -> BrokerProcessSettings:
+    """Returns the settings of a broker's process."""
+    brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
+    own = identity()
+    return BrokerProcessSettings(
+        broker_id=broker.number,
+        cluster_id=broker.cluster_id,
+        zookeeper=f"{ensemble_of(broker.cluster)}{broker.cluster.chroot}",
+        data_dirs=tuple(broker.data_dirs),
+        bind_host=broker.host.bind_host,
+        internal_host=broker.host.internal_host,
+        internal_port=broker.internal_port,
+        admin_port=broker.admin_port,
+        control_secret_file=broker.cluster.control_secret_file,
+        zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
+        zookeeper_control_digest=own.access.control if own else "",
+        zookeeper_ca_file=settings.ZOOKEEPER_TLS.ca_file if settings.ZOOKEEPER_TLS else "",
+        zookeeper_certificate_file=settings.ZOOKEEPER_BROKER_CERTIFICATE_FILE,
+        tls_certificate_file=str(broker_certificates.file_of(broker)),
+        internal_security=settings.INTERNAL_SECURITY,
+        internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
+        internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
+        rack=broker.effective_rack or None,
+        overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
+    )
+
+
+@cache
+def _known_migrations() -> tuple[set[str], set[str]]:
+    """Returns the migrations of the installed code, and those that squashed ones stand for."""
+    migrations = MigrationLoader(None).disk_migrations
+    replaced = {f"{app}.{name}" for migration in migrations.values() for app, name in migration.replaces}
+    return {f"{app}.{name}" for app, name in migrations}, replaced

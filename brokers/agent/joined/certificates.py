@@ -1,0 +1,95 @@
+"""Certificates of a joined host: the agent's own, and those of its brokers, for keys that are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from django.conf import settings
+
+from brokers.agent.joined.client import UNAUTHENTICATED, ApiClient, ApiRefused, Signer
+from brokers.agent.joined.membership import AUTHORITY_FILE, CERTIFICATE_FILE, JoinedHost, read_signer
+from brokers.contract import process_identity
+from brokers.contract.agent_requests import CERTIFICATES_PATH, Purpose, agent_uri
+from brokers.contract.process_identity import CA_FILE
+from brokers.infra.certificates import ALWAYS, RENEWAL_DAYS, serves, write_private
+from brokers.infra.request_signatures import ends_at, key_pem, new_key, request_pem, require_certificate
+
+log = structlog.get_logger(__name__)
+
+
+class JoinedCertificates:
+    """Renews what ends soon. Each method raises what `ApiClient.call` raises."""
+
+    def __init__(self, client: ApiClient, joined: JoinedHost, directory: Path) -> None:
+        self._client = client
+        self._joined = joined
+        self._directory = directory
+
+    def renew_own(self) -> None:
+        """Renews the agent's certificate before its end. While that is refused, the present one is used."""
+        try:
+            self._renew_own()
+        except ApiRefused as refusal:
+            if refusal.status == UNAUTHENTICATED:
+                raise
+            log.warning("agent.certificate_not_renewed", reason=str(refusal))
+
+    def _renew_own(self) -> None:
+        file = self._directory / CERTIFICATE_FILE
+        if ends_at(file.read_bytes()) - datetime.now(UTC) > timedelta(days=RENEWAL_DAYS):
+            return
+        key = new_key()
+        body = {"purpose": Purpose.AGENT, "csr_pem": request_pem(key, self._joined.host_id)}
+        made = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
+        authority = (self._directory / AUTHORITY_FILE).read_text(encoding="ascii")
+        require_certificate(made, authority_pem=authority, key=key, uri=agent_uri(self._joined.host_id))
+        write_private(file, key_pem(key) + made.encode())
+        self._client.signer = read_signer(self._directory)
+        log.info("agent.certificate_renewed", serial=self._client.signer.serial)
+
+    def signer(self) -> Signer:
+        """Returns the key on disk, which another process of this host may have replaced by joining again."""
+        return read_signer(self._directory)
+
+    def ensure_authority(self) -> None:
+        """Puts the internal authority where brokers look for it."""
+        wanted = (self._directory / AUTHORITY_FILE).read_bytes()
+        file = Path(settings.INTERNAL_TLS_DIR) / CA_FILE
+        if not file.exists() or file.read_bytes() != wanted:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(file, wanted)
+
+    def ensure_brokers(self, brokers: Iterable[Mapping[str, Any]]) -> None:
+        """Renews certificates of brokers. A refusal of one holds up no other one."""
+        for broker in brokers:
+            if broker["settings"] is None:
+                continue
+            try:
+                self._ensure(broker, Purpose.INTERNAL, internal_file(broker), broker["internal_hosts"])
+                self._ensure(broker, Purpose.ROUTES, routes_file(broker), broker["route_hosts"])
+            except ApiRefused as refusal:
+                log.warning("agent.certificate_refused", broker_id=broker["number"], reason=str(refusal))
+
+    def _ensure(self, broker: Mapping[str, Any], purpose: str, file: Path, hosts: Iterable[str]) -> None:
+        if file.exists() and serves(file.read_bytes(), (*hosts, *ALWAYS), datetime.now(UTC)):
+            return
+        key = new_key()
+        body = {"purpose": purpose, "broker_id": broker["id"], "csr_pem": request_pem(key, file.stem)}
+        made = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, key_pem(key) + made.encode())
+
+
+def internal_file(broker: Mapping[str, Any]) -> Path:
+    """Returns the file with key and certificate of a broker for other processes of the installation."""
+    identity = process_identity.broker(broker["cluster_id"], broker["number"])
+    return Path(settings.INTERNAL_TLS_DIR) / identity.file_name
+
+
+def routes_file(broker: Mapping[str, Any]) -> Path:
+    """Returns the file with key and certificate of a broker for clients."""
+    return Path(settings.TLS_DIR) / f"{broker['cluster_id']}-{broker['number']}.pem"

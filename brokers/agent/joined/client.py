@@ -1,0 +1,176 @@
+"""HTTP client of a joined agent: one connection, signed requests, no redirects."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from brokers.contract.agent_requests import TIME_HEADER, AgentCredentials, signed_text
+from brokers.contract.version import VERSION
+from brokers.infra.request_signatures import sign
+from brokers.limits import AGENT_ANSWER_BYTES_MAX, AGENT_REQUEST_TIMEOUT_S
+
+NOT_MODIFIED: Final = 304
+UNAUTHENTICATED: Final = 401
+_DETAIL_CHARS_MAX: Final = 500
+
+
+class ApiRefused(Exception):
+    """The control plane refuses a request; `code` is the problem's."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.status, self.code, self.detail = status, code, detail
+
+    @property
+    def is_passing(self) -> bool:
+        """True if the same request may be accepted a moment later."""
+        return self.status == 429 or self.status >= 500
+
+
+class Signer(NamedTuple):
+    """Key of the agent's certificate, and its serial number."""
+
+    key: ec.EllipticCurvePrivateKey
+    serial: str
+
+
+class ApiAnswer(NamedTuple):
+    status: int
+    tag: str
+    body: Any
+
+
+class ControlPlaneAddress(NamedTuple):
+    """Address of the control plane."""
+
+    is_https: bool
+    host: str
+    port: int
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> ControlPlaneAddress:
+        """Returns the address in a URL. Raises `ValueError`; without TLS an address has to be a loopback one, because
+        secrets come that way.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.username:
+            raise ValueError(f"{url} is no address such as https://console.example.com")
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise ValueError(f"{url} is not encrypted. Name an address that begins with https://")
+        is_https = parts.scheme == "https"
+        return cls(is_https, parts.hostname, parts.port or (443 if is_https else 80), parts.path.rstrip("/"))
+
+
+class ApiClient:
+    """Sends one request at a time; may be used by several threads."""
+
+    def __init__(self, address: ControlPlaneAddress, signer: Signer | None = None) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._connection: HTTPConnection | None = None
+        self._sequence = 0
+        self.signer = signer
+        # Lead of this machine's clock over the control plane's, as of the last answer.
+        self.clock_offset_ms: int | None = None
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "") -> ApiAnswer:
+        """Returns the answer to a request.
+
+        Raises `ApiRefused`, and `OSError`, `HTTPException` or `ValueError` for no answer or one that is not ours.
+        """
+        content = b"" if body is None else json.dumps(body).encode()
+        with self._lock:
+            is_fresh = self._connection is None
+            try:
+                return self._exchange(method, path, content, tag)
+            except (OSError, HTTPException):
+                self._close()
+                if is_fresh:
+                    raise
+            # The server has closed an idle connection.
+            try:
+                return self._exchange(method, path, content, tag)
+            except (OSError, HTTPException):
+                self._close()
+                raise
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(self, method: str, path: str, content: bytes, tag: str) -> ApiAnswer:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {"Accept": "application/json", "User-Agent": f"penstock-agent/{VERSION}"}
+        if content:
+            headers["Content-Type"] = "application/json"
+        if tag:
+            headers["If-None-Match"] = tag
+        if self.signer is not None:
+            headers["Authorization"] = self._authorization(self.signer, method, path, content)
+        before_s = time.time()
+        self._connection.request(method, f"{self._address.prefix}{path}", body=content or None, headers=headers)
+        answer = self._connection.getresponse()
+        raw = answer.read(AGENT_ANSWER_BYTES_MAX + 1)
+        if len(raw) > AGENT_ANSWER_BYTES_MAX:
+            self._close()
+            raise ValueError(f"the answer is longer than {AGENT_ANSWER_BYTES_MAX:,} bytes")
+        self._note_time(answer, before_s)
+        return _read(answer, raw)
+
+    def _connect(self) -> HTTPConnection:
+        where = self._address
+        if where.is_https:
+            context = ssl.create_default_context()
+            return HTTPSConnection(where.host, where.port, timeout=AGENT_REQUEST_TIMEOUT_S, context=context)
+        return HTTPConnection(where.host, where.port, timeout=AGENT_REQUEST_TIMEOUT_S)
+
+    def _authorization(self, signer: Signer, method: str, path: str, content: bytes) -> str:
+        self._sequence = max(self._sequence + 1, time.time_ns() // 1_000)
+        text = signed_text(method=method, target=path, sequence=self._sequence, body=content)
+        signature = sign(signer.key, text)
+        return AgentCredentials(serial=signer.serial, sequence=self._sequence, signature=signature).header()
+
+    def _note_time(self, answer: HTTPResponse, before_s: float) -> None:
+        shown = answer.getheader(TIME_HEADER, "")
+        if shown.isascii() and shown.isdigit():
+            self.clock_offset_ms = round((before_s + time.time()) / 2 * 1_000 - int(shown))
+
+
+def _read(answer: HTTPResponse, raw: bytes) -> ApiAnswer:
+    tag = answer.getheader("ETag", "")
+    if answer.status == NOT_MODIFIED or 200 <= answer.status < 300:
+        return ApiAnswer(answer.status, tag, json.loads(raw) if raw else None)
+    code, detail = f"status_{answer.status}", ""
+    try:
+        problem = json.loads(raw)
+        code, detail = str(problem["code"]), str(problem.get("detail", ""))[:_DETAIL_CHARS_MAX]
+    except (ValueError, KeyError, TypeError):
+        detail = "not an answer of Penstock's API"
+    raise ApiRefused(answer.status, code, detail)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

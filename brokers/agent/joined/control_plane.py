@@ -1,0 +1,219 @@
+"""Control plane of a joined agent, over HTTPS.
+
+A thread asks and reports, so that a control plane that does not answer holds up no broker. What it learnt last is kept
+on disk: an agent that starts while the control plane is away starts its brokers.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokers.agent.broker_certificates import LOOKED_AT_EVERY_S
+from brokers.agent.check_rules import Check
+from brokers.agent.control_plane import ControlPlaneAway, HostFacts, Wanted
+from brokers.agent.joined.certificates import JoinedCertificates
+from brokers.agent.joined.client import NOT_MODIFIED, UNAUTHENTICATED, ApiClient, ApiRefused
+from brokers.agent.joined.documents import JoinedDocument
+from brokers.agent.joined.facts import JoinedFacts
+from brokers.agent.joined.membership import DOCUMENT_FILE, JoinedHost, NotJoined, read_signer
+from brokers.contract.agent_requests import REPORT_PATH, WANTED_PATH
+from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.version import VERSION
+from brokers.limits import AGENT_POLL_S_MIN, AGENT_REPORT_ENDS_MAX, AGENT_REQUEST_TIMEOUT_S, AGENT_RETRY_S_MAX
+from brokers.models import Broker
+
+log = structlog.get_logger(__name__)
+
+# Agents that were started together do not ask together for long.
+JITTER: Final = 0.1
+
+
+class JoinedControlPlane:
+    """Control plane of one host. `begin_round` starts its thread, `close` ends it after a last report."""
+
+    def __init__(self, joined: JoinedHost, directory: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises `NotJoined` if the key cannot be read."""
+        self._clock = clock
+        self._file = directory / DOCUMENT_FILE
+        self._client = ApiClient(joined.address, read_signer(directory))
+        self._certificates = JoinedCertificates(self._client, joined, directory)
+        self._document = JoinedDocument.read(self._file)
+        self._tag = ""
+        self._asked_at_s: float | None = None
+        self._certified_at_s: float | None = None
+        self._lock = threading.Lock()
+        self._reports: dict[str, dict[str, Any]] = {}
+        self._checks: list[Check] | None = None
+        self._has_said_version = False
+        self._news, self._work, self._is_closing = threading.Event(), threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.facts: HostFacts = JoinedFacts(
+            directory, lambda: self._document, lambda: self._client.clock_offset_ms, self._note_checks
+        )
+
+    # --- of the agent's loop ------------------------------------------------------------------------------------------
+
+    def begin_round(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
+            self._thread.start()
+
+    def wanted(self) -> Wanted | None:
+        document = self._document
+        if document is None:
+            raise ControlPlaneAway("it has not answered yet")
+        return document.wanted()
+
+    def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
+        """Does nothing: the thread renews them."""
+
+    def settings_of(self, broker: Broker) -> BrokerProcessSettings:
+        document = self._document
+        if document is None:
+            raise ControlPlaneAway("it has not answered yet")
+        return document.settings_of(broker.pk)
+
+    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+        with self._lock:
+            self._reports.setdefault(broker_id, {}).update({name: _plain(value) for name, value in fields.items()})
+        self._work.set()
+
+    def note_restart(self, broker_id: str) -> None:
+        with self._lock:
+            report = self._reports.setdefault(broker_id, {})
+            report["ends"] = min(AGENT_REPORT_ENDS_MAX, report.get("ends", 0) + 1)
+        self._work.set()
+
+    def wait(self, timeout_s: float) -> None:
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def close(self) -> None:
+        self._is_closing.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join(AGENT_REQUEST_TIMEOUT_S)
+        self._client.close()
+
+    # --- of the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            is_last = self._is_closing.is_set()
+            failures = 0 if self._try() else failures + 1
+            if is_last:
+                return
+            if failures:
+                self._is_closing.wait(_spread(min(AGENT_RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))))
+            else:
+                document = self._document
+                self._work.wait(_spread(document.poll_after_s if document else AGENT_POLL_S_MIN))
+            self._work.clear()
+
+    def _try(self) -> bool:
+        try:
+            self._exchange()
+        except ApiRefused as refusal:
+            if refusal.is_passing:
+                log.warning("agent.no_control_plane", reason=str(refusal))
+            else:
+                log.error("agent.refused", code=refusal.code, reason=refusal.detail)
+                self._take_up_key()
+            return False
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
+            # The last three are answers of another shape, of a proxy for example.
+            log.warning("agent.no_control_plane", reason=f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    def _take_up_key(self) -> None:
+        """Uses the key on disk from now on: the host may have joined again meanwhile."""
+        try:
+            self._client.signer = self._certificates.signer()
+        except NotJoined as error:
+            log.error("agent.refused", code="not_joined", reason=str(error))
+
+    def _exchange(self) -> None:
+        now_s = self._clock()
+        document = self._document
+        if self._asked_at_s is None or document is None or now_s - self._asked_at_s >= document.poll_after_s / 2:
+            self._certificates.renew_own()
+            self._pull()
+            self._asked_at_s = now_s
+        self._push()
+
+    def _pull(self) -> None:
+        answer = self._client.call("GET", WANTED_PATH, tag=self._tag)
+        document = self._document
+        if answer.status != NOT_MODIFIED or document is None:
+            document = JoinedDocument(answer.body)
+        is_new = document is not self._document
+        now_s = self._clock()
+        if is_new or self._certified_at_s is None or now_s - self._certified_at_s >= LOOKED_AT_EVERY_S:
+            document.write_files()
+            self._certificates.ensure_authority()
+            self._certificates.ensure_brokers(document.brokers)
+            self._certified_at_s = now_s
+        if is_new:
+            document.write(self._file)
+            self._document, self._tag = document, answer.tag
+            self._news.set()
+
+    def _push(self) -> None:
+        with self._lock:
+            reports, self._reports = self._reports, {}
+            checks, self._checks = self._checks, None
+        if not reports and checks is None and self._has_said_version:
+            return
+        body: dict[str, Any] = {
+            "agent_version": VERSION,
+            "brokers": [{"id": broker_id, **fields} for broker_id, fields in reports.items()],
+        }
+        if checks is not None:
+            body["checks"] = checks
+        try:
+            self._client.call("POST", REPORT_PATH, body)
+        except ApiRefused as refusal:
+            # Repeated, a report that is wrong would be refused for good, and with it all that follow.
+            if refusal.is_passing or refusal.status == UNAUTHENTICATED:
+                self._take_back(reports, checks)
+            raise
+        except (OSError, HTTPException, ValueError):
+            self._take_back(reports, checks)
+            raise
+        self._has_said_version = True
+
+    def _take_back(self, reports: dict[str, dict[str, Any]], checks: list[Check] | None) -> None:
+        """Keeps what was not received; what was seen since is newer."""
+        with self._lock:
+            for broker_id, fields in reports.items():
+                newer = self._reports.get(broker_id, {})
+                ends = min(AGENT_REPORT_ENDS_MAX, fields.get("ends", 0) + newer.get("ends", 0))
+                self._reports[broker_id] = {**fields, **newer, **({"ends": ends} if ends else {})}
+            self._checks = checks if self._checks is None else self._checks
+
+    def _note_checks(self, found: list[Check]) -> None:
+        with self._lock:
+            self._checks = found
+        self._work.set()
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value for JSON, without what PostgreSQL cannot store."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.replace("\0", "") if isinstance(value, str) else value
+
+
+def _spread(seconds: float) -> float:
+    return seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)

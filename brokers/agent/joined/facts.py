@@ -1,0 +1,70 @@
+"""Facts for the checks of a joined host: its own processes, and what the control plane last answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from brokers.agent import check_rules
+from brokers.agent.check_rules import Check
+from brokers.agent.joined.documents import JoinedDocument
+from brokers.contract.version import VERSION
+from brokers.models import Host
+
+
+class JoinedFacts:
+    """Facts of a host without a database; `note` is given the result."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        document: Callable[[], JoinedDocument | None],
+        clock_offset_ms: Callable[[], int | None],
+        note: Callable[[list[Check]], None],
+    ) -> None:
+        self._run_dir = run_dir
+        self._document = document
+        self._clock_offset_ms = clock_offset_ms
+        self._note = note
+
+    def version_check(self) -> Check:
+        document = self._document()
+        theirs = document.product_version if document else VERSION
+        behind, ahead = _parsed(theirs) > _parsed(VERSION), _parsed(theirs) < _parsed(VERSION)
+        return check_rules.version(VERSION, [theirs] if behind else [], [theirs] if ahead else [])
+
+    def clock_offset_ms(self) -> int:
+        """Returns the lead over the control plane's clock. Raises `OSError` before its first answer."""
+        offset_ms = self._clock_offset_ms()
+        if offset_ms is None:
+            raise OSError("the control plane has not answered yet")
+        return offset_ms
+
+    def own_ports(self, host: Host) -> set[int]:
+        """Returns the ports on which brokers of this host listen."""
+        result: set[int] = set()
+        for file in self._run_dir.glob("*/*/pid.json"):
+            try:
+                process = psutil.Process(int(json.loads(file.read_text(encoding="ascii"))["pid"]))
+                found = process.net_connections(kind="tcp")
+            except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+                continue
+            result |= {item.laddr.port for item in found if item.status == psutil.CONN_LISTEN}
+        return result
+
+    def broker_directories(self, host: Host) -> list[str]:
+        document = self._document()
+        return document.directories() if document else []
+
+    def note(self, host: Host, found: list[Check]) -> None:
+        self._note(found)
+
+    def close(self) -> None:
+        """Does nothing: a check holds no connection."""
+
+
+def _parsed(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,0 +1,157 @@
+"""Stored batches taken apart into records, and put together into new ones with the same records. Pure.
+
+Keys, values, headers and timestamps are taken over byte by byte. New batches belong to no producer and no transaction,
+and number their records without gaps, as brokers require of a client.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import crc32c
+import zstandard
+
+from brokers.dataplane.inflating import DamagedBatch, TooLarge
+from brokers.dataplane.record_batches import CODEC_MASK, Batch, records, varint
+from instances.copying.interfaces import CopiedBatch
+from instances.copying.limits import COPY_BATCH_BYTES_MAX, COPY_BATCH_RECORDS_MAX, COPY_INFLATED_BYTES_MAX
+
+ZSTD: Final = 4
+MAGIC: Final = 2
+NO_PRODUCER: Final = -1
+NO_EPOCH: Final = -1
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_BEFORE_CRC = struct.Struct(">ib")
+_CRC = struct.Struct(">I")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+
+
+class StoredRecord(NamedTuple):
+    """One record. `fields` are key, value and headers as they are encoded in a batch."""
+
+    offset: int
+    timestamp_ms: int
+    fields: bytes
+    is_compressed: bool
+
+
+class Unpacked(NamedTuple):
+    """Records of a range, and the number of those in batches that cannot be read."""
+
+    records: list[StoredRecord]
+    skipped_records: int
+
+
+def unpack(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]], start: int, stop: int) -> Unpacked:
+    """Returns the records of `[start, stop)` that a consumer with read_committed would get.
+
+    `aborted` are (producer id, first offset) of aborted transactions.
+    """
+    result: list[StoredRecord] = []
+    skipped = 0
+    for batch in _committed(batches, aborted):
+        if batch.last_offset < start or batch.base_offset >= stop:
+            continue
+        try:
+            unpacked = [record for record in _records(batch) if start <= record.offset < stop]
+        except (DamagedBatch, TooLarge, struct.error, IndexError):
+            skipped += max(batch.count, 1)
+        else:
+            result += unpacked
+    return Unpacked(result, skipped)
+
+
+def pack(stored: Sequence[StoredRecord], batch_bytes_max: int) -> Iterator[CopiedBatch]:
+    """Yields batches of up to `batch_bytes_max` bytes before compression; a larger record is a batch of its own.
+
+    A batch is compressed if any of its records was.
+    """
+    wanted_bytes = min(batch_bytes_max, COPY_BATCH_BYTES_MAX)
+    group: list[StoredRecord] = []
+    size = 0
+    for record in stored:
+        if group and (size + len(record.fields) > wanted_bytes or len(group) >= COPY_BATCH_RECORDS_MAX):
+            yield _batch(group)
+            group, size = [], 0
+        group.append(record)
+        size += len(record.fields) + 2 * _VARINT_BYTES
+    if group:
+        yield _batch(group)
+
+
+# Bytes that a length, a timestamp or an offset of a record takes at most in most batches.
+_VARINT_BYTES: Final = 10
+
+
+def _committed(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
+    waiting = deque(sorted(aborted, key=lambda entry: entry[1]))
+    open_aborted: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[0][1] <= batch.last_offset:
+            open_aborted.add(waiting.popleft()[0])
+        if batch.is_control:
+            open_aborted.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in open_aborted):
+            yield batch
+
+
+def _records(batch: Batch) -> Iterator[StoredRecord]:
+    body = bytes(batch.body(COPY_INFLATED_BYTES_MAX))
+    is_compressed = bool(batch.attributes & CODEC_MASK)
+    if batch.magic != MAGIC:
+        for old in records(0, batch, body):
+            yield StoredRecord(old.offset, old.timestamp_ms, _old_fields(old.key, old.value), is_compressed)
+        return
+    at = 0
+    for _ in range(batch.count):
+        length, at = varint(body, at)
+        end = at + length
+        if length <= 0 or end > len(body):
+            raise DamagedBatch("a record is cut off")
+        timestamp_delta, place = varint(body, at + 1)
+        offset_delta, place = varint(body, place)
+        if place > end:
+            raise DamagedBatch("a field is cut off")
+        timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else batch.first_timestamp_ms + timestamp_delta
+        yield StoredRecord(batch.base_offset + offset_delta, timestamp_ms, body[place:end], is_compressed)
+        at = end
+
+
+def _old_fields(key: bytes | None, value: bytes | None) -> bytes:
+    parts = [encoded_varint(-1) if part is None else encoded_varint(len(part)) + part for part in (key, value)]
+    return b"".join((*parts, encoded_varint(0)))
+
+
+def _batch(group: Sequence[StoredRecord]) -> CopiedBatch:
+    first_ms = group[0].timestamp_ms
+    body = bytearray()
+    for number, record in enumerate(group):
+        numbers = encoded_varint(record.timestamp_ms - first_ms) + encoded_varint(number)
+        body += encoded_varint(1 + len(numbers) + len(record.fields)) + b"\0" + numbers + record.fields
+    payload, attributes = bytes(body), 0
+    if any(record.is_compressed for record in group):
+        compressed = zstandard.compress(payload)
+        if len(compressed) < len(payload):
+            payload, attributes = compressed, ZSTD
+    max_ms = max(record.timestamp_ms for record in group)
+    count = len(group)
+    checked = _AFTER_CRC.pack(
+        attributes, count - 1, first_ms, max_ms, NO_PRODUCER, NO_EPOCH, NO_PRODUCER, count
+    )  # fmt: skip
+    rest = _BEFORE_CRC.pack(NO_EPOCH, MAGIC) + _CRC.pack(crc32c.crc32c(checked + payload)) + checked + payload
+    data = _OFFSET_AND_LENGTH.pack(0, len(rest)) + rest
+    return CopiedBatch(data=data, records=count, next_offset=group[-1].offset + 1)
+
+
+def encoded_varint(number: int) -> bytes:
+    """Returns a zigzag varint."""
+    value = number << 1 if number >= 0 else (-number << 1) - 1
+    result = bytearray()
+    while value > 0x7F:
+        result.append(value & 0x7F | 0x80)
+        value >>= 7
+    result.append(value)
+    return bytes(result)

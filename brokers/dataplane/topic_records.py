@@ -1,0 +1,101 @@
+"""Implementation of `instances.copying.interfaces.record_log`: records of one topic as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka.protocol.producer.produce import ProduceRequest
+
+from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.message_cursor import READ_COMMITTED, Ask
+from brokers.dataplane.message_pages import Fetched
+from brokers.dataplane.message_sender import ALL_IN_SYNC, MAYBE_STORED, NOT_LEADER, PRODUCE_VERSION
+from brokers.dataplane.message_source import NO_LEADER, TopicSource
+from brokers.dataplane.record_merging import pack, unpack
+from brokers.dataplane.scatter import scatter
+from brokers.dataplane.topics import TIMEOUT_MS
+from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
+from instances.copying.interfaces import Chunk
+from instances.copying.limits import COPY_READ_BYTES_MAX
+from tenants.errors import OutcomeUnknown, Unavailable
+
+
+class TopicRecords:
+    """Implements `instances.copying.interfaces.RecordLog`."""
+
+    def __init__(self, instance_id: str, topic: str) -> None:
+        self._source = TopicSource(instance_id, topic)
+
+    def bounds(self) -> Mapping[int, tuple[int, int]]:
+        known = self._source.all_bounds(index for index, leader in self._source.leaders.items() if leader != NO_LEADER)
+        if len(known) < len(self._source.leaders):
+            raise _no_leader()
+        return {index: (bounds.start, bounds.stable) for index, bounds in known.items()}
+
+    def end(self, partition: int) -> int:
+        return self._bounds(partition)[1]
+
+    def read(self, partition: int, start: int, stop: int, *, batch_bytes_max: int) -> Chunk:
+        fetched = self._fetched(partition, start, stop)
+        if fetched.is_out_of_range:
+            first, _ = self._bounds(partition)
+            if first <= start:
+                raise _no_leader()
+            beginning = min(first, stop)
+            return Chunk(next_offset=beginning, missed_offsets=beginning - start)
+        if not fetched.batches:
+            raise Unavailable("The brokers of the instance sent no records. They are asked again.", retry_after_s=1)
+        unpacked = unpack(fetched.batches, fetched.aborted, start, stop)
+        return Chunk(
+            batches=tuple(pack(unpacked.records, batch_bytes_max)),
+            next_offset=min(max(fetched.batches[-1].last_offset + 1, start), stop),
+            read_bytes=fetched.size_bytes,
+            skipped_records=unpacked.skipped_records,
+        )
+
+    def append(self, partition: int, data: bytes) -> int:
+        kind = ProduceRequest.TopicProduceData
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=ALL_IN_SYNC,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=[
+                kind(
+                    name=self._source.topic,
+                    partition_data=[kind.PartitionProduceData(index=partition, records=data)],
+                )
+            ],
+            version=PRODUCE_VERSION,
+        )
+        target = self._source.targets.get(self._source.leaders.get(partition, NO_LEADER))
+        if target is None:
+            raise _no_leader()
+        scattered = scatter([(target, request)], deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True)
+        if not scattered.answers:
+            raise OutcomeUnknown if scattered.may_be_done else _no_leader()
+        (answer,) = scattered.answers[0][1].responses[0].partition_responses
+        if answer.error_code in MAYBE_STORED:
+            raise OutcomeUnknown
+        if answer.error_code in NOT_LEADER:
+            raise _no_leader()
+        if answer.error_code:
+            raise meaning_of(answer.error_code, answer.error_message)
+        return int(answer.base_offset)
+
+    def _fetched(self, partition: int, start: int, stop: int) -> Fetched:
+        ask = Ask(start, stop, READ_COMMITTED, COPY_READ_BYTES_MAX)
+        answer = self._source.fetch({partition: ask}, COPY_READ_BYTES_MAX, ADMIN_CLIENT_ANSWER_TIMEOUT_S)
+        fetched = answer.partitions.get(partition)
+        if fetched is None:
+            raise _no_leader()
+        return fetched
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        bounds = self._source.bounds(partition)
+        if bounds is None:
+            raise _no_leader()
+        return bounds[0], bounds[1]
+
+
+def _no_leader() -> Unavailable:
+    return Unavailable("No broker leads a partition at the moment. Nothing is lost.", retry_after_s=1)

@@ -1,0 +1,251 @@
+"""Audit descriptions of topics that are created, deleted, grown or configured, of deleted records and groups, and of
+offsets that are deleted, or committed by clients that are no members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, islice, repeat
+from typing import Any, Final
+
+from brokers.contract.audit import DONE, AuditItem
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.auditing.changes import (
+    COMMITTED,
+    LINES_MAX,
+    PARTITIONS_MAX,
+    Asked,
+    Change,
+    ItemResult,
+    difference,
+    error_of,
+    first_error,
+)
+from brokers.engine.protocol.messages.configs import AlterConfigsResource, IncrementalAlterConfigsResource
+from brokers.engine.protocol.messages.topics import CreatableTopic, DeleteTopicState
+
+TOPIC: Final = "topic"
+_TOPIC_RESOURCE: Final = 2
+GROUP: Final = "group"
+_NO_GENERATION: Final = -1
+
+
+def results_beside(asked: Iterable[Any], results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
+    """Pairs each requested item with its result, None where there is none."""
+    return zip(asked, repeat(None) if results is None else results, strict=False)
+
+
+# -- created, deleted, grown ------------------------------------------------------------------------------------------
+
+
+def created(asked: Asked) -> Change | None:
+    if asked.request.validate_only:
+        return None
+    topics = asked.request.topics
+    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
+    lines = (ItemResult(error_of(result), topic.name, partial(_created, asked, topic)) for topic, result in pairs)
+    return Change("topic.created", TOPIC, len(topics), lines)
+
+
+def _created(asked: Asked, wanted: CreatableTopic) -> AuditItem:
+    topic = asked.topic_now(wanted.name)
+    if topic is not None:
+        after = described(topic)
+    else:
+        after = {
+            "partitions": len(wanted.assignments) or wanted.num_partitions,
+            "replication_factor": wanted.replication_factor,
+            "config": {config.name: config.value for config in wanted.configs},
+        }
+    return AuditItem(action="topic.created", kind=TOPIC, name=wanted.name, after=after)
+
+
+def described(topic: TopicImage) -> dict[str, Any]:
+    return {
+        "partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].target) if topic.partitions else 0,
+        "config": dict(topic.config),
+    }
+
+
+def deleted(asked: Asked) -> Change | None:
+    request = asked.request
+    states = request.topics or request.topic_names
+    if asked.response is not None:
+        lines = (
+            ItemResult(result.error_code, result.name or "", partial(_deleted, asked, result.name or ""))
+            for result in asked.response.responses
+        )
+        return Change("topic.deleted", TOPIC, len(states), lines)
+    names = (_name_of(asked, state) for state in states)
+    unsure = (ItemResult(error_of(None), name, partial(_deleted, asked, name)) for name in names)
+    return Change("topic.deleted", TOPIC, len(states), unsure)
+
+
+def _name_of(asked: Asked, state: DeleteTopicState | str) -> str:
+    if isinstance(state, str):
+        return state
+    if state.name is not None:
+        return state.name
+    topic = asked.context.view.namespace.topic_by_id(state.topic_id)
+    return "" if topic is None else asked.context.view.namespace.shown(topic)
+
+
+def _deleted(asked: Asked, name: str) -> AuditItem | None:
+    topic = asked.topic(name)
+    if asked.response is None and topic is None:
+        return None
+    before = None if topic is None else described(topic)
+    return AuditItem(action="topic.deleted", kind=TOPIC, name=name, before=before)
+
+
+def grown(asked: Asked) -> Change | None:
+    request = asked.request
+    if request.validate_only:
+        return None
+    counts = {topic.name: topic.count for topic in islice(request.topics, LINES_MAX)}
+    if asked.response is None:
+        answers = ((topic.name, error_of(None)) for topic in request.topics)
+    else:
+        answers = ((result.name, result.error_code) for result in asked.response.results)
+    lines = (ItemResult(error, name, partial(_grown, asked, name, counts.get(name, 0))) for name, error in answers)
+    return Change("topic.changed", TOPIC, len(request.topics), lines)
+
+
+def _grown(asked: Asked, name: str, count: int) -> AuditItem:
+    topic = asked.topic(name)
+    before = None if topic is None else {"partitions": len(topic.partitions)}
+    return AuditItem(action="topic.changed", kind=TOPIC, name=name, before=before, after={"partitions": count})
+
+
+# -- configured -------------------------------------------------------------------------------------------------------
+
+
+def configured(asked: Asked) -> Change | None:
+    request = asked.request
+    if request.validate_only:
+        return None
+    pairs = results_beside(request.resources, None if asked.response is None else asked.response.responses)
+    lines = (
+        ItemResult(
+            _config_error(asked, resource, result), resource.resource_name, partial(_configured, asked, resource)
+        )
+        for resource, result in pairs
+    )
+    return Change("topic.changed", TOPIC, len(request.resources), lines)
+
+
+def _config_error(asked: Asked, resource: Any, result: Any) -> int:
+    """Returns the error code of a change; a noted change was written even if its response is missing."""
+    noted = asked.context.noted or {}
+    return 0 if result is None and resource.resource_name in noted else error_of(result)
+
+
+def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> AuditItem | None:
+    if resource.resource_type != _TOPIC_RESOURCE:
+        return None
+    name = resource.resource_name
+    noted = (asked.context.noted or {}).get(name)
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    if noted is None:
+        # The outcome is unknown: the requested values are reported.
+        before, after = {}, {config.name: config.value for config in resource.configs}
+    else:
+        before, after = difference(*noted)
+        if not before and not after:
+            return None
+    return AuditItem(
+        action="topic.changed", kind=TOPIC, name=name, before={"config": dict(before)}, after={"config": dict(after)}
+    )
+
+
+# -- deleted records --------------------------------------------------------------------------------------------------
+
+
+def records_deleted(asked: Asked) -> Change | None:
+    topics = asked.request.topics
+    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
+    lines = (
+        ItemResult(
+            error_of(None) if result is None else first_error(result.partitions),
+            topic.name,
+            partial(_records_deleted, topic, result),
+        )
+        for topic, result in pairs
+    )
+    return Change("topic.records_deleted", TOPIC, len(topics), lines)
+
+
+def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
+    if result is None:
+        first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
+    else:
+        done = (partition for partition in islice(result.partitions, LINES_MAX) if not partition.error_code)
+        first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
+    after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
+    return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def groups_deleted(asked: Asked) -> Change | None:
+    names = asked.request.groups_names
+    if asked.response is None:
+        answers: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
+    else:
+        answers = ((result.group_id, result.error_code) for result in asked.response.results)
+    lines = (ItemResult(error, name, partial(_group_deleted, name)) for name, error in answers)
+    return Change("group.deleted", GROUP, len(names), lines)
+
+
+def _group_deleted(name: str) -> AuditItem:
+    return AuditItem(action="group.deleted", kind=GROUP, name=name)
+
+
+def offsets_deleted(asked: Asked) -> Change | None:
+    request, response = asked.request, asked.response
+    if response is None:
+        error = error_of(None)
+    else:
+        error = response.error_code or first_error(_lines(response.topics))
+    line = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
+    return Change("group.offsets_deleted", GROUP, 1, (line,))
+
+
+def _offsets_deleted(request: Any) -> AuditItem:
+    names = (f"{topic.name}-{partition.partition_index}" for topic in request.topics for partition in topic.partitions)
+    before = {"partitions": _count(request.topics), "of": list(islice(names, PARTITIONS_MAX))}
+    return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
+
+
+def offsets_committed(asked: Asked) -> Change | None:
+    """Describes a commit by a client that is no member: an administrator, or a reader without group management. Members
+    commit all the time and are not recorded.
+    """
+    request, response = asked.request, asked.response
+    if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
+        return None
+    error = error_of(None) if response is None else first_error(_lines(response.topics))
+    line = ItemResult(error, request.group_id, partial(_offsets_committed, request))
+    return Change(COMMITTED, GROUP, 1, (line,))
+
+
+def _offsets_committed(request: Any) -> AuditItem:
+    offsets = (
+        (f"{topic.name}-{partition.partition_index}", partition.committed_offset)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    after = {"partitions": _count(request.topics), "offsets": dict(islice(offsets, PARTITIONS_MAX))}
+    return AuditItem(action=COMMITTED, kind=GROUP, name=request.group_id, outcome=DONE, after=after)
+
+
+def _lines(topics: Iterable[Any]) -> Iterator[Any]:
+    return chain.from_iterable(topic.partitions for topic in topics)
+
+
+def _count(topics: Iterable[Any]) -> int:
+    return sum(len(topic.partitions) for topic in topics)

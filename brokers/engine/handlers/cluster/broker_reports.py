@@ -1,0 +1,33 @@
+"""AllotStorage, ReportFlow and ChargePools: reports of a broker to the controller and the flow master.
+
+Only the named broker may send them. AllotStorage reports the stored bytes of its instances, and gets the bytes that it
+may append (CKA-26); the other two report the traffic of clients (CKA-22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brokers.engine.handlers.common.peer_brokers import speaker_error
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
+from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
+from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
+
+
+def allot_storage(context: RequestContext, request: AllotStorageRequest) -> AllotStorageResponse:
+    return _answer(context, request, context.services.accounting.allot_storage, AllotStorageResponse)
+
+
+def report_flow(context: RequestContext, request: ReportFlowRequest) -> ReportFlowResponse:
+    return _answer(context, request, context.services.accounting.report_flow, ReportFlowResponse)
+
+
+def charge_pools(context: RequestContext, request: ChargePoolsRequest) -> ChargePoolsResponse:
+    return _answer(context, request, context.services.accounting.charge_pools, ChargePoolsResponse)
+
+
+def _answer(context: RequestContext, request: Any, serve: Callable[[Any], Any], refused: Callable[..., Any]) -> Any:
+    error = speaker_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
+    return refused(error_code=error) if error else serve(request)

@@ -1,0 +1,203 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: leaders and replicas of partitions, for the
+cluster's own identity (REP-28, REP-31 to REP-33).
+
+The broker that gets the request writes the change (decision 64), and responds when its metadata has it; the list of
+reassignments shows when one has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from brokers.engine.cluster.election_plans import ElectionType
+from brokers.engine.cluster.election_writes import ElectionResult
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.reassignment_writes import ReassignmentStarted
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.reassignment import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+)
+
+NOT_A_TENANTS = "Where replicas are is the operator's."
+
+_Key = tuple[str, int]
+_Error = tuple[int, str | None]
+_FINE: _Error = (0, None)
+_NO_SUCH_PARTITION: _Error = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "The partition does not exist.")
+_NOTHING_MOVES: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No partition reassignment is in progress.")
+
+
+async def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Elects the preferred leaders or any leaders. A request for all partitions (null) does not list those that need no
+    election.
+    """
+    asks_all = request.topic_partitions is None
+    results = _asked(context, request)
+    if context.view.instance_id is not None:
+        return _answer(results, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if request.election_type not in tuple(ElectionType):
+        return _answer(results, int(ErrorCode.INVALID_REQUEST))
+    wanted = [key for key, error in results.items() if error == _FINE]
+    if wanted:
+        metadata = context.services.metadata
+        change = metadata.store.elect_leaders(metadata.current.image, wanted, ElectionType(request.election_type))
+        results |= await _outcomes(context, wanted, change, _has_elected, request.timeout_ms)
+    if asks_all:
+        results = {key: error for key, error in results.items() if error[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return _answer(results)
+
+
+def _asked(context: RequestContext, request: ElectLeadersRequest) -> dict[_Key, _Error]:
+    """Returns the requested partitions, with an error for each that does not exist."""
+    topics = context.view.namespace.topics
+    if request.topic_partitions is None:
+        return {
+            (topic.name, partition.index): _FINE
+            for _, topic in sorted(topics.items())
+            for partition in topic.partitions
+        }
+    result: dict[_Key, _Error] = {}
+    for wanted in request.topic_partitions:
+        topic = topics.get(wanted.topic.encode())
+        for index in wanted.partitions:
+            there = topic is not None and 0 <= index < len(topic.partitions)
+            result[wanted.topic, index] = _FINE if there else _NO_SUCH_PARTITION
+    return result
+
+
+def _has_elected(image: ClusterImage, key: _Key, outcome: ElectionResult) -> bool:
+    """True if the metadata has the election. A topic deleted meanwhile, and perhaps created again, counts as done."""
+    topic = image.topics.get(key[0])
+    if topic is None or key[1] >= len(topic.partitions):
+        return True
+    return topic.partitions[key[1]].leader_epoch >= outcome.leader_epoch
+
+
+def _answer(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersResponse:
+    topics: dict[str, list[ElectLeadersPartitionResult]] = {}
+    for (name, index), (code, message) in results.items():
+        topics.setdefault(name, []).append(
+            ElectLeadersPartitionResult(partition_id=index, error_code=error_code or code, error_message=message)
+        )
+    return ElectLeadersResponse(
+        error_code=error_code,
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=lines) for name, lines in topics.items()
+        ],
+    )
+
+
+async def _outcomes(
+    context: RequestContext,
+    wanted: Iterable[_Key],
+    change: Awaitable[Mapping[_Key, Any]],
+    has: Callable[[ClusterImage, _Key, Any], bool],
+    timeout_ms: int,
+) -> dict[_Key, _Error]:
+    """Awaits the outcome of a change for each partition, then the metadata that `has` it. Returns the results."""
+    current = context.services.metadata.current
+    try:
+        outcomes = await change
+    except ClusterError as failure:
+        return dict.fromkeys(wanted, (failure.wire_code, str(failure)))
+    written = {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, ClusterError)}
+    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    await current.wait_until(lambda image: all(has(image, *pair) for pair in written.items()), timeout_s)
+    results: dict[_Key, _Error] = {}
+    for key, outcome in outcomes.items():
+        if isinstance(outcome, ClusterError):
+            results[key] = (outcome.wire_code, str(outcome))
+        else:
+            is_seen = has(current.image, key, outcome)
+            results[key] = _FINE if is_seen else (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)
+    return results
+
+
+async def alter_partition_reassignments(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Starts and cancels moves of replicas; the last entry of a partition counts."""
+    if context.view.instance_id is not None:
+        return AlterPartitionReassignmentsResponse(
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS
+        )
+    results: dict[_Key, _Error] = {}
+    wanted: dict[str, dict[int, Sequence[int] | None]] = {}
+    for topic in request.topics:
+        image = context.view.namespace.topics.get(topic.name.encode())
+        for partition in topic.partitions:
+            key = topic.name, partition.partition_index
+            if image is not None and 0 <= partition.partition_index < len(image.partitions):
+                wanted.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
+                results[key] = _FINE
+            else:
+                results[key] = _NOTHING_MOVES if partition.replicas is None else _NO_SUCH_PARTITION
+    if wanted:
+        metadata, keys = context.services.metadata, [(name, index) for name in wanted for index in wanted[name]]
+        change = metadata.store.reassign(metadata.current.image, wanted)
+        results |= await _outcomes(context, keys, change, _has_started, request.timeout_ms)
+    topics: dict[str, list[ReassignablePartitionResponse]] = {}
+    for (name, index), (code, message) in results.items():
+        topics.setdefault(name, []).append(
+            ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
+        )
+    return AlterPartitionReassignmentsResponse(
+        responses=[ReassignableTopicResponse(name=name, partitions=lines) for name, lines in topics.items()]
+    )
+
+
+def _has_started(image: ClusterImage, key: _Key, outcome: ReassignmentStarted) -> bool:
+    """True if the metadata has the change; a topic that was deleted meanwhile counts as done."""
+    topic = image.topics.get(key[0])
+    return topic is None or topic.version >= outcome.topic_version
+
+
+def list_partition_reassignments(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """Lists the moves among the requested partitions; null requests all."""
+    if context.view.instance_id is not None:
+        return ListPartitionReassignmentsResponse(
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS
+        )
+    topics = context.view.namespace.topics
+    moving: list[OngoingTopicReassignment] = []
+    if request.topics is None:
+        for _, topic in sorted(topics.items()):
+            _list(moving, topic, range(len(topic.partitions)))
+    else:
+        for wanted in request.topics:
+            result = topics.get(wanted.name.encode())
+            if result is not None:
+                _list(moving, result, dict.fromkeys(wanted.partition_indexes))
+    return ListPartitionReassignmentsResponse(topics=moving)
+
+
+def _list(moving: list[OngoingTopicReassignment], topic: TopicImage, indexes: Iterable[int]) -> None:
+    lines = [
+        OngoingPartitionReassignment(
+            partition_index=partition.index,
+            replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding),
+            removing_replicas=list(partition.removing),
+        )
+        for partition in (topic.partitions[index] for index in indexes if 0 <= index < len(topic.partitions))
+        if partition.is_reassigning
+    ]
+    if lines:
+        moving.append(OngoingTopicReassignment(name=topic.name, partitions=lines))

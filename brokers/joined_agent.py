@@ -1,0 +1,49 @@
+"""Fields and rows of agents that joined by a token (decision 163); part of `brokers.models`."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class JoinedAgent(models.Model):
+    """Fields of a host whose agent joins by a token."""
+
+    # Microseconds in the last accepted request of the agent.
+    agent_sequence = models.BigIntegerField(default=0, editable=False)
+    agent_joined_at = models.DateTimeField(_("agent joined"), null=True, blank=True, editable=False)
+    join_token_hash = models.CharField(max_length=64, blank=True, default="", db_index=True, editable=False)
+    join_token_expires_at = models.DateTimeField(_("join token valid until"), null=True, blank=True, editable=False)
+    join_token_used_at = models.DateTimeField(_("join token used"), null=True, blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class AgentCertificate(models.Model):
+    """Certificate of the agent of a host, with which it signs its requests. The key is on the host alone.
+
+    Two are valid while it is renewed: the first use of the newer one revokes the older one.
+    """
+
+    host = models.ForeignKey(
+        "brokers.Host",
+        on_delete=models.CASCADE,
+        related_name="agent_certificates",
+        verbose_name=_("host"),
+        editable=False,
+    )
+    serial = models.CharField(_("serial number"), max_length=40, unique=True, editable=False)
+    certificate_pem = models.TextField(editable=False)
+    issued_at = models.DateTimeField(_("issued"), editable=False)
+    expires_at = models.DateTimeField(_("valid until"), editable=False)
+    first_used_at = models.DateTimeField(_("first used"), null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("-issued_at", "-id")
+        verbose_name = _("certificate of an agent")
+        verbose_name_plural = _("certificates of agents")
+
+    def __str__(self) -> str:
+        return f"{self.host_id} {self.serial}"

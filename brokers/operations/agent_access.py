@@ -1,0 +1,108 @@
+"""Requests of agents that joined by a token: whose they are, and the audit rows of those that are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from brokers.contract.agent_requests import AgentCredentials, signed_text
+from brokers.infra.request_signatures import is_signed_by
+from brokers.limits import AGENT_CLOCK_S_MAX, AGENT_REFUSALS_AUDITED_PER_MINUTE_MAX
+from brokers.models import AgentCertificate, Host
+from tenants import audit
+from tenants.actors import Actor
+from tenants.choices import ActorKind
+from tenants.errors import DomainError
+from tenants.models import AuditEntry
+
+log = structlog.get_logger(__name__)
+
+REFUSED = "host.agent_refused"
+_MICROSECONDS_PER_S = 1_000_000
+
+
+class AgentRefused(DomainError):
+    """The request is not accepted as one of an agent. `host` is the host that it concerns, if that is known."""
+
+    code = "agent_refused"
+    http_status = 401
+    title = "The agent is not accepted"
+
+    def __init__(self, detail: str, *, code: str, host: Host | None = None, http_status: int | None = None) -> None:
+        super().__init__(detail, code=code, http_status=http_status)
+        self.host = host
+
+
+def agent_actor(host: Host, *, ip: str | None = None, request_id: str | None = None) -> Actor:
+    """Returns the actor of the agent of a host."""
+    return Actor(
+        kind=ActorKind.SYSTEM, id=f"agent:{host.pk}", label=f"agent of {host.name}", ip=ip, request_id=request_id
+    )
+
+
+def authenticate(*, header: str, method: str, target: str, body: bytes, now: datetime) -> Host:
+    """Returns the host whose agent has signed a request, and notes that it was seen. Raises `AgentRefused`.
+
+    The sequence number is compared and stored in one statement, so of two requests with one number one is refused.
+    """
+    given = AgentCredentials.parse(header)
+    if given is None:
+        raise AgentRefused("Sign the request with the agent's certificate.", code="unauthenticated")
+    known = AgentCertificate.objects.select_related("host").filter(serial=given.serial).first()
+    if known is None:
+        raise AgentRefused("The certificate is unknown. Join again with a new token.", code="certificate_unknown")
+    host = known.host
+    text = signed_text(method=method, target=target, sequence=given.sequence, body=body)
+    if not is_signed_by(known.certificate_pem, text, given.signature):
+        raise AgentRefused("The signature is wrong.", code="signature_wrong", host=host)
+    if host.removed_at is not None:
+        raise AgentRefused("The host is removed from the fleet.", code="host_removed", host=host)
+    if known.revoked_at is not None:
+        raise AgentRefused(
+            "The certificate is revoked. Join again with a new token.", code="certificate_revoked", host=host
+        )
+    if known.expires_at <= now:
+        raise AgentRefused(
+            "The certificate has expired. Join again with a new token.", code="certificate_expired", host=host
+        )
+    off_s = given.sequence / _MICROSECONDS_PER_S - now.timestamp()
+    if abs(off_s) > AGENT_CLOCK_S_MAX:
+        detail = f"The request's time is {round(off_s)} s off; at most {AGENT_CLOCK_S_MAX} s are accepted."
+        raise AgentRefused(detail, code="request_late", host=host)
+    accepted = Host.objects.filter(pk=host.pk, agent_sequence__lt=given.sequence).update(
+        agent_sequence=given.sequence, agent_seen_at=now
+    )
+    if not accepted:
+        raise AgentRefused("The request, or a later one, was received before.", code="request_replayed", host=host)
+    if known.first_used_at is None:
+        _take_up(known, now)
+    return host
+
+
+@transaction.atomic
+def _take_up(known: AgentCertificate, now: datetime) -> None:
+    """Revokes the certificates before one that is used for the first time."""
+    Host.objects.select_for_update(no_key=True).get(pk=known.host_id)
+    AgentCertificate.objects.filter(pk=known.pk, first_used_at=None).update(first_used_at=now)
+    earlier = AgentCertificate.objects.filter(host=known.host_id, revoked_at=None, pk__lt=known.pk)
+    earlier.update(revoked_at=now)
+
+
+def note_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | None) -> None:
+    """Writes a refusal down; called outside of the transaction of the request.
+
+    Requests that concern no known host are not audited, and of each host a limited number in a minute: anybody can
+    send such requests.
+    """
+    host = refusal.host
+    log.warning("agent.refused_request", host=host.name if host else "", code=refusal.code, ip=ip)
+    if host is None:
+        return
+    since = timezone.now() - timedelta(minutes=1)
+    recent = AuditEntry.objects.filter(target_id=host.pk, time__gt=since, action=REFUSED)
+    if recent.count() < AGENT_REFUSALS_AUDITED_PER_MINUTE_MAX:
+        acting = agent_actor(host, ip=ip, request_id=request_id)
+        audit.record(acting, REFUSED, host, None, {"reason": refusal.code, "detail": refusal.detail})

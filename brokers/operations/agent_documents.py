@@ -1,0 +1,151 @@
+"""Documents for joined agents: the wanted state of a host, settings and secrets of its brokers, and certificates.
+
+Nothing here is about brokers or clusters that its host has no broker of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from django.conf import settings
+
+from brokers.agent.broker_certificates import internal_identity, route_hosts
+from brokers.agent.database import process_settings
+from brokers.choices import ProcessState
+from brokers.contract.agent_requests import DOCUMENT_VERSION, Purpose
+from brokers.contract.certificates import ROUTE_KEYS_FILE
+from brokers.contract.version import VERSION
+from brokers.infra import certificates
+from brokers.limits import AGENT_POLL_S_MAX, AGENT_POLL_S_MIN, AGENT_POLLS_PER_S_MAX
+from brokers.models import Broker, Host
+from brokers.operations.agent_access import AgentRefused
+from brokers.operations.joining import checked_key
+from tenants import audit
+from tenants.actors import Actor
+from tenants.errors import Unavailable
+
+# Files of the document that settings of a broker name, by the field that names them.
+NAMED_FILES: Final = {
+    "control_secret_file": "control_secret-{cluster_id}",
+    "zookeeper_credentials_file": "zookeeper_broker",
+    "zookeeper_ca_file": "zookeeper_ca.pem",
+    "zookeeper_certificate_file": "zookeeper_broker.pem",
+}
+# Files that have a fixed place on the host: the agent fills these fields in.
+OWN_FILES: Final = ("tls_certificate_file", "internal_certificate_file", "internal_ca_file")
+
+
+def wanted_document(host: Host) -> dict[str, Any]:
+    """Returns what is wanted of a host. Raises `Unavailable` if a secret of its brokers cannot be read."""
+    rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
+    # The process of a removed broker may still run, if the agent was away when it was to be stopped.
+    ended = (ProcessState.STOPPED, ProcessState.UNKNOWN)
+    files: dict[str, str] = {}
+    brokers = [_broker(broker, files) for broker in rows.exclude(removed_at__isnull=False, process_state__in=ended)]
+    if any(broker["settings"] for broker in brokers):
+        _add(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
+    return {
+        "version": DOCUMENT_VERSION,
+        "product_version": VERSION,
+        "host": {
+            "id": host.pk,
+            "name": host.name,
+            "bind_host": host.bind_host,
+            "port_first": host.port_first,
+            "port_last": host.port_last,
+            "data_dirs": host.data_dirs,
+            "version": host.version,
+        },
+        "brokers": brokers,
+        "files": files,
+        "poll_after_s": poll_after_s(Host.objects.filter(removed_at=None).exclude(agent_joined_at=None).count()),
+    }
+
+
+def tag_of(document: dict[str, Any]) -> str:
+    """Returns the ETag of a document."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def poll_after_s(agents: int) -> float:
+    """Returns the pause between two polls of an agent, so that all agents together keep to a rate."""
+    return min(AGENT_POLL_S_MAX, max(AGENT_POLL_S_MIN, agents / AGENT_POLLS_PER_S_MAX))
+
+
+def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str, csr_pem: str, now: datetime) -> str:
+    """Returns a certificate of a broker of the host, in PEM, for a key that the host has made.
+
+    The names in it are ours, and not those of the signing request. Raises `AgentRefused` for a broker of another host.
+    """
+    broker = broker_of(host, broker_id)
+    key = checked_key(csr_pem)
+    hosts: tuple[str, ...]
+    try:
+        if purpose == Purpose.INTERNAL:
+            identity = internal_identity(broker)
+            name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.ALWAYS)
+            made = certificates.issue(settings.INTERNAL_TLS_DIR, name, key, _once(hosts), now, process=identity)
+        else:
+            name, hosts = f"{broker.cluster_id}-{broker.number}", (*route_hosts(broker), *certificates.ALWAYS)
+            made = certificates.issue(settings.TLS_DIR, name, key, _once(hosts), now)
+    except OSError:
+        raise Unavailable("The web process has no key of the authority (ca_key.pem).", retry_after_s=60) from None
+    after = {"purpose": purpose, "expires_at": made.not_valid_after_utc}
+    audit.record(acting, "broker.certificate_issued", broker, None, after)
+    return made.public_bytes(Encoding.PEM).decode()
+
+
+def broker_of(host: Host, broker_id: str) -> Broker:
+    """Returns a broker of a host. Raises `AgentRefused` for any other one, whether it exists or not."""
+    row = Broker.objects.select_related("cluster", "host").filter(pk=broker_id, host=host, removed_at=None).first()
+    if row is None:
+        raise AgentRefused("The broker is not one of this host.", code="other_host", host=host, http_status=403)
+    return row
+
+
+def _broker(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
+    """Returns the part about a broker; a removed one has no settings."""
+    is_removed = broker.removed_at is not None
+    return {
+        "id": broker.pk,
+        "number": broker.number,
+        "cluster_id": broker.cluster_id,
+        "wanted": broker.wanted,
+        "restart_generation": broker.restart_generation,
+        "process_restart_generation": broker.process_restart_generation,
+        "process_state": broker.process_state,
+        "settings": None if is_removed else _settings(broker, files),
+        "internal_hosts": [] if is_removed else [broker.host.internal_host],
+        "route_hosts": [] if is_removed else route_hosts(broker),
+    }
+
+
+def _settings(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
+    applied = asdict(process_settings(broker))
+    for field, pattern in NAMED_FILES.items():
+        if applied[field]:
+            name = pattern.format(cluster_id=broker.cluster_id)
+            _add(files, name, Path(applied[field]))
+            applied[field] = name
+    return {name: value for name, value in applied.items() if name not in OWN_FILES}
+
+
+def _add(files: dict[str, str], name: str, file: Path) -> None:
+    """Adds a file. One that is missing here is missing there: a broker without it says what it needs it for."""
+    try:
+        files[name] = file.read_text(encoding="ascii")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise Unavailable("A secret of the host's brokers cannot be read.", retry_after_s=5) from error
+
+
+def _once(hosts: tuple[str, ...]) -> list[str]:
+    return list(dict.fromkeys(hosts))

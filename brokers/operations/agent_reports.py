@@ -1,0 +1,44 @@
+"""Reports of joined agents: states of processes, and checks of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from brokers import services
+from brokers.models import Broker, Host
+from brokers.operations.agent_access import AgentRefused
+
+# Fields of a report on a broker that are columns of its row.
+COLUMNS = (
+    "process_state", "process_pid", "process_since", "process_restart_generation", "process_has_tls", "process_error",
+)  # fmt: skip
+
+
+@transaction.atomic
+def apply_report(
+    *,
+    host: Host,
+    brokers: Sequence[Mapping[str, Any]],
+    checks: Sequence[Mapping[str, Any]] | None,
+    agent_version: str,
+) -> None:
+    """Stores a report. Raises `AgentRefused`, and stores nothing, if it is about a broker of another host."""
+    own = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
+    if not own.issuperset(item["id"] for item in brokers):
+        raise AgentRefused(
+            "The report is about a broker of another host.", code="other_host", host=host, http_status=403
+        )
+    for item in brokers:
+        fields = {name: item[name] for name in COLUMNS if name in item}
+        if fields:
+            services.note_process(item["id"], **fields)
+        if item.get("ends"):
+            Broker.objects.filter(pk=item["id"]).update(process_restarts=F("process_restarts") + item["ends"])
+    if checks is not None:
+        services.note_checks(host.pk, checks, agent_version)
+    elif agent_version != host.agent_version:
+        Host.objects.filter(pk=host.pk).update(agent_version=agent_version)

@@ -1,0 +1,30 @@
+"""Decisions of copying: how fast, and what a lost answer means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from instances.copying.limits import COPY_BANDWIDTH_PERCENT, COPY_BYTES_PER_S_MAX
+
+BYTES_PER_MB: Final = 1_000_000
+
+
+def bytes_per_s(bandwidth_mb_s: int) -> int:
+    """Returns the pace of a copy within an instance of this bandwidth."""
+    return min(COPY_BYTES_PER_S_MAX, bandwidth_mb_s * BYTES_PER_MB * COPY_BANDWIDTH_PERCENT // 100)
+
+
+def duration_s(size_bytes: int, bandwidth_mb_s: int) -> int:
+    """Returns the least time that copying takes."""
+    return -(-size_bytes // bytes_per_s(bandwidth_mb_s))
+
+
+def resolved_offset(source_offset: int, written: int, end: int, marks: Sequence[Sequence[int]]) -> int | None:
+    """Returns the source's offset at which a copy continues after a write without an answer.
+
+    `written` is the end of the target's partition before the write, `end` its end now, and `marks` are (records, next
+    offset of the source) after each batch. None: the end is none that the write leads to.
+    """
+    by_end = {written: source_offset} | {written + records: next_offset for records, next_offset in marks}
+    return by_end.get(end)

@@ -1,0 +1,1 @@
+"""Deleted things of an instance that can be restored for some days."""

@@ -1,0 +1,107 @@
+"""Filters of messages by text, regular expression, header and path. Pure.
+
+A message has to match all that are given. Filters see what their reader may see (`instances.messages.rendering`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from instances.messages.interfaces import Record
+from instances.messages.patterns import Pattern, WrongPattern
+from instances.messages.rendering import Renderer
+from instances.messages.value_filter import ValueFilter, WrongFilter
+
+
+class UnusableFilter(ValueError):
+    """One of the filters cannot be read; `name` says which. The message is for its writer."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(detail)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterTexts:
+    """Filters as they are written; empty ones filter nothing. The names are those of the API."""
+
+    contains: str = ""
+    key_contains: str = ""
+    header_contains: str = ""
+    matches: str = ""
+    key_matches: str = ""
+    jq: str = ""
+
+    def __bool__(self) -> bool:
+        return any(self.given.values())
+
+    @property
+    def given(self) -> dict[str, str]:
+        return {name: text for name in FILTER_NAMES if (text := getattr(self, name))}
+
+    @property
+    def is_costly(self) -> bool:
+        """True where one message may take milliseconds."""
+        return bool(self.matches or self.key_matches or self.jq)
+
+
+FILTER_NAMES = tuple(field.name for field in fields(FilterTexts))
+
+
+def texts_from(values: Any) -> FilterTexts:
+    """Returns the filters in the validated values of a query or a form."""
+    return FilterTexts(**{name: values.get(name) or "" for name in FILTER_NAMES})
+
+
+class RecordFilter:
+    """Parsed filters. Raises `UnusableFilter`."""
+
+    def __init__(self, texts: FilterTexts) -> None:
+        self._contains, self._key_contains = texts.contains.encode(), texts.key_contains.encode()
+        self._header_contains = texts.header_contains.encode()
+        self._matches = _pattern("matches", texts.matches)
+        self._key_matches = _pattern("key_matches", texts.key_matches)
+        try:
+            self._path = ValueFilter(texts.jq) if texts.jq else None
+        except WrongFilter as error:
+            raise UnusableFilter("jq", error.args[0]) from None
+
+    def accepts(self, renderer: Renderer, record: Record) -> bool:
+        """True if all filters hold; what costs little is looked at first."""
+        return (
+            (not self._header_contains or any(self._header_contains in line for line in renderer.header_lines(record)))
+            and self._has_texts(renderer, record)
+            and self._has_patterns(renderer, record)
+            and (
+                self._path is None
+                or self._path.matches(renderer.filtered_value(record), renderer.variables(record))
+            )
+        )  # fmt: skip
+
+    def _has_texts(self, renderer: Renderer, record: Record) -> bool:
+        if not self._contains and not self._key_contains:
+            return True
+        key = renderer.searched_key(record)
+        return self._key_contains in key and (
+            self._contains in key or self._contains in renderer.searched_value(record)
+        )  # fmt: skip
+
+    def _has_patterns(self, renderer: Renderer, record: Record) -> bool:
+        if self._key_matches is not None and not self._key_matches.is_in(renderer.searched_key(record)):
+            return False
+        return self._matches is None or (
+            self._matches.is_in(renderer.searched_key(record)) or self._matches.is_in(renderer.searched_value(record))
+        )
+
+
+def check(name: str, text: str) -> None:
+    """Raises `UnusableFilter` for the filter `name` with this text."""
+    RecordFilter(FilterTexts(**{name: text}))
+
+
+def _pattern(name: str, text: str) -> Pattern | None:
+    try:
+        return Pattern(text) if text else None
+    except WrongPattern as error:
+        raise UnusableFilter(name, error.args[0]) from None

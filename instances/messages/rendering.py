@@ -1,0 +1,164 @@
+"""Contents of messages as one reader may see them: decoded by schema, masked, and cut. Pure.
+
+Filters run on what is shown. A reader who may not see a field cannot search for it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instances.messages import content, exact_json, limits
+from instances.messages.content import Content
+from instances.messages.exact_json import ExactNumber, Members, NotJson
+from instances.messages.interfaces import Record
+from instances.messages.masks import HEADER, HIDDEN, KEY, VALUE, Masks
+from instances.messages.schemas import sources
+from instances.messages.schemas.sources import Decoded, SchemaSource
+from instances.messages.schemas.work import NO_SCHEMA, Undecodable
+from instances.messages.value_filter import HEADERS, OFFSET, PARTITION, TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMessage:
+    """A record with its contents as text."""
+
+    record: Record
+    key: Content
+    value: Content
+    headers: Sequence[tuple[str, Content]]
+
+
+class Renderer:
+    """Shows the records of one topic to one reader, in the format `how`, cut at `bytes_max`."""
+
+    def __init__(self, schemas: SchemaSource, masks: Masks, how: str, bytes_max: int) -> None:
+        self._schemas = schemas
+        self._masks = masks
+        self._how = how
+        self._bytes_max = bytes_max
+        # The last key and the last value: filters and the page look at the same one, one after the other.
+        self._seen: dict[str, tuple[bytes, Decoded | None]] = {}
+
+    def show(self, record: Record) -> ShownMessage:
+        return ShownMessage(
+            record=record,
+            key=self._show(KEY, record.key),
+            value=self._show(VALUE, record.value),
+            headers=[self._header(name, raw, self._how) for name, raw in record.headers],
+        )
+
+    def searched_key(self, record: Record) -> bytes:
+        """Bytes of the key in which a text is looked for."""
+        return self._searched(KEY, record.key)
+
+    def searched_value(self, record: Record) -> bytes:
+        return self._searched(VALUE, record.value)
+
+    def header_lines(self, record: Record) -> Iterator[bytes]:
+        """Yields the headers as they are searched, `name: value`; of a masked one, the name."""
+        for name, raw in record.headers:
+            is_hidden = self._masks.covers(HEADER) and self._masks.hides_header(content.header_key(name))
+            yield name + b": " + (b"" if is_hidden or raw is None else raw)
+
+    def filtered_value(self, record: Record) -> Any:
+        """The value for a filter: parsed JSON, a text, or None."""
+        return self._parsed(VALUE, record.value)
+
+    def variables(self, record: Record) -> dict[str, Any]:
+        """Variables of a filter: the message without its value."""
+        shown = (self._header(name, raw, content.AUTO) for name, raw in record.headers)
+        headers = Members((name, held.data) for name, held in shown)
+        return {
+            KEY: self._parsed(KEY, record.key), HEADERS: headers, PARTITION: ExactNumber(str(record.partition)),
+            OFFSET: ExactNumber(str(record.offset)), TIMESTAMP: ExactNumber(str(record.timestamp_ms)),
+        }  # fmt: skip
+
+    def _show(self, part: str, raw: bytes | None) -> Content:
+        if raw is None:
+            return content.NOTHING
+        if self._masks.covers(part):
+            return self._masked(part, raw)
+        formats = sources.FORMATS if self._how == content.AUTO else (self._how,)
+        if self._how != content.AUTO and self._how not in sources.FORMATS:
+            return content.show(raw, self._how, self._bytes_max)
+        try:
+            return self._decoded(sources.decode(self._schemas, part, raw, formats), len(raw))
+        except Undecodable as trouble:
+            is_auto = self._how == content.AUTO
+            shown = content.show(raw, content.AUTO if is_auto else content.HEX, self._bytes_max)
+            problem = "" if is_auto and trouble.problem == NO_SCHEMA else trouble.problem
+            return content.with_problem(shown, problem)
+
+    def _decoded(self, decoded: Decoded, size_bytes: int, *, is_masked: bool = False) -> Content:
+        """Raises `Undecodable` for JSON that is nested too deeply to be written."""
+        text = exact_json.dump(decoded.value)
+        cut = text[: self._bytes_max]
+        return Content(
+            decoded.format, cut, size_bytes, len(cut) < len(text), schema_id=decoded.schema_id, is_masked=is_masked
+        )  # fmt: skip
+
+    def _masked(self, part: str, raw: bytes) -> Content:
+        """Bytes in which a field cannot be found are hidden as a whole, in whichever format they are asked for."""
+        decoded = None if self._how in (content.HEX, content.BASE64) else self._readable(part, raw)
+        if decoded is None:
+            return Content(content.MASKED, None, len(raw), is_masked=True)
+        return self._decoded(decoded, len(raw), is_masked=True)
+
+    def _readable(self, part: str, raw: bytes) -> Decoded | None:
+        """A key or value as the reader may see it; None for what is hidden, unstructured or too large to look into."""
+        seen = self._seen.get(part)
+        if seen is not None and seen[0] is raw:
+            return seen[1]
+        found = self._without_masked(part, raw) if self._masks.covers(part) else self._structured(part, raw)
+        self._seen[part] = (raw, found)
+        return found
+
+    def _without_masked(self, part: str, raw: bytes) -> Decoded | None:
+        try:
+            found = self._structured(part, raw)
+            if found is None:
+                return None
+            hidden = self._masks.apply(part, found.value)
+            exact_json.dump(hidden)
+        except (RecursionError, NotJson):
+            return None
+        return None if hidden == HIDDEN else Decoded(found.format, hidden, found.schema_id)
+
+    def _structured(self, part: str, raw: bytes) -> Decoded | None:
+        """A key or value by its schema, else as JSON; None for what is neither, or too large to look into."""
+        try:
+            return sources.decode(self._schemas, part, raw)
+        except Undecodable:
+            pass
+        if len(raw) > limits.JSON_PARSED_BYTES_MAX:
+            return None
+        try:
+            return Decoded(content.JSON, exact_json.parse(raw.decode()))
+        except (UnicodeDecodeError, NotJson):
+            return None
+
+    def _searched(self, part: str, raw: bytes | None) -> bytes:
+        """Bytes that a text is looked for in: as they are stored, or as a masked reader sees them."""
+        if raw is None or not self._masks.covers(part):
+            return raw or b""
+        decoded = self._readable(part, raw)
+        return b"" if decoded is None else exact_json.dump(decoded.value).encode()
+
+    def _parsed(self, part: str, raw: bytes | None) -> Any:
+        if raw is None:
+            return None
+        found = self._readable(part, raw)
+        if found is not None:
+            return found.value
+        if self._masks.covers(part):
+            return None
+        shown = content.show(raw, content.TEXT, limits.JSON_PARSED_BYTES_MAX)
+        return shown.data if shown.format == content.TEXT and not shown.truncated else None
+
+    def _header(self, name: bytes, raw: bytes | None, how: str) -> tuple[str, Content]:
+        key = content.header_key(name[: limits.SHOWN_BYTES_MAX])
+        if self._masks.covers(HEADER) and self._masks.hides_header(key):
+            return key, Content(content.MASKED, None, len(raw or b""), is_masked=True)
+        return key, content.show(raw, content.AUTO if how in sources.FORMATS else how, self._bytes_max)

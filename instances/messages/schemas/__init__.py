@@ -1,0 +1,1 @@
+"""Schemas of keys and values: Avro and Protocol Buffers, decoded to JSON within limits."""

@@ -1,0 +1,104 @@
+"""Schemas of one topic, and the choice of the one that a key or value is decoded by. Pure.
+
+A `SchemaSource` says which schemas there are. Today they are rows of the topic (`instances.services.topic_reading`); a
+schema registry would be another source, asked by the ids that values carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from instances.messages.schemas import avro, limits, protobuf, wire_format
+from instances.messages.schemas.work import NO_SCHEMA, Undecodable
+
+AVRO, PROTOBUF = "avro", "protobuf"
+FORMATS: Final = (AVRO, PROTOBUF)
+PLAIN, CONFLUENT = "plain", "confluent"
+FRAMINGS: Final = (PLAIN, CONFLUENT)
+SCHEMA_ID_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchema:
+    """Text of a schema. With `schema_id` it is for framed values that carry this id; framed without: for any id."""
+
+    format: str
+    framing: str
+    text: str
+    message: str = ""
+    schema_id: int | None = None
+
+
+class SchemaSource(Protocol):
+    """Schemas of the keys or of the values of one topic."""
+
+    def plain(self, part: str) -> Sequence[StoredSchema]:
+        """Returns the schemas of values without a header."""
+        ...
+
+    def framed(self, part: str, schema_id: int) -> Sequence[StoredSchema]:
+        """Returns the schemas of framed values with this id, the best first."""
+        ...
+
+
+class NoSchemas:
+    """Source of a topic without schemas."""
+
+    def plain(self, part: str) -> Sequence[StoredSchema]:
+        return ()
+
+    def framed(self, part: str, schema_id: int) -> Sequence[StoredSchema]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded key or value as parsed JSON; `schema_id` is that of its header."""
+
+    format: str
+    value: Any
+    schema_id: int | None = None
+
+
+def decode(source: SchemaSource, part: str, raw: bytes, formats: Sequence[str] = FORMATS) -> Decoded:
+    """Returns a key or value decoded by the first schema that fits. Raises `Undecodable`."""
+    trouble = Undecodable(NO_SCHEMA)
+    framed = wire_format.split(raw)
+    if framed is not None:
+        for stored in source.framed(part, framed.schema_id):
+            if stored.format in formats:
+                try:
+                    return Decoded(stored.format, _framed_value(stored, framed.payload), framed.schema_id)
+                except Undecodable as error:
+                    trouble = error
+    for stored in source.plain(part):
+        if stored.format in formats:
+            try:
+                return Decoded(stored.format, _parsed(stored).decode(raw))
+            except Undecodable as error:
+                trouble = error
+    raise trouble
+
+
+def check(stored: StoredSchema) -> None:
+    """Raises `WrongSchema` for a text that is no schema of its format."""
+    _parsed(stored)
+
+
+def _framed_value(stored: StoredSchema, payload: bytes) -> Any:
+    schema = _parsed(stored)
+    if isinstance(schema, protobuf.ProtobufSchema):
+        indexes, message = wire_format.message_indexes(payload)
+        return schema.decode(message, indexes)
+    return schema.decode(payload)
+
+
+@lru_cache(maxsize=limits.PARSED_KEPT_MAX)
+def _parsed(stored: StoredSchema) -> avro.AvroSchema | protobuf.ProtobufSchema:
+    """Returns the parsed schema. Raises `WrongSchema`."""
+    if stored.format == AVRO:
+        return avro.parse(stored.text)
+    return protobuf.parse(stored.text, stored.message)

@@ -1,0 +1,385 @@
+"""Filter of messages by their JSON value: a part of jq whose time and memory are bounded. Pure.
+
+    .order.total > 100 and .state == "paid"
+    .items[] | select(.sku | startswith("A-")) | .count >= 2
+    $key == "o-1" or ($headers.trace | test("^7f"))
+
+There are paths, literals, comparisons, `and`, `or`, `not`, `select`, `length`, `has`, `contains`, `startswith`,
+`endswith` and `test` (RE2). There are no definitions, no recursion, no arithmetic, and nothing makes a value longer
+than the message has it: a program of a few hundred characters runs at most `STEPS_MAX` steps for each message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from django.utils.translation import gettext_noop
+
+from instances.messages import value_paths
+from instances.messages.exact_json import ExactNumber, Members
+from instances.messages.patterns import WORK_MAX, Pattern, WrongPattern
+from instances.messages.value_paths import EACH, Path
+from tenants.errors import Message
+
+PROGRAM_CHARS_MAX: Final = 500
+NESTED_MAX: Final = 20
+STEPS_MAX: Final = 20_000
+# Characters of a text, or members of an object, that count as one step.
+SIZE_PER_STEP: Final = 64
+NUMBER_CHARS_MAX: Final = 400
+# Work of a regular expression that counts as one step: a message may take that of two searches.
+WORK_PER_STEP: Final = 2 * WORK_MAX // STEPS_MAX
+KEY, HEADERS, PARTITION, OFFSET, TIMESTAMP = "key", "headers", "partition", "offset", "timestamp"
+VARIABLES: Final = (KEY, HEADERS, PARTITION, OFFSET, TIMESTAMP)
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<string>{value_paths.STRING})|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    rf"|(?P<word>{value_paths.NAME})|(?P<symbol>==|!=|<=|>=|[<>|()$]))"
+)
+_SPACE = re.compile(r"\s*")
+_LITERALS: Final = {"true": True, "false": False, "null": None}
+_COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")
+_TEXT_TESTS: Final = ("contains", "startswith", "endswith", "test")
+
+
+class WrongFilter(ValueError):
+    """The text is no filter. The message is for its writer."""
+
+
+class TooManySteps(Exception):
+    """A message takes more steps than a filter may."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One evaluation: its variables, and the steps that are left."""
+
+    variables: Mapping[str, Any]
+    left: int = STEPS_MAX
+
+    def step(self, value: Any = None) -> None:
+        """Counts one step, and more where the value that is looked through is long."""
+        self.left -= 1 + (len(value) // SIZE_PER_STEP if isinstance(value, str | list) else 0)
+        if self.left < 0:
+            raise TooManySteps
+
+
+# Outputs of an expression for one input, as in jq: none, one or several.
+Expression = Callable[[_Run, Any], Iterator[Any]]
+
+
+class ValueFilter:
+    """A parsed filter. Raises `WrongFilter`."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > PROGRAM_CHARS_MAX:
+            raise WrongFilter(Message(gettext_noop("A filter has at most %(n)s characters."), n=PROGRAM_CHARS_MAX))
+        self._expression = _Parser(text).parse()
+
+    def matches(self, value: Any, variables: Mapping[str, Any]) -> bool:
+        """True if any output is neither false nor null. A message that takes too many steps does not match."""
+        run = _Run(variables)
+        try:
+            return any(_is_true(result) for result in self._expression(run, value))
+        except (TooManySteps, RecursionError):
+            return False
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._nested = 0
+
+    def parse(self) -> Expression:
+        result = self._pipe()
+        if self._rest():
+            raise self._error()
+        return result
+
+    def _rest(self) -> str:
+        match = _SPACE.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()
+        return self._text[self._at :]
+
+    def _error(self) -> WrongFilter:
+        rest = self._rest()
+        if not rest:
+            return WrongFilter(Message(gettext_noop("The filter ends too early.")))
+        sentence = gettext_noop('Not understood from character %(at)s: "%(rest)s"')
+        return WrongFilter(Message(sentence, at=self._at + 1, rest=rest[:20]))
+
+    def _take(self, kind: str, *words: str) -> str | None:
+        """Returns and consumes the next token if it is of the kind and, where words are given, one of them."""
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or match[kind] is None or (words and match[kind] not in words):
+            return None
+        self._at = match.end()
+        return str(match[kind])
+
+    def _want(self, symbol: str) -> None:
+        if self._take("symbol", symbol) is None:
+            raise self._error()
+
+    def _pipe(self) -> Expression:
+        self._nested += 1
+        if self._nested > NESTED_MAX:
+            raise WrongFilter(Message(gettext_noop("A filter is nested at most %(n)s times."), n=NESTED_MAX))
+        result = self._or()
+        while self._take("symbol", "|"):
+            result = _piped(result, self._or())
+        self._nested -= 1
+        return result
+
+    def _or(self) -> Expression:
+        result = self._and()
+        while self._take("word", "or"):
+            result = _either(result, self._and())
+        return result
+
+    def _and(self) -> Expression:
+        result = self._comparison()
+        while self._take("word", "and"):
+            result = _both(result, self._comparison())
+        return result
+
+    def _comparison(self) -> Expression:
+        left = self._term()
+        sign = self._take("symbol", *_COMPARISONS)
+        return left if sign is None else _compared(left, sign, self._term())
+
+    def _term(self) -> Expression:
+        if self._rest().startswith("."):
+            return _at_path(self._path())
+        if self._take("symbol", "("):
+            inner = self._pipe()
+            self._want(")")
+            return inner
+        if self._take("symbol", "$"):
+            return self._variable()
+        if (string := self._take("string")) is not None:
+            return _literal(value_paths.unquote(string))
+        if (number := self._take("number")) is not None:
+            if len(number) > NUMBER_CHARS_MAX:
+                raise self._error()
+            return _literal(ExactNumber(number))
+        return self._call()
+
+    def _path(self) -> Path:
+        try:
+            path, self._at = value_paths.parse_at(self._text, self._at)
+        except value_paths.WrongPath as error:
+            raise WrongFilter(error.args[0]) from None
+        return path
+
+    def _variable(self) -> Expression:
+        name = self._take("word")
+        if name not in VARIABLES:
+            names = ", ".join(f"${known}" for known in VARIABLES)
+            raise WrongFilter(Message(gettext_noop("There are the variables %(names)s."), names=names))
+        path = self._path() if self._text.startswith((".", "["), self._at) else Path()
+        return _variable(name, path)
+
+    def _call(self) -> Expression:
+        name = self._take("word")
+        if name in _LITERALS:
+            return _literal(_LITERALS[name])
+        if name == "not":
+            return _mapped(lambda value: not _is_true(value))
+        if name == "length":
+            return _mapped(_length)
+        if name == "select":
+            self._want("(")
+            inner = self._pipe()
+            self._want(")")
+            return _selected(inner)
+        if name == "has" or name in _TEXT_TESTS:
+            self._want("(")
+            quoted = self._take("string")
+            if quoted is None:
+                raise self._error()
+            self._want(")")
+            text = value_paths.unquote(quoted)
+            return _matched(text) if name == "test" else _mapped(_test(name, text))
+        if name is not None:
+            self._at -= len(name)
+        raise self._error()
+
+
+def _literal(value: Any) -> Expression:
+    def run(state: _Run, _value: Any) -> Iterator[Any]:
+        state.step()
+        yield value
+
+    return run
+
+
+def _at_path(path: Path) -> Expression:
+    return lambda state, value: _walk(state, value, path, 0)
+
+
+def _variable(name: str, path: Path) -> Expression:
+    return lambda state, _value: _walk(state, state.variables.get(name), path, 0)
+
+
+def _walk(state: _Run, value: Any, path: Path, at: int) -> Iterator[Any]:
+    """Yields the values at a path. Another shape than the path has yields nothing, and a missing member null."""
+    state.step()
+    if at == len(path.steps):
+        yield value
+        return
+    step = path.steps[at]
+    if step is EACH:
+        if isinstance(value, Members):
+            for _, inner in value:
+                yield from _walk(state, inner, path, at + 1)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from _walk(state, inner, path, at + 1)
+    elif isinstance(step, str):
+        if value is None or isinstance(value, Members):
+            state.step(value)
+            yield from _walk(state, _member(value, step), path, at + 1)
+    elif value is None or (isinstance(value, list) and not isinstance(value, Members)):
+        inner = value[step] if value is not None and step < len(value) else None
+        yield from _walk(state, inner, path, at + 1)
+
+
+def _member(members: Members | None, wanted: str) -> Any:
+    """The last member of a name, as parsers of JSON take it."""
+    return next((inner for name, inner in reversed(members or ()) if name == wanted), None)
+
+
+def _piped(first: Expression, second: Expression) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        for result in first(state, value):
+            state.step()
+            yield from second(state, result)
+
+    return run
+
+
+def _either(first: Expression, second: Expression) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        for left in first(state, value):
+            state.step()
+            if _is_true(left):
+                yield True
+            else:
+                yield from (_is_true(right) for right in second(state, value))
+
+    return run
+
+
+def _both(first: Expression, second: Expression) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        for left in first(state, value):
+            state.step()
+            if not _is_true(left):
+                yield False
+            else:
+                yield from (_is_true(right) for right in second(state, value))
+
+    return run
+
+
+def _compared(first: Expression, sign: str, second: Expression) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        for left in first(state, value):
+            for right in second(state, value):
+                state.step(left)
+                yield _compare(left, sign, right)
+
+    return run
+
+
+def _selected(condition: Expression) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        for result in condition(state, value):
+            state.step()
+            if _is_true(result):
+                yield value
+
+    return run
+
+
+def _mapped(function: Callable[[Any], Any]) -> Expression:
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        state.step(value)
+        yield function(value)
+
+    return run
+
+
+def _matched(text: str) -> Expression:
+    """A text that a regular expression is searched in."""
+    try:
+        pattern = Pattern(text)
+    except WrongPattern as error:
+        raise WrongFilter(error.args[0]) from None
+
+    def run(state: _Run, value: Any) -> Iterator[Any]:
+        state.step(value)
+        if not _is_text(value):
+            yield False
+            return
+        raw = value.encode(errors="surrogatepass")
+        state.left -= pattern.work(len(raw)) // WORK_PER_STEP
+        if state.left < 0:
+            raise TooManySteps
+        yield pattern.is_in(raw)
+
+    return run
+
+
+def _is_true(value: Any) -> bool:
+    return value is not None and value is not False
+
+
+def _compare(left: Any, sign: str, right: Any) -> bool:
+    """Compares numbers with numbers and texts with texts. Lists and objects equal nothing."""
+    numbers = (_number(left), _number(right))
+    if numbers[0] is not None and numbers[1] is not None:
+        left, right = numbers
+    elif type(left) is not type(right) or isinstance(left, list):
+        return sign == "!="
+    if sign in ("==", "!="):
+        return bool(left == right) is (sign == "==")
+    if isinstance(left, Decimal | str) and isinstance(right, Decimal | str) and not isinstance(left, ExactNumber):
+        return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign])  # type: ignore[operator]
+    return False
+
+
+def _number(value: Any) -> Decimal | None:
+    if not isinstance(value, ExactNumber) or len(value) > NUMBER_CHARS_MAX:
+        return None
+    try:
+        return Decimal(value)
+    except InvalidOperation:
+        return None
+
+
+def _length(value: Any) -> Any:
+    if value is None:
+        return ExactNumber("0")
+    if isinstance(value, ExactNumber | bool) or not isinstance(value, str | list):
+        return None
+    return ExactNumber(str(len(value)))
+
+
+def _test(name: str, text: str) -> Callable[[Any], Any]:
+    if name == "has":
+        return lambda value: isinstance(value, Members) and any(member == text for member, _ in value)
+    if name == "contains":
+        return lambda value: _is_text(value) and text in value
+    if name == "startswith":
+        return lambda value: _is_text(value) and value.startswith(text)
+    return lambda value: _is_text(value) and value.endswith(text)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, ExactNumber)

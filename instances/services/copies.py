@@ -1,0 +1,146 @@
+"""Copies of a topic's records: begin one, stop it, and go on with one that failed or was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.copying.interfaces import record_log
+from instances.copying.limits import (
+    COPIES_MAX,
+    COPIES_PER_INSTANCE_MAX,
+    COPIES_PER_TENANT_MAX,
+    ENDED_COPIES_KEPT_MAX,
+)
+from instances.copying.models import CopyState, TopicCopy
+from instances.models import Instance
+from instances.services.common import hold_copies
+from instances.services.topics import clone_topic, inherit_whole, topic_ref
+from instances.topics.presence import described, waiting
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Message, NotFound, QuotaExceeded
+
+NEEDED = (Scope.TOPICS_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE)
+
+
+@audit.atomic
+def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_run: bool = False) -> TopicCopy:
+    """Creates a topic like another one and begins to copy the records that the other one has now.
+
+    Raises `NotFound` for a topic that is not there, `Conflict(copies_running)` where as many copies run as may,
+    `QuotaExceeded` where the instance's storage does not hold the copy, and what creating a topic raises.
+    """
+    for scope in NEEDED:
+        access.require(acting, scope)
+    require_reachable(instance)
+    hold_copies(instance)
+    _require_turn(instance)
+    source = described(instance, topic)
+    _require_storage(instance, topic)
+    with waiting(instance, topic):
+        bounds = record_log.it(instance.pk, topic).bounds()
+    clone_topic(acting=acting, instance=instance, topic=topic, name=name, dry_run=dry_run)
+    copy = TopicCopy.objects.create(
+        instance=instance,
+        source=topic,
+        source_id=source.topic_id,
+        target=name,
+        partitions={str(index): [start, stop, 0] for index, (start, stop) in sorted(bounds.items())},
+        total_offsets=sum(stop - start for start, stop in bounds.values()),
+        asked_by=acting.label,
+    )
+    after = {"from": topic, "offsets": copy.total_offsets, "copy": copy.pk}
+    audit.record(acting, "topic.copy_started", topic_ref(instance, name), None, after, tenant=instance.tenant)
+    _forget_oldest(instance)
+    return copy
+
+
+@audit.atomic
+def cancel_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
+    """Stops a copy within seconds; its topic stays with what was copied. Raises `Conflict` for one that has ended."""
+    copy = _held(acting, instance, copy_id)
+    if copy.state != CopyState.RUNNING:
+        raise Conflict(gettext_noop("The copy has ended already."), code="already_ended")
+    copy.state, copy.finished_at = CopyState.CANCELLED, timezone.now()
+    copy.save(update_fields=["state", "finished_at"])
+    after = {"from": copy.source, "messages": copy.copied_records}
+    audit.record(acting, "topic.copy_cancelled", topic_ref(instance, copy.target), None, after, tenant=instance.tenant)
+    return copy
+
+
+@audit.atomic
+def resume_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
+    """Goes on with a copy that failed or was cancelled, where it stopped, with the masks that its topic has now.
+
+    Raises `Conflict` for any other one.
+    """
+    copy = _held(acting, instance, copy_id)
+    if copy.state not in (CopyState.FAILED, CopyState.CANCELLED):
+        raise Conflict(gettext_noop("Only a copy that failed or was cancelled goes on."), code="not_resumable")
+    _require_turn(instance)
+    inherit_whole(instance, copy.source, copy.target)
+    copy.state, copy.finished_at, copy.progress_at = CopyState.RUNNING, None, timezone.now()
+    copy.error = copy.error_code = ""
+    copy.save(update_fields=["state", "finished_at", "progress_at", "error", "error_code"])
+    after = {"from": copy.source, "messages": copy.copied_records}
+    audit.record(acting, "topic.copy_resumed", topic_ref(instance, copy.target), None, after, tenant=instance.tenant)
+    return copy
+
+
+def topic_copies(instance: Instance) -> Iterable[TopicCopy]:
+    """Returns the copies of an instance, the latest first."""
+    return TopicCopy.objects.filter(instance=instance)
+
+
+def topic_copy(instance: Instance, copy_id: str) -> TopicCopy:
+    """Returns one copy of an instance. Raises `NotFound`."""
+    copy = TopicCopy.objects.filter(instance=instance, pk=copy_id).first()
+    if copy is None:
+        raise NotFound
+    return copy
+
+
+def _held(acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
+    for scope in NEEDED:
+        access.require(acting, scope)
+    require_reachable(instance)
+    hold_copies(instance)
+    copy = TopicCopy.objects.select_for_update().filter(instance=instance, pk=copy_id).first()
+    if copy is None:
+        raise NotFound
+    return copy
+
+
+def _require_turn(instance: Instance) -> None:
+    running = TopicCopy.objects.filter(state=CopyState.RUNNING)
+    if (
+        running.filter(instance=instance).count() >= COPIES_PER_INSTANCE_MAX
+        or running.filter(instance__tenant=instance.tenant_id).count() >= COPIES_PER_TENANT_MAX
+        or running.count() >= COPIES_MAX
+    ):
+        detail = gettext_noop("As many topics are being copied as may at once. Wait for one to end, or cancel it.")
+        raise Conflict(detail, code="copies_running", retry_after_s=60)
+
+
+def _require_storage(instance: Instance, topic: str) -> None:
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    needed = sizes.stored_by_topic.get(topic, 0)
+    left = instance.storage_bytes - sizes.stored_bytes
+    if needed > left:
+        detail = Message(
+            gettext_noop("The copy needs %(needed)s bytes of storage, and %(left)s are left."),
+            needed=needed,
+            left=max(0, left),
+        )
+        raise QuotaExceeded(detail, code="no_storage_left")
+
+
+def _forget_oldest(instance: Instance) -> None:
+    ended = TopicCopy.objects.filter(instance=instance).exclude(state=CopyState.RUNNING).order_by("-created_at", "pk")
+    TopicCopy.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[ENDED_COPIES_KEPT_MAX:])).delete()

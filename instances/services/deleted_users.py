@@ -1,0 +1,130 @@
+"""Undo of a user's deletion: a deleted user may not sign in and is not listed, and goes for good when its time is over.
+
+Passwords, full access, expiry, access rules and quotas stay where they are; so the name stays taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.utils.translation import gettext_noop
+
+from instances.access import require_reachable
+from instances.lifecycle.phases import REACHABLE
+from instances.limits import DELETED_TOPICS_PER_ROUND_MAX, DELETED_USERS_KEPT_DAYS, DELETED_USERS_MAX
+from instances.models import DeletedUser, Instance
+from instances.services.common import hold_user, user_ref
+from instances.users import selectors
+from instances.users.interfaces import UserChange, UserDescription, user_admin_client
+from tenants import access, audit
+from tenants.actors import Actor, system_actor
+from tenants.choices import Scope
+from tenants.containment import contained
+from tenants.errors import Conflict, Message, NotFound
+
+KEPT_FOR = timedelta(days=DELETED_USERS_KEPT_DAYS)
+
+
+def keep_user_aside(instance: Instance, present: UserDescription, *, now: datetime) -> DeletedUser:
+    """Notes that a user is deleted. The oldest deleted user beyond the limit goes soon."""
+    rows = DeletedUser.objects.filter(instance=instance).exclude(name=present.name)
+    oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
+    too_many = list(oldest_first[: max(0, rows.count() - DELETED_USERS_MAX + 1)])
+    DeletedUser.objects.filter(pk__in=too_many).update(expires_at=now)
+    values = {
+        "created_at_ms": present.created_at_ms,
+        "secret_ids": sorted(secret.id for secret in present.secrets),
+        "was_disabled": present.disabled,
+        "deleted_at": now,
+        "expires_at": now + KEPT_FOR,
+    }
+    return DeletedUser.objects.update_or_create(instance=instance, name=present.name, defaults=values)[0]
+
+
+def require_user_name_free(instance: Instance, name: str) -> None:
+    """Raises `Conflict(recently_deleted)` for the name of a deleted user that can be restored."""
+    row = DeletedUser.objects.filter(instance=instance, name=name).first()
+    if row is None:
+        return
+    if _present(row) is not None:
+        detail = Message(
+            gettext_noop(
+                "User %(name)s was deleted and can be restored. Restore it, or delete it for good, to use its name."
+            ),
+            name=name,
+        )
+        raise Conflict(detail, code="recently_deleted")
+    row.delete()
+
+
+@audit.atomic
+def restore_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Lets a deleted user sign in again, with its passwords, rights and quotas; one that was disabled stays so.
+
+    Raises `NotFound` for a user that is not among the deleted ones, or whose passwords a Kafka client has changed or
+    deleted since.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    row = _deleted(instance, name)
+    if _present(row) is None:
+        raise NotFound(gettext_noop("A Kafka client has deleted or changed this user since: it cannot be restored."))
+    entry = audit.record(acting, "user.restored", user_ref(instance, name), None, {}, tenant=instance.tenant)
+    row.delete()
+    if not row.was_disabled:
+        with audit.in_doubt(entry):
+            user_admin_client.it.change(instance.pk, UserChange(name=name, disabled=False), validate_only=dry_run)
+
+
+@audit.atomic
+def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Deletes a deleted user for good. Raises `NotFound` for one that is not among the deleted ones."""
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    row = _deleted(instance, name)
+    is_there = _present(row) is not None
+    entry = audit.record(acting, "user.deleted_for_good", user_ref(instance, name), {}, None, tenant=instance.tenant)
+    row.delete()
+    if is_there:
+        with audit.in_doubt(entry):
+            user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run)
+
+
+def purge_expired_users(now: datetime) -> int:
+    """Deletes users that nobody can restore any more, and returns how many; one that fails is tried again in the next
+    round.
+    """
+    reachable = [phase.value for phase in REACHABLE]
+    rows = DeletedUser.objects.filter(expires_at__lte=now, instance__phase__in=reachable)
+    done = 0
+    for row in rows.select_related("instance__tenant").order_by("expires_at")[:DELETED_TOPICS_PER_ROUND_MAX]:
+        acting = system_actor("deleted users", row.instance.tenant)
+        with contained("users.purge_failed", instance_id=row.instance_id):
+            purge_deleted_user(acting=acting, instance=row.instance, name=row.name)
+            done += 1
+    return done
+
+
+def deleted_users(instance: Instance) -> Iterable[DeletedUser]:
+    """Deleted users that can be restored, the latest first."""
+    return DeletedUser.objects.filter(instance=instance).order_by("-deleted_at", "name")
+
+
+def _deleted(instance: Instance, name: str) -> DeletedUser:
+    row = DeletedUser.objects.filter(instance=instance, name=name).first()
+    if row is None:
+        raise NotFound(gettext_noop("There is no deleted user of this name."))
+    row.instance = instance
+    return row
+
+
+def _present(row: DeletedUser) -> UserDescription | None:
+    """Returns the user of a row; None if it is gone, or another one has its name."""
+    try:
+        present = user_admin_client.it.user(row.instance_id, row.name)
+    except NotFound:
+        return None
+    return present if selectors.is_deleted(present, row) else None

@@ -1,0 +1,123 @@
+"""Live messages of a topic: a stream that reads on from its end, in steps, as a reader of pages would."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from django.utils import timezone
+
+from instances.access import require_reachable
+from instances.messages import limits, page_token
+from instances.messages.interfaces import FROM_NEWEST, NEWER, Positions
+from instances.messages.record_filter import FilterTexts
+from instances.messages.rendering import ShownMessage
+from instances.messages.turns import stream_places, stream_turns
+from instances.models import Instance
+from instances.services.messages import ReadRequest, read_page
+from instances.services.topics import topic_ref
+from tenants import access, audit, selectors
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import DomainError, Unauthenticated
+
+STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStep:
+    """New messages, with the token that goes on behind them; `trouble` where reading failed for now.
+
+    The next step is due after `wait_s`; None: the stream is over.
+    """
+
+    messages: tuple[ShownMessage, ...] = ()
+    token: str = ""
+    trouble: DomainError | None = None
+    wait_s: float | None = limits.STREAM_STEP_EVERY_S
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageStream:
+    """Open stream of one reader. `close` gives its place to others."""
+
+    acting: Actor
+    instance: Instance
+    topic: str
+    wanted: ReadRequest
+    binding: str
+    positions: Positions
+    ends_s: float
+    now_s: Callable[[], float] = field(default=time.monotonic)
+    is_closed: bool = False
+
+    @property
+    def token(self) -> str:
+        return page_token.encode(self.positions, self.binding)
+
+    def step(self) -> StreamStep:
+        """Reads what is new, with the masks, schemas and rights of now. The stream of a token that is revoked, or of a
+        member who is removed or has a role that may not read, ends.
+        """
+        if self.is_closed or self.now_s() >= self.ends_s:
+            return StreamStep(wait_s=None)
+        try:
+            acting = selectors.actor_now(self.acting, timezone.now())
+            if acting is None:
+                raise Unauthenticated("The token or session of this stream is no longer valid.")
+            access.require(acting, Scope.MESSAGES_READ)
+            require_reachable(Instance.objects.get(pk=self.instance.pk))
+            page, _ = read_page(
+                acting, self.instance, self.topic, self.wanted, self.positions, self.binding, stream_turns
+            )
+        except DomainError as trouble:
+            is_over = trouble.http_status in (401, 403, 404, 409)
+            return StreamStep(trouble=trouble, wait_s=None if is_over else limits.STREAM_STEP_EVERY_S)
+        if page.newer_token is not None:
+            self.positions = page_token.decode(page.newer_token, self.binding)
+        wait_s = limits.STREAM_STEP_EVERY_S if page.is_end else limits.STREAM_STEP_SOON_S
+        return StreamStep(messages=tuple(page.messages), token=self.token, wait_s=wait_s)
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            stream_places.release(self.instance.tenant_id, self.instance.pk)
+
+
+def open_stream(
+    *, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest, last_event_id: str = ""
+) -> MessageStream:
+    """Opens a stream that begins behind the last message of the topic, or where `last_event_id` was.
+
+    A message may come twice after a stream was interrupted; none is left out. Raises `NotFound` for a topic that is not
+    there, `DomainError(invalid_page_token)`, and `Unavailable` where as many streams are open as may be.
+    """
+    access.require(acting, Scope.MESSAGES_READ)
+    require_reachable(instance)
+    wanted = replace(wanted, start=FROM_NEWEST, start_words=STREAM, limit=limits.STREAM_STEP_MESSAGES_MAX)
+    binding = page_token.binding_of(instance.pk, topic, wanted.identity)
+    positions = page_token.decode(last_event_id, binding) if last_event_id else None
+    stream_places.take(instance.tenant_id, instance.pk)
+    try:
+        if positions is None:
+            unfiltered = replace(wanted, filters=FilterTexts(), limit=1)
+            page, _ = read_page(acting, instance, topic, unfiltered, None, binding)
+            positions = page_token.decode(str(page.newer_token), binding)
+        opened = {"start": STREAM, "partition": wanted.partition, "filtered": bool(wanted.filters),
+                  "continued": bool(last_event_id)}  # fmt: skip
+        audit.record(acting, "messages.streamed", topic_ref(instance, topic), None, opened, tenant=instance.tenant)
+    except BaseException:
+        stream_places.release(instance.tenant_id, instance.pk)
+        raise
+    positions = Positions(direction=NEWER, offsets=positions.offsets)
+    ends_s = time.monotonic() + limits.STREAM_S_MAX
+    return MessageStream(
+        acting=acting,
+        instance=instance,
+        topic=topic,
+        wanted=wanted,
+        binding=binding,
+        positions=positions,
+        ends_s=ends_s,
+    )

@@ -1,0 +1,199 @@
+"""Schemas by which a topic's messages are shown, and masks that hide fields of them from some roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.choices import MessagePart, SchemaFraming
+from instances.messages import limits as message_limits
+from instances.messages import value_paths
+from instances.messages.masks import Mask, Masks
+from instances.messages.schemas import limits as schema_limits
+from instances.messages.schemas import sources
+from instances.messages.schemas.sources import StoredSchema
+from instances.messages.schemas.work import WrongSchema
+from instances.models import Instance
+from instances.services.common import hold_topic
+from instances.services.topics import topic_ref
+from instances.topic_models import ANY_SCHEMA_ID, TopicMask, TopicSchema
+from instances.topics.inherited import pass_on, too_many_masks, too_many_schemas, topics_being_filled
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+
+
+class TopicSchemas:
+    """Schemas of one topic (`instances.messages.schemas.sources.SchemaSource`)."""
+
+    def __init__(self, rows: Sequence[TopicSchema]) -> None:
+        self._rows = rows
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def plain(self, part: str) -> Sequence[StoredSchema]:
+        return [stored(row) for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.PLAIN)]
+
+    def framed(self, part: str, schema_id: int) -> Sequence[StoredSchema]:
+        fitting = [row for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.CONFLUENT)]
+        named = [row for row in fitting if row.schema_id == schema_id]
+        return [stored(row) for row in named or [row for row in fitting if row.schema_id == ANY_SCHEMA_ID]]
+
+
+def stored(row: TopicSchema) -> StoredSchema:
+    schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
+    return StoredSchema(
+        format=row.format, framing=row.framing, text=row.text, message=row.message, schema_id=schema_id
+    )  # fmt: skip
+
+
+def schemas_of(instance: Instance, topic: str) -> Sequence[TopicSchema]:
+    return list(TopicSchema.objects.filter(instance=instance, topic=topic))
+
+
+def masks_of(instance: Instance, topic: str) -> Sequence[TopicMask]:
+    return list(TopicMask.objects.filter(instance=instance, topic=topic))
+
+
+def masks_for(acting: Actor, instance: Instance, topic: str) -> Masks:
+    """Returns the masks that hide fields of a topic from the actor: none from roles that may see all."""
+    if access.permits(acting, Scope.MESSAGES_UNMASK):
+        return Masks()
+    rows = masks_of(instance, topic)
+    return Masks(Mask(row.part, value_paths.parse(row.path)) for row in rows)
+
+
+def require_unmasked(acting: Actor, instance: Instance, topic: str) -> None:
+    """Raises `PermissionDenied` where the topic has masks that the actor may not lift."""
+    if TopicMask.objects.filter(instance=instance, topic=topic).exists():
+        access.require(acting, Scope.MESSAGES_UNMASK)
+
+
+@audit.atomic
+def add_schema(*, acting: Actor, instance: Instance, topic: str, given: Mapping[str, Any]) -> TopicSchema:
+    """Adds a schema of a topic's keys or values. On a topic with masks that takes `messages:unmask`: another schema
+    gives fields other names.
+
+    Raises `Invalid` for what is no schema, `Conflict` where there is one for these values, and `QuotaExceeded`.
+    """
+    _require_changeable(acting, instance, topic)
+    wanted = TopicSchema(
+        instance=instance, topic=topic, part=given["part"], format=given["format"], framing=given["framing"],
+        schema_id=ANY_SCHEMA_ID if given.get("schema_id") is None else given["schema_id"],
+        message=given.get("message", ""), text=given["schema"],
+    )  # fmt: skip
+    _require_whole(wanted)
+    same = TopicSchema.objects.filter(
+        instance=instance, topic=topic, part=wanted.part, framing=wanted.framing, schema_id=wanted.schema_id
+    )
+    if same.exists():
+        raise Conflict("The topic has a schema for these values. Delete it first.", code="already_exists")
+    _require_room(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
+                  schema_limits.SCHEMAS_PER_INSTANCE_MAX)  # fmt: skip
+    wanted.save()
+    ref = topic_ref(instance, topic)
+    audit.record(acting, "topic_schema.added", ref, None, _shown(wanted), tenant=instance.tenant)
+    return wanted
+
+
+@audit.atomic
+def delete_schema(*, acting: Actor, instance: Instance, topic: str, schema_id: str) -> None:
+    """Deletes a schema of a topic. Raises `NotFound`."""
+    _require_changeable(acting, instance, topic)
+    row = access.fetch(TopicSchema.objects.filter(instance=instance, topic=topic), pk=schema_id)
+    ref = topic_ref(instance, topic)
+    audit.record(acting, "topic_schema.deleted", ref, _shown(row), None, tenant=instance.tenant)
+    row.delete()
+
+
+@audit.atomic
+def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[Mask]) -> Sequence[TopicMask]:
+    """Replaces the masks of a topic. They hold at once, for everybody without `messages:unmask`, and new ones also in
+    a clone to which its records are being copied. Clones that are complete have masks of their own.
+
+    Masks outlive their topic, because its producers may create it again; none at all can be set without a topic. Raises
+    `NotFound` and `QuotaExceeded`.
+    """
+    access.require(acting, Scope.MESSAGES_UNMASK)
+    access.require_active(acting)
+    require_reachable(instance)
+    hold_topic(instance, topic)
+    if masks:
+        interfaces.data_plane.it.topic(instance.pk, topic)
+    wanted = sorted({(mask.part, str(mask.path)) for mask in masks})
+    rows = TopicMask.objects.filter(instance=instance, topic=topic)
+    before = sorted(rows.values_list("part", "path"))
+    if wanted != before:
+        rows.delete()
+        in_use = TopicMask.objects.filter(instance=instance).count()
+        if in_use + len(wanted) > message_limits.MASKS_PER_INSTANCE_MAX:
+            raise too_many_masks(message_limits.MASKS_PER_INSTANCE_MAX)
+        TopicMask.objects.bulk_create(
+            TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in wanted
+        )
+        audit.record(
+            acting, "topic_masks.changed", topic_ref(instance, topic), {"masks": _lines(before)},
+            {"masks": _lines(wanted)}, tenant=instance.tenant,
+        )  # fmt: skip
+        _pass_on(acting, instance, topic, set(wanted) - set(before))
+    return masks_of(instance, topic)
+
+
+def _pass_on(acting: Actor, instance: Instance, topic: str, added: set[tuple[str, str]]) -> None:
+    """Adds new masks of a topic to clones that are being filled: else their readers saw what the masks hide."""
+    for clone in topics_being_filled(instance, topic) if added else ():
+        hold_topic(instance, clone)
+        passed = pass_on(instance, added, clone)
+        if passed:
+            after = {"from": topic, "added": _lines(passed)}
+            audit.record(acting, "topic_masks.changed", topic_ref(instance, clone), None, after, tenant=instance.tenant)
+
+
+def _require_changeable(acting: Actor, instance: Instance, topic: str) -> None:
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    hold_topic(instance, topic)
+    interfaces.data_plane.it.topic(instance.pk, topic)
+    require_unmasked(acting, instance, topic)
+
+
+def _require_whole(wanted: TopicSchema) -> None:
+    if wanted.part == MessagePart.HEADER:
+        raise Invalid.at("/part", gettext_noop("A schema is for keys or for values."), code="part")
+    if wanted.framing == SchemaFraming.PLAIN and wanted.schema_id != ANY_SCHEMA_ID:
+        raise Invalid.at("/schema_id", gettext_noop("Values without a header carry no id."), code="schema_id")
+    if wanted.format != sources.PROTOBUF and wanted.message:
+        raise Invalid.at("/message", gettext_noop("Only a schema of Protobuf has several messages."), code="message")
+    try:
+        sources.check(stored(wanted))
+    except WrongSchema as refusal:
+        raise Invalid.at("/schema", str(refusal), code="schema") from None
+
+
+def _require_room(
+    model: type[TopicSchema], instance: Instance, topic: str, per_topic_max: int, per_instance_max: int
+) -> None:
+    rows = model.objects.filter(instance=instance)
+    if rows.filter(topic=topic).count() >= per_topic_max:
+        raise QuotaExceeded(Message(gettext_noop("A topic has at most %(n)s schemas."), n=per_topic_max))
+    if rows.count() >= per_instance_max:
+        raise too_many_schemas(per_instance_max)
+
+
+def _shown(row: TopicSchema) -> dict[str, Any]:
+    """Entry of the audit log about a schema, without its text."""
+    schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
+    return {
+        "id": row.pk, "part": row.part, "format": row.format, "framing": row.framing, "schema_id": schema_id,
+        "message": row.message, "chars": len(row.text),
+    }  # fmt: skip
+
+
+def _lines(masks: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{part} {path}" for part, path in masks]

@@ -1,0 +1,69 @@
+"""Presence of a topic: shown by brokers, not shown yet, deleted and restorable, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.choices import TopicState
+from instances.interfaces import TopicDescription
+from instances.models import DeletedTopic, Instance
+from instances.topics.pending import PendingTopic, pending_topics
+from tenants.errors import Conflict, Message, NotFound
+
+WORDS = {
+    TopicState.BEING_CREATED: gettext_noop("Topic %(name)s is being created. Try again in a second."),
+    TopicState.BEING_RESTORED: gettext_noop("Topic %(name)s is being restored. Try again in a second."),
+}
+
+
+class TopicNotReady(Conflict):
+    """The topic was created or restored, and brokers do not show it yet."""
+
+    code = "topic_not_ready"
+
+    def __init__(self, topic: PendingTopic) -> None:
+        super().__init__(Message(WORDS[TopicState(topic.state)], name=topic.name), retry_after_s=1)
+        self.topic = topic
+
+
+class TopicDeleted(NotFound):
+    """The topic was deleted and can be restored."""
+
+    def __init__(self, row: DeletedTopic) -> None:
+        super().__init__(Message(gettext_noop("Topic %(name)s was deleted. It can be restored."), name=row.topic))
+        self.row = row
+
+
+def described(instance: Instance, name: str) -> TopicDescription:
+    """Returns a topic as brokers describe it.
+
+    Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers hear
+    of a deletion a moment later), and `NotFound` for any other.
+    """
+    row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
+    try:
+        with waiting(instance, name):
+            description = interfaces.data_plane.it.topic(instance.pk, name)
+    except NotFound as error:
+        if row is not None:
+            raise TopicDeleted(row) from error
+        raise
+    if row is not None and row.topic_id == description.topic_id:
+        raise TopicDeleted(row)
+    return description
+
+
+@contextmanager
+def waiting(instance: Instance, name: str) -> Iterator[None]:
+    """Raises `TopicNotReady` instead of `NotFound` while brokers may not show the topic yet."""
+    try:
+        yield
+    except NotFound as error:
+        topic = pending_topics(instance).get(name)
+        if topic is None:
+            raise
+        raise TopicNotReady(topic) from error

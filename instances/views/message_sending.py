@@ -1,0 +1,96 @@
+"""Page that sends one message: typed by hand, or filled with one that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods
+
+from instances import selectors, services
+from instances.messages.drafts import KEY, MessageDraft, draft_of
+from instances.messages.forms import PlaceForm, SendForm
+from instances.messages.interfaces import OFFSET, Start
+from instances.models import Instance
+from instances.selectors import TopicView
+from instances.services import ShownMessage
+from instances.views.common import instance_page
+from instances.views.topics import render_topic
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.views.base import add_errors, wording
+
+
+@instance_page(Scope.MESSAGES_WRITE)
+@require_http_methods(["GET", "POST"])
+def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """One message. With `partition` and `offset` in the address, the form has the message at that place."""
+    topic = selectors.topic_detail(instance, name)
+    form = SendForm(request.POST or None, partitions=topic.partition_count)
+    context: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        try:
+            (result,) = services.send_messages(
+                acting=request.actor,  # type: ignore[attr-defined]
+                instance=instance, topic=name, messages=[form.message],
+            )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error, {"/messages/0/partition": "partition"})
+        else:
+            place = f"{name}/{result.partition}@{result.offset}"
+            messages.success(request, _("The message is stored as %(place)s.") % {"place": place})
+            return redirect("page-topic", instance.pk, name)
+    elif not form.is_bound and request.GET:
+        context |= _filled(request, instance, topic)
+    return render_topic(request, instance, topic, "send", context, status=422 if form.is_bound else 200)
+
+
+def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:
+    """The form with the bytes of a stored message, and what of it the form does not have."""
+    place = PlaceForm(request.GET, partitions=topic.partition_count)
+    if not place.is_valid():
+        return {"notes": [_("There is no such place. The form is empty.")]}
+    partition, offset = place.cleaned_data["partition"], place.cleaned_data["offset"]
+    wanted = services.ReadRequest(
+        start=Start(OFFSET, offset), start_words=f"{OFFSET}:{offset}", partition=partition, limit=1
+    )  # fmt: skip
+    try:
+        page = services.read_messages(
+            acting=request.actor, instance=instance, topic=topic.name, wanted=wanted  # type: ignore[attr-defined]
+        )  # fmt: skip
+    except DomainError as error:
+        return {"notes": [wording(error)]}
+    shown = next((one for one in page.messages if one.record.offset == offset and one.record.marker is None), None)
+    if shown is None:
+        return {"notes": [_("There is no message at this place any more. The form is empty.")]}
+    if _is_masked(shown):
+        return {"notes": [_("Fields of this message are masked from your role, so it cannot be sent again from here.")]}
+    draft = draft_of(shown.record)
+    return {
+        "form": SendForm(initial=draft.values, partitions=topic.partition_count),
+        "notes": list(_missing(draft)),
+        "again": f"{topic.name}/{partition}@{offset}",
+    }
+
+
+def _is_masked(shown: ShownMessage) -> bool:
+    return shown.key.is_masked or shown.value.is_masked or any(value.is_masked for _name, value in shown.headers)
+
+
+def _missing(draft: MessageDraft) -> Iterator[str]:
+    """Yields what of the message the form does not have."""
+    for name in draft.too_large:
+        yield _("The key is too large for this form.") if name == KEY else _("The value is too large for this form.")
+    if draft.has_empty_key:
+        yield _("The key is empty. This form sends a message without a key instead.")
+    n = draft.left_out_headers
+    if n:
+        yield ngettext(
+            "%(n)s header is left out: it is no text of one line.",
+            "%(n)s headers are left out: they are no texts of one line.", n,
+        ) % {"n": n}  # fmt: skip

@@ -1,0 +1,167 @@
+"""Evaluation of all enabled rules in batches by instance.
+
+Figures are read first; then the rules of the batch are locked, decided and written in one transaction together with
+their notifications. Running it twice or concurrently changes nothing more: locked rules are skipped, and the next
+evaluation continues from the stored state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import F
+
+from brokers.infra.locks import Busy, only_one
+from notifications.alerts import figures, firings
+from notifications.alerts.decide import AlertState, RuleState, advance
+from notifications.alerts.figures import Figures
+from notifications.alerts.firings import Fired, Resolved
+from notifications.limits import (
+    FIRINGS_KEPT_FOR,
+    FORGOTTEN_AT_ONCE_MAX,
+    RULES_PER_BATCH,
+    RULES_PER_TURN_MAX,
+    TURN_S,
+)
+from notifications.models import AlertFiring, AlertRule, FiringEnd
+from tenants.containment import contained
+
+log = structlog.get_logger(__name__)
+
+LOCK = "alert rules"
+
+_WRITE = """
+UPDATE billing_alertrule AS rule
+SET state = new.state, state_since = new.since, held_ms = new.held_ms, value = new.value,
+    is_unknown = new.is_unknown, evaluated_at = new.evaluated_at, fired_at = new.fired_at
+FROM unnest(%s::text[], %s::text[], %s::timestamptz[], %s::bigint[], %s::bigint[], %s::bool[], %s::timestamptz[],
+            %s::timestamptz[])
+     AS new(id, state, since, held_ms, value, is_unknown, evaluated_at, fired_at)
+WHERE rule.id = new.id
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class EvaluationSummary:
+    """Counts of one evaluation: evaluated rules, and of these newly firing, resolved and unknown ones."""
+
+    evaluated: int = 0
+    fired: int = 0
+    resolved: int = 0
+    unknown: int = 0
+
+
+def evaluate(now: datetime) -> EvaluationSummary:
+    """Evaluates all rules, the least recently evaluated first. Only one evaluation runs at a time."""
+    summary = EvaluationSummary()
+    try:
+        with only_one(LOCK):
+            _run(summary, now)
+    except Busy:
+        log.info("alert_rules_busy")
+    return summary
+
+
+def forget_old(now: datetime) -> int:
+    """Deletes firings that ended long ago and returns their number."""
+    old = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
+    return firings.forget(old[:FORGOTTEN_AT_ONCE_MAX])
+
+
+def _run(summary: EvaluationSummary, now: datetime) -> None:
+    ends_s = time.monotonic() + TURN_S
+    for batch in _batches():
+        if time.monotonic() > ends_s:
+            log.warning("alert_rules_late", evaluated=summary.evaluated)
+            return
+        try:
+            _evaluate(batch, summary, now)
+        except Exception:
+            log.warning("alert_rules_retried", rules=len(batch), exc_info=True)
+            _one_by_one(batch, summary, now)
+
+
+def _evaluate(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
+    read_figures = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
+    with transaction.atomic():
+        _decide(batch, read_figures, summary, now)
+
+
+def _one_by_one(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
+    """Evaluates the rules of a failed batch by instance, so that a value of one tenant's rules cannot block others."""
+    rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
+    for _whose, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
+        ids = [row[0] for row in rules]
+        with contained("alert_rules_failed", rules=len(ids), rule=ids[0]):
+            _evaluate(ids, summary, now)
+
+
+def _batches() -> Iterator[list[str]]:
+    """Yields ids of rules in batches; all rules of an instance are in one batch."""
+    due = AlertRule.objects.filter(is_enabled=True).order_by(
+        F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
+    )
+    rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_TURN_MAX]
+    batch: list[str] = []
+    for _whose, rules in groupby(rows, key=lambda row: row[1:]):
+        batch += [row[0] for row in rules]
+        if len(batch) >= RULES_PER_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _decide(batch: Sequence[str], read_figures: Figures, summary: EvaluationSummary, now: datetime) -> None:
+    rules = (
+        AlertRule.objects.filter(pk__in=batch, is_enabled=True)
+        .select_for_update(skip_locked=True, no_key=True, of=("self",))
+        .select_related("tenant", "instance", "cluster")
+        .order_by("pk")
+    )
+    changed: list[tuple[AlertRule, RuleState]] = []
+    fired: list[Fired] = []
+    resolved: list[Resolved] = []
+    for rule in rules:
+        before = rule.rule_state
+        after = advance(before, rule.terms, read_figures.of(rule), now)
+        if after == before:
+            continue
+        changed.append((rule, after))
+        summary.evaluated += 1
+        summary.unknown += after.is_unknown
+        if after.fires and not before.fires:
+            assert after.value is not None
+            fired.append(Fired(rule, after.value, before.since or now))
+        elif after.state is AlertState.RESOLVED and before.fires:
+            resolved.append(Resolved(rule, FiringEnd.RESOLVED, after.value))
+    firings.begin(fired, now)
+    firings.end(resolved, now)
+    summary.fired += len(fired)
+    summary.resolved += len(resolved)
+    _write(changed)
+
+
+def _write(changed: Sequence[tuple[AlertRule, RuleState]]) -> None:
+    """Writes the evaluated states without a new version, since no setting of the tenant changed."""
+    if not changed:
+        return
+    states = [after for _rule, after in changed]
+    columns = (
+        [rule.pk for rule, _after in changed],
+        [str(after.state) for after in states],
+        [after.since for after in states],
+        [int(after.held.total_seconds() * 1_000) for after in states],
+        [after.value for after in states],
+        [after.is_unknown for after in states],
+        [after.evaluated_at for after in states],
+        [after.fired_at for after in states],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE, columns)

@@ -1,0 +1,166 @@
+"""Figures that rules evaluate, read for many instances at once, without asking a broker.
+
+Storage, lags and answering brokers come from samples that other tasks wrote to the cache; delayed minutes from their
+rows. A figure that is missing or too old is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import connection
+
+from brokers.models import Broker, Cluster, Placement
+from brokers.monitoring import cluster_overview, delays
+from brokers.monitoring.cluster_overview import ClusterMap
+from instances.groups import lag_history
+from instances.groups.lag_history import Latest
+from instances.lifecycle.phases import REACHABLE
+from instances.metrics import storage_history
+from instances.metrics.storage_use import used_percent
+from instances.models import Instance
+from notifications.alerts.decide import UNKNOWN, Sample
+from notifications.limits import CLUSTER_KNOWN_FOR, DELAYS_KNOWN_FOR, STORAGE_KNOWN_FOR, WINDOW_MINUTES
+from notifications.models import AlertKind, AlertRule
+
+MS_PER_S = 1_000
+PERCENT = 100
+MINUTE = timedelta(minutes=1)
+TENANTS_CLUSTER_KINDS = (AlertKind.THROTTLED_SHARE, AlertKind.BROKERS_SILENT)
+
+_DELAYED = """
+SELECT asked.instance_id, asked.minutes, count(*)
+FROM unnest(%s::text[], %s::int[], %s::timestamptz[]) AS asked(instance_id, minutes, until)
+JOIN instances_delayedminute kept ON kept.instance_id = asked.instance_id
+     AND kept.minute >= asked.until - asked.minutes * interval '1 minute' AND kept.minute < asked.until
+GROUP BY asked.instance_id, asked.minutes
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures of a batch. A key that is missing in a mapping is unknown."""
+
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    cluster_of: Mapping[str, str] = field(default_factory=dict)
+    used_bytes: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[str, Mapping[str, Latest]] = field(default_factory=dict)
+    # By instance and length of the window in minutes.
+    delayed_minutes: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    delays_known: Mapping[str, datetime] = field(default_factory=dict)
+    clusters: Mapping[str, ClusterMap] = field(default_factory=dict)
+
+    def of(self, rule: AlertRule) -> Sample:
+        """Returns the figure of a rule; it is unknown for a rule that changed after the batch was read."""
+        match rule.kind:
+            case AlertKind.CLUSTER_UNDER_REPLICATED:
+                cluster = self.clusters.get(str(rule.cluster_id))
+                return UNKNOWN if cluster is None else Sample(value=cluster.shown["under_replicated"])
+            case AlertKind.CLUSTER_BROKERS_SILENT:
+                cluster = self.clusters.get(str(rule.cluster_id))
+                return UNKNOWN if cluster is None else Sample(value=len(cluster.silent))
+        instance = self.instances.get(str(rule.instance_id))
+        if instance is None or instance.current_phase not in REACHABLE:
+            return UNKNOWN
+        match rule.kind:
+            case AlertKind.STORAGE_USED:
+                return self._storage(instance)
+            case AlertKind.CONSUMER_LAG:
+                return self._lag(instance, rule.group_id, rule.topic)
+            case AlertKind.THROTTLED_SHARE:
+                return self._throttled(instance, rule.window_minutes or WINDOW_MINUTES)
+            case _:
+                return self._silent(instance)
+
+    def _storage(self, instance: Instance) -> Sample:
+        used = self.used_bytes.get(instance.pk)
+        return UNKNOWN if used is None else Sample(value=used_percent(used, instance.storage_bytes))
+
+    def _lag(self, instance: Instance, group: str, topic: str) -> Sample:
+        lags = self.lags.get(instance.pk, {}).get(group)
+        if lags is None or (topic and topic not in lags[1]):
+            return UNKNOWN
+        return Sample(value=lags[1][topic] if topic else sum(lags[1].values()))
+
+    def _throttled(self, instance: Instance, minutes: int) -> Sample:
+        """Returns the share of delayed minutes, as a lower bound if not all brokers have reported."""
+        cluster_id = self.cluster_of.get(instance.pk, "")
+        share = self.delayed_minutes.get((instance.pk, minutes))
+        if share is None:
+            return UNKNOWN
+        return Sample(value=share * PERCENT // minutes, is_lower_bound=cluster_id not in self.delays_known)
+
+    def _silent(self, instance: Instance) -> Sample:
+        cluster = self.clusters.get(self.cluster_of.get(instance.pk, ""))
+        if cluster is None:
+            return UNKNOWN
+        own = {int(number) for number in instance.endpoints}
+        return Sample(value=sum(broker.broker_id in own for broker in cluster.silent))
+
+
+def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
+    """Reads all figures that these rules need."""
+    now_ms = int(now.timestamp() * MS_PER_S)
+    of_kind = {kind: {rule.instance_id or "" for rule in rules if rule.kind == kind} for kind in AlertKind}
+    instances = Instance.objects.in_bulk({rule.instance_id for rule in rules if rule.instance_id})
+    placed = set().union(*(of_kind[kind] for kind in TENANTS_CLUSTER_KINDS))
+    cluster_of = dict(Placement.objects.filter(instance_id__in=placed).values_list("instance_id", "cluster_id"))
+    throttled = of_kind[AlertKind.THROTTLED_SHARE] & cluster_of.keys()
+    delays_known = _delays_known({cluster_of[each] for each in throttled}, now)
+    windows = {
+        (rule.instance_id or "", rule.window_minutes or WINDOW_MINUTES)
+        for rule in rules
+        if rule.kind == AlertKind.THROTTLED_SHARE and rule.instance_id in cluster_of
+    }
+    ends = {each: delays_known.get(cluster_of[each], now) for each, _minutes in windows}
+    looked_at = {rule.cluster_id for rule in rules if rule.cluster_id}
+    looked_at |= {cluster_of[each] for each in of_kind[AlertKind.BROKERS_SILENT] & cluster_of.keys()}
+    return Figures(
+        instances=instances,
+        cluster_of=cluster_of,
+        used_bytes=_used_bytes(of_kind[AlertKind.STORAGE_USED], now_ms),
+        lags=_lags(of_kind[AlertKind.CONSUMER_LAG], now_ms),
+        delayed_minutes=_delayed(windows, ends),
+        delays_known=delays_known,
+        clusters=_clusters(looked_at, now),
+    )
+
+
+def _used_bytes(instance_ids: set[str], now_ms: int) -> dict[str, int]:
+    oldest_ms = now_ms - int(STORAGE_KNOWN_FOR.total_seconds()) * MS_PER_S
+    samples = storage_history.latest_of(instance_ids) if instance_ids else {}
+    return {each: used for each, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
+
+
+def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
+    return lag_history.latest_of(instance_ids, now_ms) if instance_ids else {}
+
+
+def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
+    known = delays.known_until(cluster_ids) if cluster_ids else {}
+    return {each: at for each, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
+
+
+def _delayed(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
+    """Returns the number of delayed minutes in each window of whole minutes."""
+    if not windows:
+        return {}
+    asked = sorted(windows)
+    until = [ends[each].replace(second=0, microsecond=0) for each, _minutes in asked]
+    with connection.cursor() as cursor:
+        cursor.execute(_DELAYED, ([each for each, _minutes in asked], [minutes for _each, minutes in asked], until))
+        found = {(instance_id, minutes): count for instance_id, minutes, count in cursor.fetchall()}
+    return {each: found.get(each, 0) for each in asked}
+
+
+def _clusters(cluster_ids: set[str], now: datetime) -> dict[str, ClusterMap]:
+    """Returns the clusters with a recent sample."""
+    clusters = Cluster.objects.in_bulk(cluster_ids) if cluster_ids else {}
+    result = {}
+    for cluster_id, (at, answers) in cluster_overview.kept(clusters.values()).items() if clusters else ():
+        if now - at <= CLUSTER_KNOWN_FOR:
+            rows = list(Broker.objects.filter(cluster_id=cluster_id, removed_at=None).select_related("host"))
+            result[cluster_id] = cluster_overview.draw(clusters[cluster_id], rows, answers)
+    return result

@@ -1,0 +1,17 @@
+"""Django application of notifications: it implements an interface that `instances` declares."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class NotificationsConfig(AppConfig):
+    name = "notifications"
+    verbose_name = _("Notifications")
+
+    def ready(self) -> None:
+        from instances import interfaces
+        from notifications import limits
+        from notifications.alerts.shown import firing_alerts
+
+        limits.publish()
+        interfaces.firing_alerts.plug(firing_alerts)

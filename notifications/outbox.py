@@ -1,0 +1,211 @@
+"""Outbox of mails: sends the mails whose notices are due, fair by tenant.
+
+A notice is leased, sent and then marked. If the process dies in between, the lease expires: a mail may be sent twice,
+but none is lost. Concurrent alerts of a tenant share one mail. Mails per tenant and per address are limited by the
+hour: the last mail states this, and the rest follows later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import structlog
+from django.core.cache import cache as shared_cache
+from django.db import transaction
+from django.db.models import F, Q
+from redis import RedisError
+
+from brokers.infra.locks import Busy, only_one
+from notifications import queues
+from notifications.limits import (
+    ALERT_MAILS_PER_TENANT_AND_HOUR_MAX,
+    BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX,
+    MAILS_PER_ADDRESS_AND_HOUR_MAX,
+)
+from notifications.models import MailNotice, NoticeKind, Queue
+from tenants import mails
+from tenants.choices import Role
+from tenants.containment import contained
+from tenants.models import Member, Tenant, User
+
+log = structlog.get_logger(__name__)
+
+LOCK = "mail notices"
+
+MAILS_PER_NOTICE_MAX = 20
+NOTICES_PER_MAIL_MAX = 50
+# A run starts no further mail after this time.
+RUN_S = 20.0
+LEASE = timedelta(minutes=5)
+# Delays after the first, second, … attempt in which no mail was accepted.
+WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
+POSTPONED = timedelta(minutes=5)
+NOTICES_KEPT_FOR = timedelta(days=30)
+FORGOTTEN_AT_ONCE_MAX = 5_000
+HOUR = timedelta(hours=1)
+
+ALERTS = (NoticeKind.FIRING, NoticeKind.RESOLVED)
+
+
+class MailDelivery(NamedTuple):
+    """Number of mails to send and number of mails that the server accepted."""
+
+    wanted: int
+    taken: int
+
+
+NOT_SENT = MailDelivery(wanted=1, taken=0)
+
+# Callback with the notices of one mail, and true if it is the last mail of their tenant in this hour.
+Sender = Callable[[Sequence[MailNotice], bool], MailDelivery]
+
+
+def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
+    """Sends the notices that are due and returns their number.
+
+    `budgets` is called with one notice, `alerts` with all of one tenant. Only one run is active at a time, so that a
+    slow mail server blocks only one worker.
+    """
+    try:
+        with only_one(LOCK):
+            return _run(now, budgets, alerts)
+    except Busy:
+        return 0
+
+
+def forget_old(now: datetime) -> int:
+    """Deletes notices that finished long ago and returns their number."""
+    old = MailNotice.objects.filter(finished_at__lt=now - NOTICES_KEPT_FOR).values_list("pk", flat=True)
+    return MailNotice.objects.filter(pk__in=list(old[:FORGOTTEN_AT_ONCE_MAX])).delete()[0]
+
+
+def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
+    ends_s = time.monotonic() + RUN_S
+    tried = 0
+    while time.monotonic() < ends_s:
+        notices = _take(now)
+        if notices is None:
+            return tried
+        if notices:
+            sender = budgets if notices[0].kind == NoticeKind.BUDGET else alerts
+            sent = NOT_SENT
+            with contained("mail_failed", tenant=notices[0].tenant_id, notice=notices[0].pk):
+                is_last = _mails_left(notices[0].tenant_id, _sharing(notices[0]), now) == 1
+                sent = sender(notices, is_last)
+            _note(notices, sent, now)
+            tried += len(notices)
+    return tried
+
+
+def members_of(tenant: Tenant, roles: Iterable[Role]) -> list[User]:
+    """Returns the active members with one of the roles and a verified address."""
+    members = Member.objects.filter(
+        tenant=tenant, role__in=roles, removed_at=None, user__is_active=True, user__email_verified_at__isnull=False
+    )
+    return [member.user for member in members.select_related("user").order_by("pk")[:MAILS_PER_NOTICE_MAX]]
+
+
+def operators() -> list[User]:
+    """Returns the operators of the platform with a verified address."""
+    users = User.objects.filter(is_staff=True, is_active=True, email_verified_at__isnull=False)
+    return list(users.order_by("pk")[:MAILS_PER_NOTICE_MAX])
+
+
+def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **values: Any) -> MailDelivery:
+    """Sends a mail of a template to each person in their language.
+
+    An address that reached its limit of this hour is skipped; its previous mail says that it is the last one, as does
+    `is_last`.
+    """
+    taken = 0
+    for person in people:
+        number = _number_in_hour(person.email)
+        if number > MAILS_PER_ADDRESS_AND_HOUR_MAX:
+            log.warning("mail_limit_of_address", mail=name, user=person.pk)
+            continue
+        is_last_here = is_last or number == MAILS_PER_ADDRESS_AND_HOUR_MAX
+        taken += mails.send(name, person.email, person.language, is_last=is_last_here, **values)
+    return MailDelivery(len(people), taken)
+
+
+def _number_in_hour(address: str) -> int:
+    """Counts a mail to an address; 0 if the counters are unavailable, so that no address is skipped because of that."""
+    key = f"mails:{hashlib.sha256(address.lower().encode()).hexdigest()}"
+    try:
+        shared_cache.add(key, 0, int(HOUR.total_seconds()))
+        return int(shared_cache.incr(key))
+    except (RedisError, OSError, ValueError):  # ValueError: the key expired in between
+        return 0
+
+
+@transaction.atomic
+def _take(now: datetime) -> list[MailNotice] | None:
+    """Leases notices of the tenant that was served longest ago, operators first.
+
+    Takes one notice of a budget, or all notices of alerts. None means that nothing is due; an empty list that the
+    notices were postponed or are locked by another transaction.
+    """
+    due = MailNotice.objects.filter(finished_at=None, next_at__lte=now)
+    waiting = set(due.order_by().values_list("tenant_id", flat=True).distinct())
+    if not waiting:
+        return None
+    tenant_id = None if None in waiting else queues.in_turn(Queue.MAILS, {str(item) for item in waiting})[0]
+    if tenant_id is not None:
+        queues.note_served(Queue.MAILS, [tenant_id])
+    own = due.filter(tenant=tenant_id)
+    first = own.order_by("next_at", "pk").select_for_update(skip_locked=True, no_key=True, of=("self",)).first()
+    if first is None:
+        return []
+    kinds = _sharing(first)
+    if not _mails_left(tenant_id, kinds, now):
+        own.filter(kind__in=kinds).update(next_at=now + POSTPONED)
+        return []
+    same = Q(kind__in=kinds) if first.kind in ALERTS else Q(pk=first.pk)
+    notices = list(
+        own.filter(same)
+        .select_for_update(skip_locked=True, no_key=True, of=("self",))
+        .select_related("tenant", "firing", "budget_alert__tenant")
+        .order_by("pk")[:NOTICES_PER_MAIL_MAX]
+    )
+    MailNotice.objects.filter(pk__in=[notice.pk for notice in notices]).update(
+        next_at=now + LEASE, attempts=F("attempts") + 1
+    )
+    for notice in notices:
+        notice.attempts += 1
+    return notices
+
+
+def _sharing(notice: MailNotice) -> tuple[NoticeKind, ...]:
+    """Returns the kinds of notices that share an hourly limit."""
+    return ALERTS if notice.kind in ALERTS else (NoticeKind.BUDGET,)
+
+
+def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetime) -> int:
+    """Returns the number of mails of these kinds that a tenant may still get in this hour.
+
+    The notices of one mail have the same `finished_at`. Operators have no limit.
+    """
+    most = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
+    if tenant_id is None:
+        return most
+    lately = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_to__gt=0, finished_at__gt=now - HOUR)
+    if kinds == ALERTS:
+        return max(0, most - lately.values("finished_at").distinct().count())
+    return max(0, most - lately.count())
+
+
+def _note(notices: Sequence[MailNotice], sent: MailDelivery, now: datetime) -> None:
+    """Finishes notices if a mail was accepted or has no recipients; otherwise schedules a retry or gives up."""
+    rows = MailNotice.objects.filter(pk__in=[notice.pk for notice in notices])
+    attempts = max(notice.attempts for notice in notices)
+    if sent.taken or not sent.wanted:
+        rows.update(finished_at=now, sent_to=sent.taken)
+    elif attempts <= len(WAITS):
+        rows.update(next_at=now + WAITS[attempts - 1])
+    else:
+        log.warning("mail_given_up", notices=len(notices), kind=notices[0].kind)
+        rows.update(finished_at=now)

@@ -1,0 +1,32 @@
+"""Round robin over tenants, for queues that process the backlogs of all of them.
+
+The tenant that was served longest ago comes first, and one that was never served before all others. The backlog of one
+tenant, however old and long, therefore delays another tenant by at most one turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from django.utils import timezone
+
+from notifications.models import Queue, QueueTurn
+
+
+def in_turn(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
+    """Returns the tenants in the order in which the queue serves them."""
+    served = dict(QueueTurn.objects.filter(queue=queue, tenant__in=tenant_ids).values_list("tenant_id", "served_at"))
+    waiting = sorted(set(tenant_ids))
+    never = [tenant_id for tenant_id in waiting if tenant_id not in served]
+    return never + sorted((tenant_id for tenant_id in waiting if tenant_id in served), key=served.__getitem__)
+
+
+def note_served(queue: Queue, tenant_ids: Collection[str]) -> None:
+    """Moves the tenants to the end of the queue."""
+    now = timezone.now()
+    QueueTurn.objects.bulk_create(
+        [QueueTurn(queue=queue, tenant_id=tenant_id, served_at=now) for tenant_id in sorted(set(tenant_ids))],
+        update_conflicts=True,
+        unique_fields=["queue", "tenant"],
+        update_fields=["served_at"],
+    )

@@ -1,0 +1,1 @@
+"""Console pages of alert rules and webhooks."""

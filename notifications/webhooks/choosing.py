@@ -1,0 +1,117 @@
+"""Choice of the deliveries to send next: fair by tenant, and limited by tenant, address and endpoint.
+
+Endpoints that answered slowly or were never tried may only use a part of the places, so that fast endpoints always find
+a place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef
+from django.utils import timezone
+
+from notifications import queues
+from notifications.models import DeliveryState, Queue, WebhookDelivery, WebhookEndpoint
+
+AT_ONCE_MAX = 16
+SLOW_AT_ONCE_MAX = 8
+TENANT_AT_ONCE_MAX = 2
+ADDRESS_AT_ONCE_MAX = 4
+# Maximum number of endpoints considered at once, least recently tried first.
+CONSIDERED_MAX = 1_000
+
+
+def is_slow(endpoint: WebhookEndpoint) -> bool:
+    """True for an endpoint whose last response was slow, and for one that was never tried."""
+    return endpoint.is_slow or endpoint.tried_at is None
+
+
+def address_of(endpoint: WebhookEndpoint) -> str:
+    """Returns host and port in lower case; several endpoints, even of different tenants, may share one."""
+    return urlsplit(endpoint.url).netloc.lower()
+
+
+class Places:
+    """Places for concurrent deliveries, and the deliveries that occupy them. Pure."""
+
+    def __init__(self, under_way: Iterable[WebhookEndpoint]) -> None:
+        self._endpoints: set[str] = set()
+        self._tenants: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+        self._slow = 0
+        for endpoint in under_way:
+            self._add(endpoint)
+
+    @property
+    def are_taken(self) -> bool:
+        return len(self._endpoints) >= AT_ONCE_MAX
+
+    def take(self, endpoint: WebhookEndpoint) -> bool:
+        """Takes a place for a delivery to the endpoint; False if there is none for it."""
+        if (
+            self.are_taken
+            or endpoint.pk in self._endpoints
+            or self._tenants[endpoint.tenant_id] >= TENANT_AT_ONCE_MAX
+            or self._addresses[address_of(endpoint)] >= ADDRESS_AT_ONCE_MAX
+            or (is_slow(endpoint) and self._slow >= SLOW_AT_ONCE_MAX)
+        ):
+            return False
+        self._add(endpoint)
+        return True
+
+    def _add(self, endpoint: WebhookEndpoint) -> None:
+        self._endpoints.add(endpoint.pk)
+        self._tenants[endpoint.tenant_id] += 1
+        self._addresses[address_of(endpoint)] += 1
+        self._slow += is_slow(endpoint)
+
+
+def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) -> Iterator[WebhookEndpoint]:
+    """Yields the first endpoint of each tenant in the given order, then the second of each, and so on. Pure."""
+    waiting: dict[str, list[WebhookEndpoint]] = {tenant_id: [] for tenant_id in tenants}
+    for endpoint in endpoints:
+        waiting[endpoint.tenant_id].append(endpoint)
+    for number in range(max(map(len, waiting.values()), default=0)):
+        for own in waiting.values():
+            if number < len(own):
+                yield own[number]
+
+
+def take_due(
+    now: datetime, lease_until: datetime, under_way: Collection[WebhookEndpoint], *, takes_slow: bool = True
+) -> list[WebhookDelivery]:
+    """Leases the deliveries to send now: the oldest due one of each chosen endpoint."""
+    places = Places(under_way)
+    if places.are_taken:
+        return []
+    due = WebhookDelivery.objects.filter(endpoint=OuterRef("pk"), state=DeliveryState.PENDING, next_at__lte=now)
+    rows = WebhookEndpoint.objects.filter(Exists(due), is_enabled=True)
+    if not takes_slow:
+        rows = rows.filter(is_slow=False, tried_at__isnull=False)
+    waiting = list(rows.order_by(F("tried_at").asc(nulls_first=True), "pk")[:CONSIDERED_MAX])
+    tenants = queues.in_turn(Queue.WEBHOOKS, {endpoint.tenant_id for endpoint in waiting})
+    chosen = [endpoint for endpoint in round_robin(waiting, tenants) if places.take(endpoint)]
+    return _lease(chosen, now, lease_until) if chosen else []
+
+
+@transaction.atomic
+def _lease(endpoints: Iterable[WebhookEndpoint], now: datetime, lease_until: datetime) -> list[WebhookDelivery]:
+    leased: list[WebhookDelivery] = []
+    for endpoint in endpoints:
+        due = WebhookDelivery.objects.filter(endpoint=endpoint, state=DeliveryState.PENDING, next_at__lte=now)
+        delivery = due.order_by("next_at", "pk").select_for_update(skip_locked=True, of=("self",)).first()
+        if delivery is not None:
+            delivery.endpoint = endpoint
+            delivery.attempts += 1
+            leased.append(delivery)
+    ids = [delivery.pk for delivery in leased]
+    WebhookDelivery.objects.filter(pk__in=ids).update(next_at=lease_until, attempts=F("attempts") + 1)
+    tried = [delivery.endpoint_id for delivery in leased]
+    WebhookEndpoint.objects.filter(pk__in=tried).update(tried_at=timezone.now())
+    queues.note_served(Queue.WEBHOOKS, [delivery.endpoint.tenant_id for delivery in leased])
+    return leased

@@ -1,0 +1,125 @@
+"""Sends due deliveries concurrently (`choosing` selects them) and records the results."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import datetime, timedelta
+
+import structlog
+from cryptography.fernet import InvalidToken
+from django.db import connections, transaction
+from django.utils import timezone
+
+from brokers.infra.locks import Busy, only_one
+from notifications.models import DeliveryState, WebhookDelivery, WebhookEndpoint
+from notifications.models.webhooks import ANSWER_CHARS_MAX
+from notifications.webhooks import choosing, pacing, signing
+from tenants import outbound
+from tenants.containment import contained
+from tenants.limits import OUTBOUND_DEADLINE_S
+from tenants.second_factor.adapter import cipher
+
+log = structlog.get_logger(__name__)
+
+LOCK = "webhooks"
+# After this time a run takes no delivery to a slow endpoint, and after DRAIN_S more none at all; another run follows.
+RUN_S = 5.0
+DRAIN_S = OUTBOUND_DEADLINE_S
+# Interval at which a run looks for newly due deliveries, even while all deliveries in progress are slow.
+LOOK_EVERY_S = 0.5
+# Lease of a delivery: if the worker is killed, the delivery becomes due again after this time.
+LEASE = timedelta(seconds=60)
+# An endpoint with a longer response time is slow until it responds faster.
+SLOW_FROM_S = 2.0
+
+
+def deliver(now: datetime) -> int:
+    """Sends due deliveries and returns the number of attempts.
+
+    Only one run is active at a time, so that slow addresses block only one worker.
+    """
+    try:
+        with only_one(LOCK):
+            return _run(now)
+    except Busy:
+        return 0
+
+
+def _run(now: datetime) -> int:
+    began_s = time.monotonic()
+    tries = 0
+    under_way: dict[Future[None], WebhookEndpoint] = {}
+    with ThreadPoolExecutor(choosing.AT_ONCE_MAX) as pool:
+        while True:
+            age_s = time.monotonic() - began_s
+            if age_s < RUN_S + DRAIN_S:
+                taken = choosing.take_due(now, now + LEASE, under_way.values(), takes_slow=age_s < RUN_S)
+                for delivery in taken:
+                    under_way[pool.submit(_try, delivery, now)] = delivery.endpoint
+                    tries += 1
+            if not under_way:
+                return tries
+            done, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                endpoint = under_way.pop(future)
+                with contained("webhook_failed", webhook=endpoint.pk):
+                    future.result()
+
+
+def _try(delivery: WebhookDelivery, now: datetime) -> None:
+    try:
+        body = json.dumps(delivery.payload, separators=(",", ":")).encode()
+        status, answer = None, ""
+        began_s = time.monotonic()
+        try:
+            headers = signing.headers(_secrets(delivery.endpoint), delivery.pk, int(time.time()), body)
+            response = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
+            status, answer = response.status, response.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+        except outbound.OutboundFailed as failure:
+            answer = str(failure)
+        except InvalidToken:
+            answer = "Its secret cannot be read any more. Rotate it."
+        _note_pace(delivery.endpoint, time.monotonic() - began_s)
+        _note(delivery, status, answer[:ANSWER_CHARS_MAX], now)
+    finally:
+        connections.close_all()
+
+
+def _note_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
+    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=took_s > SLOW_FROM_S).update(
+        is_slow=took_s > SLOW_FROM_S
+    )
+
+
+@transaction.atomic
+def _note(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
+    """Records the result; nothing is recorded if the endpoint was deleted meanwhile."""
+    endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=delivery.endpoint_id).first()
+    if endpoint is None:
+        return
+    changed: dict[str, object] = {"status": status, "answer": answer}
+    failed_in_a_row, is_enabled = endpoint.failed_in_a_row, endpoint.is_enabled
+    if status is not None and pacing.is_taken(status):
+        changed |= {"state": DeliveryState.DELIVERED, "finished_at": now}
+        failed_in_a_row = 0
+    elif (pause := pacing.wait_after(delivery.attempts)) is not None:
+        changed["next_at"] = now + pause
+    else:
+        changed |= {"state": DeliveryState.FAILED, "finished_at": now}
+        failed_in_a_row += 1
+        is_enabled = is_enabled and failed_in_a_row < pacing.FAILED_IN_A_ROW_MAX
+    WebhookDelivery.objects.filter(pk=delivery.pk).update(**changed)
+    if (failed_in_a_row, is_enabled) != (endpoint.failed_in_a_row, endpoint.is_enabled):
+        if not is_enabled:
+            log.warning("webhook_turned_off", webhook=endpoint.pk)
+        endpoint.failed_in_a_row, endpoint.is_enabled = failed_in_a_row, is_enabled
+        endpoint.save_changes(["failed_in_a_row", "is_enabled"])
+
+
+def _secrets(endpoint: WebhookEndpoint) -> list[str]:
+    sealed = [endpoint.secret]
+    if endpoint.former_secret and endpoint.former_until is not None and endpoint.former_until > timezone.now():
+        sealed.append(endpoint.former_secret)
+    return [cipher().decrypt(secret.encode()).decode() for secret in sealed]

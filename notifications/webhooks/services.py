@@ -1,0 +1,185 @@
+"""Writes: webhook endpoints of tenants, and deliveries to them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.db.models import Count
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from notifications.models import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
+from notifications.webhooks import signing
+from tenants import access, audit, outbound
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+from tenants.models import Tenant
+from tenants.second_factor.adapter import cipher
+
+log = structlog.get_logger(__name__)
+
+ENDPOINTS_PER_TENANT_MAX = 10
+# Maximum number of pending deliveries of one endpoint; further ones are dropped and logged.
+PENDING_PER_ENDPOINT_MAX = 500
+FORMER_SECRET_FOR = timedelta(hours=24)
+DELIVERIES_KEPT_FOR = timedelta(days=30)
+FORGOTTEN_AT_ONCE_MAX = 5_000
+
+
+@transaction.atomic
+def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
+    """Creates an endpoint; returns it with its secret, to be shown once. Raises `QuotaExceeded`,
+    `Conflict`, `Invalid`.
+    """
+    access.require(acting, Scope.BILLING_WRITE)
+    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    if WebhookEndpoint.objects.filter(tenant=tenant).count() >= ENDPOINTS_PER_TENANT_MAX:
+        raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s webhooks."), n=ENDPOINTS_PER_TENANT_MAX))
+    _require_askable(url)
+    if WebhookEndpoint.objects.filter(tenant=tenant, url=url).exists():
+        raise Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
+    secret = signing.new_secret()
+    endpoint = WebhookEndpoint.objects.create(tenant=tenant, url=url, secret=_sealed(secret))
+    audit.record(acting, "webhook.created", endpoint, None, {"url": url})
+    return endpoint, secret
+
+
+@transaction.atomic
+def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mapping[str, Any]) -> WebhookEndpoint:
+    """Changes the address of a locked endpoint, or turns it on or off."""
+    access.require(acting, Scope.BILLING_WRITE)
+    before = _shown(endpoint)
+    if "url" in changes:
+        _require_askable(changes["url"])
+    endpoint.url = changes.get("url", endpoint.url)
+    endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
+    if _shown(endpoint) != before:
+        endpoint.failed_in_a_row = 0
+        endpoint.save_changes(["url", "is_enabled", "failed_in_a_row"])
+        audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
+    return endpoint
+
+
+@transaction.atomic
+def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
+    """Creates a new secret of a locked endpoint; the former one also signs for another day."""
+    access.require(acting, Scope.BILLING_WRITE)
+    secret = signing.new_secret()
+    endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_FOR
+    endpoint.secret = _sealed(secret)
+    endpoint.save_changes(["secret", "former_secret", "former_until"])
+    audit.record(acting, "webhook.rotated", endpoint)
+    return secret
+
+
+@transaction.atomic
+def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
+    """Deletes an endpoint with its deliveries."""
+    access.require(acting, Scope.BILLING_WRITE)
+    audit.record(acting, "webhook.deleted", endpoint, _shown(endpoint), None)
+    endpoint.delete()
+
+
+@transaction.atomic
+def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
+    """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
+    access.require(acting, Scope.BILLING_WRITE)
+    if not endpoint.is_enabled:
+        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
+    if _room([endpoint])[endpoint.pk] <= 0:
+        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
+    made = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
+    made.save()
+    return made
+
+
+@transaction.atomic
+def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
+    """Sends a finished delivery again under the same id. Raises `Conflict` if it is pending."""
+    access.require(acting, Scope.BILLING_WRITE)
+    if delivery.state == DeliveryState.PENDING:
+        raise Conflict(gettext_noop("The delivery waits for its next try already."))
+    delivery.state, delivery.attempts, delivery.next_at, delivery.finished_at = (
+        DeliveryState.PENDING, 0, timezone.now(), None,
+    )  # fmt: skip
+    delivery.save(update_fields=["state", "attempts", "next_at", "finished_at"])
+    return delivery
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingEvent:
+    """Event to be sent to the endpoints of one tenant."""
+
+    tenant: Tenant
+    event: WebhookEvent
+    payload: Mapping[str, Any]
+
+
+def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now: datetime) -> int:
+    """Queues an event for every enabled endpoint of the tenant, in the caller's transaction."""
+    return publish_all([OutgoingEvent(tenant, event, payload)], now)
+
+
+def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
+    """Queues events in order with three queries in total; returns the number of new deliveries."""
+    tenants = {event.tenant.pk for event in events}
+    endpoints_of: dict[str, list[WebhookEndpoint]] = defaultdict(list)
+    for endpoint in WebhookEndpoint.objects.filter(tenant__in=tenants, is_enabled=True).order_by("pk"):
+        endpoints_of[endpoint.tenant_id].append(endpoint)
+    room = _room([endpoint for endpoints in endpoints_of.values() for endpoint in endpoints])
+    dropped: Counter[str] = Counter()
+    queued = []
+    for event in events:
+        for endpoint in endpoints_of[event.tenant.pk]:
+            if room[endpoint.pk] > 0:
+                room[endpoint.pk] -= 1
+                queued.append(_delivery(endpoint, event.event, event.payload, now))
+            else:
+                dropped[endpoint.pk] += 1
+    WebhookDelivery.objects.bulk_create(queued)
+    for id, deliveries in dropped.items():
+        log.warning("webhook_queue_full", webhook=id, dropped=deliveries)
+    return len(queued)
+
+
+def forget_old(now: datetime) -> int:
+    """Deletes old finished deliveries."""
+    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
+    ids = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
+
+
+def _room(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:
+    """Returns the number of further deliveries that may wait for each endpoint."""
+    waiting = WebhookDelivery.objects.filter(endpoint__in=endpoints, state=DeliveryState.PENDING)
+    counts = dict(waiting.order_by().values_list("endpoint").annotate(Count("pk"))) if endpoints else {}
+    return {endpoint.pk: PENDING_PER_ENDPOINT_MAX - counts.get(endpoint.pk, 0) for endpoint in endpoints}
+
+
+def _delivery(
+    endpoint: WebhookEndpoint, event: WebhookEvent, payload: Mapping[str, Any], now: datetime
+) -> WebhookDelivery:
+    document = {"type": str(event), "timestamp": now.isoformat(), "data": dict(payload)}
+    return WebhookDelivery(endpoint=endpoint, event=event, payload=document, next_at=now)
+
+
+def _sealed(secret: str) -> str:
+    return cipher().encrypt(secret.encode()).decode()
+
+
+def _require_askable(url: str) -> None:
+    try:
+        outbound.target_of(url)
+    except outbound.OutboundFailed as refusal:
+        raise Invalid.at("/url", refusal.detail, code="not_askable") from None
+
+
+def _shown(endpoint: WebhookEndpoint) -> dict[str, Any]:
+    return {"url": endpoint.url, "is_enabled": endpoint.is_enabled}

@@ -1,0 +1,70 @@
+"""Server-sent events: a response without an end, of which the web server holds a connection and no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from django.db import close_old_connections
+from django.http import StreamingHttpResponse
+
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class LiveBody(Protocol):
+    """Body of a response without an end, as `config.web.live` advances it."""
+
+    owner: str
+
+    def step(self) -> tuple[bytes, float | None]:
+        """Returns the next part and the seconds to wait before the next step; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """Releases what the response holds; idempotent."""
+        ...
+
+
+class ServedBody:
+    """A `LiveBody` whose steps run outside of a request, in whichever thread is free: each cares for that thread's
+    connection to the database, as Django does around a request.
+    """
+
+    def __init__(self, body: LiveBody) -> None:
+        self.body = body
+        self.owner = body.owner
+
+    def step(self) -> tuple[bytes, float | None]:
+        close_old_connections()
+        try:
+            return self.body.step()
+        finally:
+            close_old_connections()
+
+
+class LiveResponse(StreamingHttpResponse):
+    """Events of a `LiveBody`. Under a server that does not know it, it ends after its first parts, and its reader comes
+    again.
+    """
+
+    def __init__(self, body: LiveBody) -> None:
+        super().__init__(_first_parts(body), content_type=f"{EVENT_STREAM}; charset=utf-8")
+        self.live = ServedBody(body)
+        self.headers["Cache-Control"] = "no-store"
+        self.headers["X-Accel-Buffering"] = "no"  # nginx passes events on as they come
+
+    def close(self) -> None:
+        super().close()
+        self.live.body.close()
+
+
+def event(data: str, *, name: str = "", event_id: str = "") -> str:
+    """Returns one event; its data may have lines."""
+    head = (f"event: {name}\n" if name else "") + (f"id: {event_id}\n" if event_id else "")
+    return head + "".join(f"data: {line}\n" for line in data.split("\n")) + "\n"
+
+
+def _first_parts(body: LiveBody) -> Iterator[bytes]:
+    """The head of the stream, and what is there at once."""
+    yield body.step()[0]
+    yield body.step()[0]

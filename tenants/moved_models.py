@@ -1,0 +1,37 @@
+"""Operations of migrations that move models from one Django app to another, whose tables stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db.migrations import CreateModel, DeleteModel, RunPython, SeparateDatabaseAndState
+from django.db.migrations.operations.base import Operation
+
+
+def moved_away(*models: str) -> Operation:
+    """Returns the operation of the app that had the models: its state forgets them, the database is not changed.
+
+    A model comes before those that it refers to.
+    """
+    return SeparateDatabaseAndState(state_operations=[DeleteModel(name=model) for model in models])
+
+
+def moved_in(*, former_app: str, app: str, created: Sequence[CreateModel]) -> list[Operation]:
+    """Returns the operations of the app that has the models now, of which `created` is the state.
+
+    Their content types get the app's label. Permissions refer to content types, so that operators keep theirs.
+    """
+    names = [model.name_lower for model in created]
+    return [
+        SeparateDatabaseAndState(state_operations=list(created)),
+        RunPython(_relabelled(names, former_app, app), _relabelled(names, app, former_app)),
+    ]
+
+
+def _relabelled(models: Sequence[str], before: str, after: str) -> Callable[[Any, Any], None]:
+    def relabel(apps: Any, schema_editor: Any) -> None:
+        rows = apps.get_model("contenttypes", "ContentType").objects.using(schema_editor.connection.alias)
+        rows.filter(app_label=before, model__in=models).update(app_label=after)
+
+    return relabel

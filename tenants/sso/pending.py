@@ -1,0 +1,64 @@
+"""Sign-in in progress: what the callback must match, in a signed cookie of the browser that began it.
+
+No row is written before somebody has signed in, so visitors and robots cost none. The cookie is removed when it is
+used: a state of another browser, of another tenant, or of an earlier sign-in is unknown.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass
+from hmac import compare_digest
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+
+from tenants.limits import SSO_STARTED_MINUTES
+
+COOKIE = "penstock_sso"
+SALT = "penstock.sso"
+PATH = "/sso/"
+RANDOM_BYTES = 32
+NEXT_CHARS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """State, nonce and PKCE verifier of one sign-in at one configuration of a tenant."""
+
+    sso_id: str
+    version: int
+    state: str
+    nonce: str
+    verifier: str
+    onward: str
+
+
+def new_pending(sso_id: str, version: int, onward: str) -> Pending:
+    """Returns a sign-in with new random values."""
+    state, nonce, verifier = (secrets.token_urlsafe(RANDOM_BYTES) for _ in range(3))
+    return Pending(sso_id, version, state, nonce, verifier, onward if len(onward) <= NEXT_CHARS_MAX else "/")
+
+
+def keep(response: HttpResponse, pending: Pending) -> None:
+    """Sets the cookie."""
+    response.set_cookie(
+        COOKIE, signing.dumps(asdict(pending), salt=SALT), max_age=SSO_STARTED_MINUTES * 60, path=PATH,
+        httponly=True, secure=settings.SESSION_COOKIE_SECURE, samesite="Lax",
+    )  # fmt: skip
+
+
+def begun(request: HttpRequest, sso_id: str, version: int, state: str) -> Pending | None:
+    """Returns the sign-in that this browser began with this state at this configuration."""
+    try:
+        found = Pending(**signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60))
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    is_it = compare_digest(found.state.encode(), state.encode()) and (found.sso_id, found.version) == (sso_id, version)
+    return found if is_it else None
+
+
+def forget(response: HttpResponse) -> None:
+    """Removes the cookie."""
+    response.delete_cookie(COOKIE, path=PATH, samesite="Lax")

@@ -1,0 +1,245 @@
+"""Pages of single sign-on: finding the tenant, the way to its provider and back, and the tenant's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_POST
+
+from tenants import access, counting, services, sessions
+from tenants.actors import Actor, system_actor
+from tenants.choices import Scope
+from tenants.errors import ConfirmationNeeded, DomainError, Message, NotFound
+from tenants.forms import SsoForm
+from tenants.limits import SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX
+from tenants.mails import public_url
+from tenants.models import SsoConfiguration, Tenant
+from tenants.requests import actor_of, client_ip
+from tenants.services.sso import configuration, member_behind, note_refusal
+from tenants.sso import pending, protocol, provider
+from tenants.sso.protocol import SsoFailed
+from tenants.views.asking import Question, ask_first
+from tenants.views.base import add_errors, console_page, render_page, wording
+from tenants.views.entry import BACKEND
+from tenants.wording import localized
+
+CODE_CHARS_MAX = 4_096
+# Error codes of RFC 6749 and OpenID Connect; other text of the URL is not shown.
+ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+SLUG_CHARS_MAX = 48
+FIELDS = {"/client_secret": "client_secret"}
+
+
+def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Decorates a page that looks up a tenant by its short name: an address asks so often a minute."""
+
+    @wraps(view)
+    def counted(request: HttpRequest, **kwargs: str) -> HttpResponse:
+        rate = f"{SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX}/m"
+        is_asked = bool(kwargs) or "tenant" in request.GET
+        if is_asked and counting.count(request, "sso", rate, counting.network_of(request)) is None:
+            return _uncached(render_page(request, "console/too_many.html", status=429))
+        return view(request, **kwargs)
+
+    return counted
+
+
+@require_GET
+@limited
+def find(request: HttpRequest) -> HttpResponse:
+    """Page that asks for the tenant's short name, and leads to the tenant's provider. A confined session is sent to the
+    provider of its own tenant.
+    """
+    onward = request.GET.get("next", "/")
+    confined_to = sessions.sso_tenant_of(request)
+    if confined_to is not None and request.GET.get("again"):
+        own = access.tenant_of(actor_of(request))
+        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': onward})}")
+    slug = request.GET.get("tenant", "").strip().lower()
+    sso = services.sso_behind(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
+    context = {"slug": slug[:SLUG_CHARS_MAX], "sso": sso, "issuer": _host_of(sso), "is_asked": "tenant" in request.GET}
+    return _uncached(render_page(request, "console/sso_find.html", context))
+
+
+@require_GET
+@limited
+def begin(request: HttpRequest, slug: str) -> HttpResponse:
+    """Redirects to the tenant's provider."""
+    sso = services.sso_behind(slug)
+    if sso is None:
+        return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
+    onward = request.GET.get("next", "/")
+    is_ours = url_has_allowed_host_and_scheme(onward, {request.get_host()}, require_https=request.is_secure())
+    started = pending.new_pending(sso.pk, sso.version, onward if is_ours else "/")
+    try:
+        url = protocol.authorization_url(
+            provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
+            redirect_uri=redirect_uri(request, sso), state=started.state, nonce=started.nonce,
+            verifier=started.verifier, asks_again="again" in request.GET,
+        )  # fmt: skip
+    except SsoFailed as failed:
+        return _failed(request, sso, failed)
+    response = HttpResponse(status=302, headers={"Location": url})
+    pending.keep(response, started)
+    return _uncached(response)
+
+
+@require_GET
+@limited
+def complete(request: HttpRequest, slug: str) -> HttpResponse:
+    """Verifies what the provider sent, and signs the member in to this tenant alone."""
+    sso = services.sso_behind(slug)
+    if sso is None:
+        return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
+    claims = None
+    try:
+        started, code = _begun(request, sso)
+        claims = provider.claims_of(
+            sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=started.verifier, nonce=started.nonce
+        )
+        member = member_behind(sso=sso, claims=claims)
+    except SsoFailed as failed:
+        if claims is not None:
+            note_refusal(sso=sso, claims=claims, reason=failed.reason, acting=_visitor(request, sso))
+        return _failed(request, sso, failed)
+    if not request.user.is_authenticated or request.user.pk != member.user_id:
+        request.session.flush()
+    login(request, member.user, backend=BACKEND)
+    sessions.begin_sso(request, member.tenant_id)
+    request.session["tenant_id"] = member.tenant_id
+    response = redirect(started.onward)
+    pending.forget(response)
+    return _uncached(response)
+
+
+def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
+    """Returns the sign-in that this answer of the provider belongs to, and its code. Raises `SsoFailed`."""
+    started = pending.begun(request, sso.pk, sso.version, request.GET.get("state", ""))
+    if started is None:
+        detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
+        raise SsoFailed("unknown_state", detail)
+    error = request.GET.get("error", "")
+    if error:
+        shown = error if ERROR_CODE.fullmatch(error) else "error"
+        raise SsoFailed("refused", Message(gettext_noop("The provider refused the sign-in: %(error)s."), error=shown))
+    named, code = request.GET.get("iss", sso.issuer), request.GET.get("code", "")
+    if named != sso.issuer or not 0 < len(code) <= CODE_CHARS_MAX:
+        raise SsoFailed("no_code", Message(gettext_noop("The provider's answer cannot be understood.")))
+    return started, code
+
+
+def redirect_uri(request: HttpRequest, sso: SsoConfiguration) -> str:
+    """Returns the address to which the provider sends browsers back; each tenant has its own."""
+    path = reverse("page-sso-callback", args=[sso.tenant.slug])
+    return request.build_absolute_uri(path) if settings.PUBLIC_URL_IS_LOOPBACK else public_url(path)
+
+
+def _visitor(request: HttpRequest, sso: SsoConfiguration) -> Actor:
+    """Returns the actor of a refused sign-in, without the account that the browser may be signed in to: the row is the
+    tenant's, the account perhaps not.
+    """
+    acting = system_actor("sso", sso.tenant, request_id=getattr(request, "request_id", None))
+    return replace(acting, ip=client_ip(request))
+
+
+def _failed(request: HttpRequest, sso: SsoConfiguration, failed: SsoFailed) -> HttpResponse:
+    status = {"busy": 503, "provider_unreachable": 502}.get(failed.reason, 403)
+    context = {"words": localized(failed.detail), "sso": sso, "reason": failed.reason}
+    response = render_page(request, "console/sso_failed.html", context, status=status)
+    pending.forget(response)
+    return _uncached(response)
+
+
+def _host_of(sso: SsoConfiguration | None) -> str:
+    return "" if sso is None else sso.issuer.partition("://")[2].partition("/")[0]
+
+
+def _uncached(response: HttpResponse) -> HttpResponse:
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@sensitive_post_parameters("client_secret")
+@console_page(Scope.MEMBERS_READ)
+def settings_page(request: HttpRequest) -> HttpResponse:
+    """Shows and sets the tenant's identity provider."""
+    acting = request.actor  # type: ignore[attr-defined]
+    tenant = access.tenant_of(acting)
+    sso = _configured(acting)
+    form = SsoForm(request.POST or None, initial=_initial(sso, tenant))
+    if form.is_bound and form.is_valid():
+        try:
+            services.set_sso(acting=acting, **form.cleaned_data)
+            messages.success(request, _("Saved. The next sign-in follows it."))
+            return redirect("page-sso-settings")
+        except DomainError as error:
+            add_errors(form, error, FIELDS)
+    context = {
+        "form": form, "sso": sso, "tenant": tenant, "may_set": access.permits(acting, Scope.MEMBERS_WRITE),
+        "begin_url": _absolute(request, reverse("page-sso-begin", args=[tenant.slug])),
+        "redirect_uri": _absolute(request, reverse("page-sso-callback", args=[tenant.slug])),
+    }  # fmt: skip
+    crumbs = [(_("Settings"), reverse("page-settings")), (_("Single sign-on"), None)]
+    status = 422 if form.is_bound else 200
+    return render_page(request, "console/sso_settings.html", context, section="settings", crumbs=crumbs, status=status)
+
+
+@console_page(Scope.MEMBERS_WRITE)
+@require_POST
+def remove(request: HttpRequest) -> HttpResponse:
+    """Ends single sign-on after a question."""
+    acting = request.actor  # type: ignore[attr-defined]
+    configuration(acting)
+    question = Question(
+        title=_("End single sign-on?"),
+        lost=_("Members sign in by password or passkey again; those who never had one choose a password by mail."),
+        act=_("End single sign-on"),
+        back=reverse("page-sso-settings"),
+    )
+    asked = ask_first(request, question, section="settings", crumbs=[(_("Single sign-on"), question.back)])
+    if asked is not None:
+        return asked
+    try:
+        services.remove_sso(acting=acting)
+        messages.success(request, _("Single sign-on has ended."))
+    except ConfirmationNeeded:
+        raise
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-sso-settings")
+
+
+def _configured(acting: Actor) -> SsoConfiguration | None:
+    try:
+        return configuration(acting)
+    except NotFound:
+        return None
+
+
+def _initial(sso: SsoConfiguration | None, tenant: Tenant) -> dict[str, Any]:
+    if sso is None:
+        return {}
+    return {
+        "issuer": sso.issuer, "client_id": sso.client_id, "domains": "\n".join(sso.domains),
+        "role_claim": sso.role_claim, "required": tenant.requires_sso,
+        "roles": "\n".join(f"{value} = {role}" for value, role in sorted(sso.roles.items())),
+    }  # fmt: skip
+
+
+def _absolute(request: HttpRequest, path: str) -> str:
+    return request.build_absolute_uri(path) if settings.PUBLIC_URL_IS_LOOPBACK else public_url(path)

@@ -1,0 +1,89 @@
+"""/webhooks: isolated by tenant, limited, and never into our own network."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from notifications.models import WebhookDelivery, WebhookEndpoint
+from notifications.webhooks import services
+from tenants.actors import member_actor
+from tenants.choices import Scope
+from tenants.models import Member
+from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
+
+__all__ = ["pytest_generate_tests"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def owner() -> Member:
+    return make_member()
+
+
+def endpoint(owner: Member, url: str) -> tuple[WebhookEndpoint, str]:
+    return services.create_endpoint(acting=member_actor(owner), url=url)
+
+
+def send_test(owner: Member, found: WebhookEndpoint) -> WebhookDelivery:
+    return services.send_test(acting=member_actor(owner), endpoint=found)
+
+
+class TestEndpointsOfWebhooks(EndpointCases):
+    cases = (
+        Case("GET", "/webhooks", Scope.BILLING_READ),
+        Case("POST", "/webhooks", Scope.BILLING_WRITE, body={"url": "https://example.com/hook"}, status=201),
+        Case("GET", "/webhooks/{webhook}", Scope.BILLING_READ),
+        Case("PATCH", "/webhooks/{webhook}", Scope.BILLING_WRITE, body={"is_enabled": False}),
+        Case("DELETE", "/webhooks/{webhook}", Scope.BILLING_WRITE, status=204),
+        Case("POST", "/webhooks/{webhook}/rotate-secret", Scope.BILLING_WRITE),
+        Case("POST", "/webhooks/{webhook}/test", Scope.BILLING_WRITE, status=201, audited=False),
+        Case("GET", "/webhooks/{webhook}/deliveries", Scope.BILLING_READ),
+        Case("POST", "/webhooks/{webhook}/deliveries/{delivery}/resend", Scope.BILLING_WRITE, audited=False),
+    )
+
+    def places(self, owner: Member) -> dict[str, str]:
+        found, _ = endpoint(owner, "https://example.com/")
+        made = send_test(owner, found)
+        WebhookDelivery.objects.update(state="failed", finished_at=timezone.now())
+        return {"webhook": found.pk, "delivery": made.pk}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/", "https://127.0.0.1/", "https://10.0.0.1/", "https://169.254.169.254/latest", "ftp://x/",
+        "https://[::1]/", "https://[::ffff:10.0.0.1]/", "https://user@example.com/", "https://example.com:22/",
+        "https://0.0.0.0/", "https://[64:ff9b::a00:1]/", "", "https://example.com/#x",
+    ],
+)  # fmt: skip
+def test_an_address_inside_a_network_is_refused_when_it_is_named(owner: Member, url: str) -> None:
+    assert_problem(Api.of(owner).post("/webhooks", {"url": url}), 400, "invalid_request")
+    found = endpoint(owner, "https://example.com/")[0]
+    assert_problem(Api.of(owner).patch(f"/webhooks/{found.pk}", {"url": url}), 400, "invalid_request")
+    assert WebhookEndpoint.objects.get().url == "https://example.com/"
+
+
+def test_another_tenants_webhook_and_deliveries_are_not_found(owner: Member) -> None:
+    found, _ = endpoint(owner, "https://example.com/")
+    made = send_test(owner, found)
+    stranger = Api.of(make_member())
+    for answer in (
+        stranger.get(f"/webhooks/{found.pk}"), stranger.patch(f"/webhooks/{found.pk}", {"is_enabled": False}),
+        stranger.delete(f"/webhooks/{found.pk}"), stranger.post(f"/webhooks/{found.pk}/rotate-secret"),
+        stranger.post(f"/webhooks/{found.pk}/test"), stranger.get(f"/webhooks/{found.pk}/deliveries"),
+        stranger.post(f"/webhooks/{found.pk}/deliveries/{made.pk}/resend"),
+    ):  # fmt: skip
+        assert_problem(answer, 404, "not_found")
+
+
+def test_webhooks_and_what_waits_for_them_are_bounded(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "ENDPOINTS_PER_TENANT_MAX", 2)
+    monkeypatch.setattr(services, "PENDING_PER_ENDPOINT_MAX", 3)
+    api = Api.of(owner)
+    made = [api.post("/webhooks", {"url": f"https://example.com/{number}"}) for number in range(3)]
+    assert [answer.status_code for answer in made[:2]] == [201, 201] and made[2].status_code >= 400
+    assert_problem(api.post("/webhooks", {"url": "https://example.com/0"}), made[2].status_code)
+    at = f"/webhooks/{made[0].json()['id']}/test"
+    assert [api.post(at).status_code for _ in range(4)] == [201, 201, 201, 409]
