@@ -1,4 +1,4 @@
-"""The OpenAPI document names its server and scheme, and every JSON body has an example that its schema takes."""
+"""The OpenAPI document: its server and scheme, and a valid example of every JSON body."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def schema() -> dict[str, Any]:
 
 
 def bodies() -> dict[str, dict[str, Any]]:
-    """JSON bodies by method and path."""
+    """Returns JSON bodies by method and path."""
     return {
         f"{method.upper()} {path}": operation["requestBody"]["content"][JSON]
         for path, operations in schema()["paths"].items()
@@ -29,13 +29,23 @@ def bodies() -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_document_names_its_server_and_its_security_scheme() -> None:
+def test_the_document_names_its_server_and_its_security_schemes() -> None:
     assert schema()["servers"][0]["url"] == "/"
-    scheme = schema()["components"]["securitySchemes"]["apiToken"]
-    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-    used = {name for path in schema()["paths"].values() for operation in path.values() if isinstance(operation, dict)
-            for each in operation.get("security", ()) for name in each}  # fmt: skip
-    assert used == {"apiToken"}
+    schemes = schema()["components"]["securitySchemes"]
+    assert (schemes["apiToken"]["type"], schemes["apiToken"]["scheme"]) == ("http", "bearer")
+    assert schemes["agentSignature"]["description"]
+
+
+def test_only_the_calls_of_agents_are_signed_and_all_others_take_a_token() -> None:
+    used: dict[str, set[str]] = {}
+    for path, operations in schema()["paths"].items():
+        for operation in operations.values():
+            for requirement in operation.get("security", ()) if isinstance(operation, dict) else ():
+                for scheme in requirement:
+                    used.setdefault(scheme, set()).add(path)
+    assert set(used) == {"apiToken", "agentSignature"}
+    assert used["agentSignature"] == {f"/api/v1/agent/{name}" for name in ("certificates", "report", "wanted")}
+    assert not used["apiToken"] & used["agentSignature"]
 
 
 def test_every_body_has_an_example_that_its_schema_takes() -> None:
