@@ -1,4 +1,4 @@
-"""Interfaces of instances to the apps above it (brokers, billing), which plug them in `AppConfig.ready`.
+"""Interfaces of instances to the apps above it (brokers, notifications, billing), which plug them in `AppConfig.ready`.
 
 Dependencies between apps have one direction, so calls in the other direction go through here:
 `interfaces.plan_catalogue.it(...)`.
@@ -18,7 +18,9 @@ from tenants.errors import DomainError
 from tenants.interfaces import Interface
 
 if TYPE_CHECKING:
+    from instances.lifecycle.conditions import Condition
     from instances.models import Instance
+    from tenants.alert_state import Transition
 
 __all__ = [
     "AccountNotice",
@@ -371,9 +373,14 @@ plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_
 account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interface(
     "instances.interfaces.account_notices"
 )
-# Takes the reader and an instance's id or "" for all; returns the tenant's firing alerts. Plugged by billing.
+# Takes the reader and an instance's id or "" for all; returns the tenant's firing alerts. Plugged by notifications.
 firing_alerts: Interface[Callable[[Actor, str], Sequence[FiringAlert]]] = Interface(
     "instances.interfaces.firing_alerts"
+)
+# Takes the acting user, the instance and its changed conditions: writes notices of them in the caller's transaction.
+# Plugged by notifications.
+notify_conditions: Interface[Callable[[Actor, Instance, Sequence[tuple[Condition, Transition]]], None]] = Interface(
+    "instances.interfaces.notify_conditions"
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[BrokerObservation] = Interface("instances.interfaces.observation")

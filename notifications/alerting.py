@@ -1,4 +1,11 @@
-"""Notification of alerts: the event for webhooks and the mail are written in the transaction of the caller."""
+"""Notices of alerts that fire or are resolved, written in the transaction of the caller.
+
+| alert | notice |
+|---|---|
+| firing of a rule | webhook and mail; of an operators' rule mail alone |
+| mark of a budget | webhook and mail |
+| condition of an instance | event of the instance |
+"""
 
 from __future__ import annotations
 
@@ -7,8 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from instances.lifecycle.conditions import Condition
+from instances.models import Instance
 from notifications.models import AlertFiring, BudgetAlert, MailNotice, NoticeKind, WebhookEvent
 from notifications.webhooks.services import OutgoingEvent, publish_all
+from tenants import audit
+from tenants.actors import Actor
+from tenants.alert_state import Transition
 from tenants.models import Tenant
 
 
@@ -40,3 +52,10 @@ def notify(alerts: Sequence[Alert], now: datetime) -> None:
         for alert in alerts
         if alert.mail is not None
     )  # fmt: skip
+
+
+def notify_conditions(acting: Actor, instance: Instance, changes: Sequence[tuple[Condition, Transition]]) -> None:
+    """Records an event for each changed condition of an instance."""
+    for condition, change in changes:
+        action = "instance.recovered" if change is Transition.RESOLVED else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})

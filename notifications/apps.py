@@ -1,4 +1,4 @@
-"""Django application of notifications: it implements an interface that `instances` declares."""
+"""Django application of notifications: it implements interfaces that `instances` declares."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -10,8 +10,9 @@ class NotificationsConfig(AppConfig):
 
     def ready(self) -> None:
         from instances import interfaces
-        from notifications import limits
+        from notifications import alerting, limits
         from notifications.alerts.shown import firing_alerts
 
         limits.publish()
         interfaces.firing_alerts.plug(firing_alerts)
+        interfaces.notify_conditions.plug(alerting.notify_conditions)

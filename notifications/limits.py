@@ -18,6 +18,15 @@ WINDOW_MINUTES_MAX: Final = 60
 PERCENT_MAX: Final = 100
 LAG_MAX: Final = 10**15
 
+# A firing ends below this many tenths of the threshold.
+RESOLVE_BELOW_TENTHS: Final = 9
+# It ends after the rule's own duration below that, but at the latest after this time.
+RESOLVE_AFTER_MAX: Final = timedelta(minutes=5)
+# Minimum interval between two firings of one rule.
+FIRES_EVERY: Final = timedelta(minutes=15)
+# Samples further apart say nothing about the time between them.
+GAP_MAX: Final = timedelta(minutes=3)
+
 # Maximum number of rules of one evaluation, least recently evaluated first; after TURN_S no further batch is started.
 RULES_PER_TURN_MAX: Final = 100_000
 RULES_PER_BATCH: Final = 250

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.core.cache import cache as shared_cache
@@ -32,12 +33,14 @@ from instances.choices import ConditionType
 from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, Shortened, StorageUsed
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
+from tenants.alert_state import FACT, Sample, advance, pending_since
 from tenants.containment import contained
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
 LOOKS_KEPT = 3
+TRUE = Sample(value=1)
 
 
 def reconcile_once(now: datetime) -> int:
@@ -54,7 +57,7 @@ def reconcile_once(now: datetime) -> int:
 def _look_at(cluster: Cluster, now: datetime) -> int:
     seen = cluster_overview.cluster_map(cluster)
     silent = _silent(cluster, seen, now)
-    leaderless = _twice(cluster, _leaderless(cluster, seen))
+    leaderless = _twice(cluster, _leaderless(cluster, seen), now)
     changed = 0
     filled = {*(seen.storage or {}), *seen.shortened}
     for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=filled):
@@ -105,13 +108,14 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
 
     A broker that has never answered is still being created: nothing depends on it yet.
     """
-    if seen_at is None or now - seen_at < timedelta(seconds=SILENCE_REPORTED_AFTER_S):
+    if seen_at is None:
         return False
     is_asked_to = row.restart_generation != row.process_restart_generation
     is_on_its_way = row.process_state in (ProcessState.STARTING, ProcessState.STOPPING)
     is_new = row.process_since is not None and now - row.process_since < timedelta(seconds=RESTART_LASTS_S)
     is_restarting = is_asked_to or is_on_its_way or (is_new and row.process_state == ProcessState.RUNNING)
-    return not is_restarting or now - seen_at >= timedelta(seconds=RESTART_LASTS_S)
+    lasts_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
+    return advance(pending_since(seen_at), replace(FACT, lasts=timedelta(seconds=lasts_s)), TRUE, now).fires
 
 
 def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
@@ -150,18 +154,23 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
     }
 
 
-def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, Leaderless] | None:
+def _twice(cluster: Cluster, found: dict[str, Leaderless] | None, now: datetime) -> dict[str, Leaderless] | None:
     """Returns the part that the previous run also found. Without the shared cache every run counts alone."""
     if found is None:
         return None
-    key = f"watch:{cluster.pk}:leaderless"
+    key = f"watch:{cluster.pk}:leaderless_since"
     try:
-        before = shared_cache.get(key)
-        shared_cache.set(key, frozenset(found), LOOKS_KEPT * WATCH_EVERY_S)
+        before: Mapping[str, datetime] = shared_cache.get(key) or {}
+        since = {instance_id: before.get(instance_id, now) for instance_id in found}
+        shared_cache.set(key, since, LOOKS_KEPT * WATCH_EVERY_S)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         return found
-    return {instance_id: leaderless for instance_id, leaderless in found.items() if instance_id in (before or ())}
+    return {
+        instance_id: leaderless
+        for instance_id, leaderless in found.items()
+        if advance(pending_since(since[instance_id]), FACT, TRUE, now).fires
+    }
 
 
 def _concerned(cluster: Cluster, *, is_well: bool, filled: Collection[str]) -> list[Instance]:

@@ -2,7 +2,8 @@
 deleted prematurely, and it grows as configured. Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
-console, which shows it in the reader's language. A missing condition has never been false.
+console, which shows it in the reader's language. It is an alert that fires while its status is false. A missing
+condition has never been false.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from typing import Any
 
 from instances.choices import ConditionType
 from instances.metrics.storage_use import FULL_PERCENT, is_storage_full, used_percent
+from tenants.alert_state import (
+    FACT,
+    AlertLevel,
+    AlertState,
+    AlertStatus,
+    AlertTerms,
+    Sample,
+    Transition,
+    advance,
+    transition,
+)
 from tenants.formatting import from_ms
+from tenants.message_field import entries
 
 OBSERVED = (
     ConditionType.BROKERS_ANSWER.value,
@@ -29,6 +42,17 @@ STORAGE_FULL = FULL_PERCENT
 STORAGE_LEVELS = (80, 90, STORAGE_FULL)
 # A warning ends when usage is lower by this much, so that it does not change with every segment.
 STORAGE_BACK_PERCENT = 2
+# Full storage has no such margin here: brokers have it, and report that they still refuse produce.
+STORAGE_TERMS = AlertTerms(
+    levels=tuple(
+        AlertLevel(
+            number=percent,
+            fires_at=percent,
+            ends_below=percent if percent == STORAGE_FULL else percent - STORAGE_BACK_PERCENT,
+        )
+        for percent in STORAGE_LEVELS
+    )
+)
 
 Condition = dict[str, Any]
 
@@ -83,37 +107,36 @@ class Fault:
 def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes: int) -> list[Condition]:
     """Returns the conditions after an observation."""
     brokers, now = sorted(seen.silent), seen.at
-    result = _put(
-        conditions, ConditionType.BROKERS_ANSWER, not brokers, _silent_words(brokers), {"brokers": brokers}, now
-    )
+    status = _advance(conditions, ConditionType.BROKERS_ANSWER, len(brokers), now)
+    result = _put(conditions, ConditionType.BROKERS_ANSWER, status, _silent_words(brokers), {"brokers": brokers})
     leaderless = seen.leaderless
     if leaderless is not None:
+        status = _advance(conditions, ConditionType.PARTITIONS_LED, leaderless.count, now)
         data = {"count": leaderless.count, "partitions": list(leaderless.names[:PARTITIONS_NAMED_MAX])}
-        result = _put(
-            result, ConditionType.PARTITIONS_LED, not leaderless.count, _leaderless_words(leaderless), data, now
-        )
+        result = _put(result, ConditionType.PARTITIONS_LED, status, _leaderless_words(leaderless), data)
     if seen.storage is not None:
-        level = storage_level(seen.storage, bought_bytes, _level_of(conditions))
-        result = _put(
-            result, ConditionType.STORAGE_AVAILABLE, not level, _storage_words(level), {"percent": level}, now
-        )
+        percent = _storage_percent(seen.storage, bought_bytes)
+        status = _advance(conditions, ConditionType.STORAGE_AVAILABLE, percent, now, STORAGE_TERMS)
+        words = _storage_words(status.level)
+        result = _put(result, ConditionType.STORAGE_AVAILABLE, status, words, {"percent": status.level})
     if seen.shortened is not None:
         topics = list(map(list, seen.shortened.topics))
-        result = _put(
-            result, ConditionType.RETENTION_KEPT, not topics, _shortened_words(topics), {"topics": topics}, now
-        )
+        status = _advance(conditions, ConditionType.RETENTION_KEPT, len(topics), now)
+        result = _put(result, ConditionType.RETENTION_KEPT, status, _shortened_words(topics), {"topics": topics})
     return result
 
 
 def growth_refused(conditions: Sequence[Condition], code: str, detail: str, now: datetime) -> list[Condition]:
     """Returns the conditions after growth of the storage was refused."""
-    data = {"code": code, "detail": detail, "tried_at": now.isoformat()}
-    return _put(conditions, ConditionType.STORAGE_GROWS, False, f"Storage does not grow: {detail}", data, now)
+    data = {"code": code, **entries("detail", detail), "tried_at": now.isoformat()}
+    status = _advance(conditions, ConditionType.STORAGE_GROWS, 1, now)
+    return _put(conditions, ConditionType.STORAGE_GROWS, status, f"Storage does not grow: {detail}", data)
 
 
 def growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
     """Returns the conditions after the storage grew, or when it need not grow."""
-    return _put(conditions, ConditionType.STORAGE_GROWS, True, "", {}, now)
+    status = _advance(conditions, ConditionType.STORAGE_GROWS, 0, now)
+    return _put(conditions, ConditionType.STORAGE_GROWS, status, "", {})
 
 
 def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
@@ -123,21 +146,11 @@ def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
     return next((datetime.fromisoformat(fault.data["tried_at"]) for fault in faults), None)
 
 
-def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
-    """Returns the reached level, 0 for none; `before` is left only when usage is clearly lower."""
-    if is_storage_full(used.used_bytes, bought_bytes, is_refused=used.is_full):
-        return STORAGE_FULL
+def _storage_percent(used: StorageUsed, bought_bytes: int) -> int:
+    """Returns the used part of the storage; at least 100 while brokers refuse produce."""
     percent = used_percent(used.used_bytes, bought_bytes)
-    reached = max((level for level in STORAGE_LEVELS if percent >= level), default=0)
-    if reached < before < STORAGE_FULL and percent >= before - STORAGE_BACK_PERCENT:
-        return before
-    return reached
-
-
-def _level_of(conditions: Iterable[Condition]) -> int:
-    """Returns the last reported level of storage."""
-    kind = ConditionType.STORAGE_AVAILABLE.value
-    return next((int(condition["data"].get("percent", 0)) for condition in conditions if condition["type"] == kind), 0)
+    is_full = is_storage_full(used.used_bytes, bought_bytes, is_refused=used.is_full)
+    return max(percent, STORAGE_FULL) if is_full else percent
 
 
 def kept(conditions: Iterable[Condition]) -> list[Condition]:
@@ -145,20 +158,14 @@ def kept(conditions: Iterable[Condition]) -> list[Condition]:
     return [condition for condition in conditions if condition["type"] in OBSERVED]
 
 
-def changed(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
-    """Returns the new conditions whose status changed. For storage each level counts as a change."""
-    old = list(old)
-    before = {condition["type"]: condition["status"] for condition in old}
-    kind = ConditionType.STORAGE_AVAILABLE.value
-    is_other_level = _level_of(old) != _level_of(new := list(new))
-    return [
-        condition
-        for condition in new
-        if condition["type"] in OBSERVED
-        and (
-            before.get(condition["type"], True) != condition["status"] or (condition["type"] == kind and is_other_level)
-        )
-    ]
+def changed(old: Sequence[Condition], new: Iterable[Condition]) -> list[tuple[Condition, Transition]]:
+    """Returns the new conditions that began or ceased to be false, or reached another level."""
+    changes = []
+    for condition in new:
+        kind = condition["type"]
+        if kind in OBSERVED and (change := transition(_status_of(old, kind), _status_of([condition], kind))):
+            changes.append((condition, change))
+    return changes
 
 
 def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
@@ -172,21 +179,34 @@ def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
     ]
 
 
+def _advance(
+    conditions: Iterable[Condition], kind: ConditionType, value: int, now: datetime, terms: AlertTerms = FACT
+) -> AlertStatus:
+    return advance(_status_of(conditions, kind.value), terms, Sample(value=value), now)
+
+
+def _status_of(conditions: Iterable[Condition], kind: str) -> AlertStatus:
+    """Returns the state of the alert that is stored as a condition."""
+    condition = next((condition for condition in conditions if condition["type"] == kind), None)
+    if condition is None:
+        return AlertStatus()
+    since = datetime.fromisoformat(condition["since"])
+    if condition["status"]:
+        return AlertStatus(state=AlertState.RESOLVED, since=since)
+    return AlertStatus(state=AlertState.FIRING, since=since, level=int(condition["data"].get("percent", 1)))
+
+
 def _put(
-    conditions: Sequence[Condition],
-    kind: ConditionType,
-    status: bool,
-    message: str,
-    data: dict[str, Any],
-    now: datetime,
+    conditions: Sequence[Condition], kind: ConditionType, status: AlertStatus, message: str, data: dict[str, Any]
 ) -> list[Condition]:
-    old = next((condition for condition in conditions if condition["type"] == kind.value), None)
-    if old is None and status:
+    """Returns the conditions with that of a kind replaced."""
+    if status.since is None:
         return list(conditions)
-    since = old["since"] if old is not None and old["status"] == status else now.isoformat()
-    new = {"type": kind.value, "status": status, "message": message, "since": since, "data": data}
-    others = [condition for condition in conditions if condition["type"] != kind.value]
-    return [*others, new]
+    new = {
+        "type": kind.value, "status": not status.fires, "message": message, "since": status.since.isoformat(),
+        "data": data,
+    }  # fmt: skip
+    return [*(condition for condition in conditions if condition["type"] != kind.value), new]
 
 
 def _silent_words(brokers: list[int]) -> str:

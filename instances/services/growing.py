@@ -12,8 +12,8 @@ from instances.lifecycle.phases import CHANGEABLE
 from instances.limits import GROWTH_RETRIED_AFTER
 from instances.models import Instance
 from instances.services.changing import resize_instance
-from tenants import audit
-from tenants.actors import Actor, system_actor
+from instances.services.observing import store_conditions
+from tenants.actors import system_actor
 from tenants.errors import DomainError
 
 
@@ -41,7 +41,7 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     )
     tried_at = conditions.growth_tried_at(instance.conditions)
     if wanted_gb is None:
-        _note(acting, instance, conditions.growth_possible(instance.conditions, now))
+        store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
         return False
     if tried_at is not None and now - tried_at < GROWTH_RETRIED_AFTER:
         return False
@@ -49,18 +49,9 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
         resize_instance(acting=acting, instance=instance, storage_gb=wanted_gb)
     except DomainError as error:
         instance.refresh_from_db()
-        _note(acting, instance, conditions.growth_refused(instance.conditions, error.code, error.detail, now))
+        store_conditions(
+            acting, instance, conditions.growth_refused(instance.conditions, error.code, error.detail, now)
+        )
         return False
-    _note(acting, instance, conditions.growth_possible(instance.conditions, now))
+    store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
     return True
-
-
-def _note(acting: Actor, instance: Instance, result: list[conditions.Condition]) -> None:
-    """Stores conditions and records an event for each change. The row's version stays, as for all observations."""
-    before = instance.conditions
-    if result == before:
-        return
-    Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    for condition in conditions.changed(before, result):
-        action = "instance.recovered" if condition["status"] else "instance.degraded"
-        audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})

@@ -1,4 +1,4 @@
-"""Observed conditions of running instances: stored in their rows, with an event for each change."""
+"""Observed conditions of running instances: stored in their rows, with a notice of each change."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from django.db import transaction
 
+from instances import interfaces
 from instances.lifecycle import conditions
 from instances.lifecycle.conditions import Condition, Observation
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
-from tenants import audit
-from tenants.actors import system_actor
+from tenants.actors import Actor, system_actor
 
 
 def observed_conditions(instance: Instance, seen: Observation) -> list[Condition]:
@@ -22,20 +22,23 @@ def observed_conditions(instance: Instance, seen: Observation) -> list[Condition
 
 @transaction.atomic
 def note_health(instance_id: str, seen: Observation) -> bool:
-    """Stores the conditions after an observation; returns True if any changed. Only brokers of the instance count.
-
-    The row's version stays, so that a broker that fails or returns does not make an owner's change fail.
-    """
+    """Stores the conditions after an observation; returns True if any changed. Only brokers of the instance count."""
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()
     if instance is None or instance.current_phase not in REACHABLE:
         return False
     result = observed_conditions(instance, seen)
-    if result == instance.conditions:
+    return store_conditions(system_actor("watcher", instance.tenant), instance, result)
+
+
+def store_conditions(acting: Actor, instance: Instance, result: list[Condition]) -> bool:
+    """Stores the conditions of a locked instance and gives notice of changes; returns True if any changed.
+
+    The row's version stays, so that an observation does not make an owner's change fail.
+    """
+    before = instance.conditions
+    if result == before:
         return False
-    Instance.objects.filter(pk=instance_id).update(conditions=result)
-    acting = system_actor("watcher", instance.tenant)
-    for condition in conditions.changed(instance.conditions, result):
-        action = "instance.recovered" if condition["status"] else "instance.degraded"
-        audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})
+    Instance.objects.filter(pk=instance.pk).update(conditions=result)
+    interfaces.notify_conditions.it(acting, instance, conditions.changed(before, result))
     return True

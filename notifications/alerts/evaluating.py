@@ -19,7 +19,6 @@ from django.db.models import F
 
 from brokers.infra.locks import Busy, only_one
 from notifications.alerts import figures, firings
-from notifications.alerts.decide import AlertState, RuleState, advance
 from notifications.alerts.figures import Figures
 from notifications.alerts.firings import Fired, Resolved
 from notifications.limits import (
@@ -30,6 +29,7 @@ from notifications.limits import (
     TURN_S,
 )
 from notifications.models import AlertFiring, AlertRule, FiringEnd
+from tenants.alert_state import AlertStatus, Transition, advance, transition
 from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
@@ -125,21 +125,22 @@ def _decide(batch: Sequence[str], read_figures: Figures, summary: EvaluationSumm
         .select_related("tenant", "instance", "cluster")
         .order_by("pk")
     )
-    changed: list[tuple[AlertRule, RuleState]] = []
+    changed: list[tuple[AlertRule, AlertStatus]] = []
     fired: list[Fired] = []
     resolved: list[Resolved] = []
     for rule in rules:
-        before = rule.rule_state
+        before = rule.status
         after = advance(before, rule.terms, read_figures.of(rule), now)
         if after == before:
             continue
         changed.append((rule, after))
         summary.evaluated += 1
         summary.unknown += after.is_unknown
-        if after.fires and not before.fires:
+        change = transition(before, after)
+        if change is Transition.FIRED:
             assert after.value is not None
             fired.append(Fired(rule, after.value, before.since or now))
-        elif after.state is AlertState.RESOLVED and before.fires:
+        elif change is Transition.RESOLVED:
             resolved.append(Resolved(rule, FiringEnd.RESOLVED, after.value))
     firings.begin(fired, now)
     firings.end(resolved, now)
@@ -148,7 +149,7 @@ def _decide(batch: Sequence[str], read_figures: Figures, summary: EvaluationSumm
     _write(changed)
 
 
-def _write(changed: Sequence[tuple[AlertRule, RuleState]]) -> None:
+def _write(changed: Sequence[tuple[AlertRule, AlertStatus]]) -> None:
     """Writes the evaluated states without a new version, since no setting of the tenant changed."""
     if not changed:
         return

@@ -21,9 +21,9 @@ from instances.lifecycle.phases import REACHABLE
 from instances.metrics import storage_history
 from instances.metrics.storage_use import used_percent
 from instances.models import Instance
-from notifications.alerts.decide import UNKNOWN, Sample
 from notifications.limits import CLUSTER_KNOWN_FOR, DELAYS_KNOWN_FOR, STORAGE_KNOWN_FOR, WINDOW_MINUTES
 from notifications.models import AlertKind, AlertRule
+from tenants.alert_state import UNKNOWN, Sample
 
 MS_PER_S = 1_000
 PERCENT = 100

@@ -14,12 +14,12 @@ from brokers.limits import BROKERS_PER_CLUSTER_MAX
 from instances.models import Instance
 from instances.naming import is_valid_topic_name
 from notifications.alerts import firings
-from notifications.alerts.decide import AlertState
 from notifications.alerts.firings import Resolved
 from notifications.limits import ALERT_RULES_PER_TENANT_MAX, LAG_MAX, PERCENT_MAX, WINDOW_MINUTES
 from notifications.models import AlertKind, AlertRule, FiringEnd
 from tenants import access, audit
 from tenants.actors import Actor
+from tenants.alert_state import AlertState
 from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant

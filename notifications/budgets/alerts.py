@@ -40,7 +40,8 @@ def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
     concurrently.
     """
     reported = BudgetAlert.objects.filter(budget_id=costs.budget_id, amount=costs.amount, month=costs.month)
-    marks = marks_passed(costs.amount, costs.spent, costs.forecast, set(reported.values_list("mark", flat=True)))
+    said = set(reported.values_list("mark", flat=True))
+    marks = marks_passed(costs.amount, costs.spent, costs.forecast, said, now)
     # Of several thresholds passed at once only the highest causes a mail.
     loudest = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
     made = 0

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from datetime import datetime
 from decimal import Decimal
+
+from tenants.alert_state import (
+    FACT,
+    NO_LEVEL,
+    AlertLevel,
+    AlertState,
+    AlertStatus,
+    AlertTerms,
+    Sample,
+    Transition,
+    advance,
+    transition,
+)
 
 # Percentages of the budget.
 MARKS = (50, 80, 100)
 # Pseudo threshold: the month is forecast to exceed the budget.
 FORECAST = 0
-HUNDRED = Decimal(100)
+PERCENT = 100
+# A mark that was reached is not left before the month ends.
+SPENT = AlertTerms(levels=tuple(AlertLevel(number=mark, fires_at=mark, ends_below=None) for mark in MARKS))
 
 
-def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, said: Set[int]) -> list[int]:
+def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, said: Set[int], now: datetime) -> list[int]:
     """Returns thresholds that were not reported yet, lowest first. A forecast is reported only before the budget is
     spent.
     """
-    result = [mark for mark in MARKS if mark not in said and spent * HUNDRED >= budget * mark]
+    before = _status(max(said, default=NO_LEVEL))
+    after = advance(before, SPENT, Sample(value=int(spent * PERCENT // budget)), now)
+    result = [mark for mark in MARKS if before.level < mark <= after.level]
     exceeds = forecast > budget and spent < budget
-    return [*result, FORECAST] if exceeds and FORECAST not in said else result
+    said_before = _status(int(FORECAST in said))
+    is_new = transition(said_before, advance(said_before, FACT, Sample(value=int(exceeds)), now)) is Transition.FIRED
+    return [*result, FORECAST] if is_new else result
+
+
+def _status(level: int) -> AlertStatus:
+    """Returns the state of an alert that was reported up to a level."""
+    return AlertStatus(state=AlertState.FIRING, level=level) if level != NO_LEVEL else AlertStatus()

@@ -12,15 +12,19 @@ from django.utils.translation import gettext_lazy as _
 from brokers.models import Cluster
 from instances.models import Instance
 from instances.naming import TOPIC_NAME_LENGTH_MAX
-from notifications.alerts.decide import AlertState, RuleState, RuleTerms
 from notifications.limits import (
+    FIRES_EVERY,
     FOR_MINUTES,
     FOR_MINUTES_MAX,
+    GAP_MAX,
     GROUP_CHARS_MAX,
     NAME_CHARS_MAX,
+    RESOLVE_AFTER_MAX,
+    RESOLVE_BELOW_TENTHS,
     WINDOW_MINUTES_MAX,
     WINDOW_MINUTES_MIN,
 )
+from tenants.alert_state import NO_LEVEL, AlertLevel, AlertState, AlertStatus, AlertTerms
 from tenants.ids import ID_LONG_RANDOM_CHARS, TypedIdField
 from tenants.models import Tenant, Versioned
 
@@ -46,6 +50,24 @@ STATES = (
 )
 
 
+# The only level of a rule.
+RULE_LEVEL = 1
+TENTHS = 10
+
+
+def rule_terms(threshold: int, lasts: timedelta) -> AlertTerms:
+    """Returns the terms of a rule that fires when its figure stays at or above a threshold for a duration."""
+    # Rounded up: figures are whole numbers.
+    ends_below = -(-threshold * RESOLVE_BELOW_TENTHS // TENTHS)
+    return AlertTerms(
+        levels=(AlertLevel(number=RULE_LEVEL, fires_at=threshold, ends_below=ends_below),),
+        lasts=lasts,
+        resolves_after=min(lasts, RESOLVE_AFTER_MAX),
+        fires_every=FIRES_EVERY,
+        gap_max=GAP_MAX,
+    )
+
+
 class FiringEnd(models.TextChoices):
     """Reason for the end of a firing."""
 
@@ -60,7 +82,7 @@ class AlertRule(Versioned):
 
     `threshold` is in percent, records, brokers or partitions, depending on the kind; `window_minutes` belongs to the
     throttled share, `group_id` and `topic` to lags. The fields from `state` on are written by the evaluation
-    (`decide.RuleState`), without a new version.
+    (`tenants.alert_state.AlertStatus`), without a new version.
     """
 
     id = TypedIdField("rul")
@@ -117,14 +139,16 @@ class AlertRule(Versioned):
         return self.name
 
     @property
-    def terms(self) -> RuleTerms:
-        return RuleTerms(threshold=self.threshold, lasts=timedelta(minutes=self.for_minutes))
+    def terms(self) -> AlertTerms:
+        return rule_terms(self.threshold, timedelta(minutes=self.for_minutes))
 
     @property
-    def rule_state(self) -> RuleState:
-        return RuleState(
-            state=AlertState(self.state),
+    def status(self) -> AlertStatus:
+        state = AlertState(self.state)
+        return AlertStatus(
+            state=state,
             since=self.state_since,
+            level=RULE_LEVEL if state is AlertState.FIRING else NO_LEVEL,
             held=timedelta(milliseconds=self.held_ms),
             value=self.value,
             is_unknown=self.is_unknown,

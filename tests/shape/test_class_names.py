@@ -53,7 +53,6 @@ FOUND_BY_PLACE = re.compile(
 SHORT_MODULES = {
     "archives/damage.py": "a pure decision, tested alone",
     "billing/admin_views/margins.py": "one page",
-    "notifications/budgets/decide.py": "a pure decision, tested alone",
     "billing/views/coupons.py": "one page",
     "notifications/webhooks/pacing.py": "a pure decision, tested alone",
     "brokers/agent/defaults.py": "a pure decision, tested alone",

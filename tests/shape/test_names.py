@@ -94,7 +94,7 @@ RETIRED = (
     Retired("usual|exposition", "step durations, Prometheus", ("instances/",)),
     Retired(
         "Beginning|Ending|Turn|Reading|Progress|Side|Earned|Debt|Owed|Printed|News|Sent|Named",
-        "Fired, Resolved, EvaluationSummary, Sample, RuleState, CapacityUse, Revenue, Receivables, SendResult",
+        "Fired, Resolved, EvaluationSummary, Sample, AlertStatus, CapacityUse, Revenue, Receivables, SendResult",
         ("billing/", "notifications/", "archives/"),
     ),
 )

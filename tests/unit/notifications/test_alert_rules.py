@@ -1,4 +1,4 @@
-"""Decisions of alert rules (`notifications.alerts.decide`): nothing fires early, unknown values change nothing, no
+"""Alert rules on the terms of tenants (`tenants.alert_state`): nothing fires early, unknown values change nothing, no
 repetition.
 """
 
@@ -10,11 +10,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifications.alerts.decide import FIRES_EVERY, GAP_MAX, UNKNOWN, AlertState, RuleState, RuleTerms, Sample, advance
+from notifications.limits import FIRES_EVERY, GAP_MAX
+from notifications.models.alerts import rule_terms
+from tenants.alert_state import UNKNOWN, AlertState, AlertStatus, AlertTerms, Sample, advance
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-TERMS = RuleTerms(threshold=80, lasts=5 * MINUTE)
+TERMS = rule_terms(80, 5 * MINUTE)
 
 values = st.one_of(st.none(), st.integers(0, 120))
 readings = st.builds(Sample, value=values, is_lower_bound=st.booleans())
@@ -24,18 +26,16 @@ steps = st.one_of(
     st.lists(st.tuples(st.integers(1, 400), readings), max_size=60),
     st.lists(stays, min_size=3, max_size=12).map(lambda spans: [step for span in spans for step in span]),
 )
-terms = st.builds(
-    RuleTerms, threshold=st.integers(1, 100), lasts=st.integers(1, 12).map(lambda minutes: minutes * MINUTE)
-)
+terms = st.builds(rule_terms, st.integers(1, 100), st.integers(1, 12).map(lambda minutes: minutes * MINUTE))
 
 
 def known(value: int) -> Sample:
     return Sample(value=value)
 
 
-def run(*found: Sample, of: RuleTerms = TERMS, every: timedelta = MINUTE) -> list[RuleState]:
+def run(*found: Sample, of: AlertTerms = TERMS, every: timedelta = MINUTE) -> list[AlertStatus]:
     """Returns the rule after each sample, one every minute."""
-    rule, now, result = RuleState(), START, []
+    rule, now, result = AlertStatus(), START, []
     for sample in found:
         rule, now = advance(rule, of, sample, now), now + every
         result.append(rule)
@@ -79,17 +79,21 @@ def test_readings_far_from_each_other_say_nothing_of_the_time_between() -> None:
     assert {rule.state for rule in run(*[known(80)] * 9, every=GAP_MAX + MINUTE)} == {AlertState.PENDING}
 
 
-def fired_at(rules: list[RuleState]) -> list[datetime]:
+def threshold_of(of: AlertTerms) -> int:
+    return of.levels[0].fires_at
+
+
+def fired_at(rules: list[AlertStatus]) -> list[datetime]:
     """Returns each instant at which it began to fire."""
     return [
         after.evaluated_at
-        for before, after in pairwise([RuleState(), *rules])
+        for before, after in pairwise([AlertStatus(), *rules])
         if after.fires and not before.fires and after.evaluated_at is not None
     ]
 
 
-def walk(of: RuleTerms, found: list[tuple[int, Sample]]) -> list[tuple[datetime, Sample, RuleState]]:
-    rule, now, result = RuleState(), START, []
+def walk(of: AlertTerms, found: list[tuple[int, Sample]]) -> list[tuple[datetime, Sample, AlertStatus]]:
+    rule, now, result = AlertStatus(), START, []
     for seconds, sample in found:
         now += timedelta(seconds=seconds)
         rule = advance(rule, of, sample, now)
@@ -99,7 +103,7 @@ def walk(of: RuleTerms, found: list[tuple[int, Sample]]) -> list[tuple[datetime,
 
 @given(terms, steps)
 def test_it_never_fires_before_every_reading_of_its_duration_was_at_the_threshold(
-    of: RuleTerms, found: list[tuple[int, Sample]]
+    of: AlertTerms, found: list[tuple[int, Sample]]
 ) -> None:
     seen = walk(of, found)
     for at in fired_at([rule for _now, _reading, rule in seen]):
@@ -112,30 +116,30 @@ def test_it_never_fires_before_every_reading_of_its_duration_was_at_the_threshol
             for now, sample, _rule in seen
             if at - of.lasts <= now <= at and not sample.is_lower_bound and (value := sample.value) is not None
         ]
-        assert known_ones and all(value >= of.threshold for value in low)
+        assert known_ones and all(value >= threshold_of(of) for value in low)
 
 
 @given(terms, steps)
 def test_a_firing_ends_only_after_every_known_reading_was_well_below_for_its_duration(
-    of: RuleTerms, found: list[tuple[int, Sample]]
+    of: AlertTerms, found: list[tuple[int, Sample]]
 ) -> None:
     seen = walk(of, found)
-    rules = [RuleState(), *(rule for _now, _reading, rule in seen)]
+    rules = [AlertStatus(), *(rule for _now, _reading, rule in seen)]
     ends = [now for (now, _, after), before in zip(seen, rules, strict=False) if before.fires and not after.fires]
     for end in ends:
         lately = [sample for now, sample, _rule in seen if end - of.resolves_after <= now <= end]
         known_ones = [sample.value for sample in lately if sample.value is not None and not sample.is_lower_bound]
-        assert known_ones and all(value * 10 < of.threshold * 9 for value in known_ones)
-        assert all(sample.value is None or sample.value < of.threshold for sample in lately)
+        assert known_ones and all(value * 10 < threshold_of(of) * 9 for value in known_ones)
+        assert all(sample.value is None or sample.value < threshold_of(of) for sample in lately)
 
 
 @given(terms, steps)
 def test_it_fires_no_more_often_than_the_limit_and_only_after_the_firing_before_ended(
-    of: RuleTerms, found: list[tuple[int, Sample]]
+    of: AlertTerms, found: list[tuple[int, Sample]]
 ) -> None:
     rules = [rule for _now, _reading, rule in walk(of, found)]
     assert all(later - sooner >= FIRES_EVERY for sooner, later in pairwise(fired_at(rules)))
-    moves = [(before.state, after.state) for before, after in pairwise([RuleState(), *rules])]
+    moves = [(before.state, after.state) for before, after in pairwise([AlertStatus(), *rules])]
     assert {after for before, after in moves if before == AlertState.FIRING} <= {
         AlertState.FIRING,
         AlertState.RESOLVED,
@@ -148,9 +152,9 @@ def test_it_fires_no_more_often_than_the_limit_and_only_after_the_firing_before_
 
 @given(terms, steps, readings)
 def test_a_second_evaluation_at_the_same_time_or_an_earlier_one_changes_nothing(
-    of: RuleTerms, found: list[tuple[int, Sample]], other: Sample
+    of: AlertTerms, found: list[tuple[int, Sample]], other: Sample
 ) -> None:
-    rule = RuleState()
+    rule = AlertStatus()
     now = START
     for seconds, sample in found:
         now += timedelta(seconds=seconds)
@@ -160,8 +164,8 @@ def test_a_second_evaluation_at_the_same_time_or_an_earlier_one_changes_nothing(
 
 
 @given(terms, steps)
-def test_unknown_readings_move_no_state(of: RuleTerms, found: list[tuple[int, Sample]]) -> None:
-    before = RuleState()
+def test_unknown_readings_move_no_state(of: AlertTerms, found: list[tuple[int, Sample]]) -> None:
+    before = AlertStatus()
     for _now, sample, after in walk(of, found):
         if sample.value is None:
             assert (after.state, after.since, after.held, after.value) == (
