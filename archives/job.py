@@ -113,7 +113,7 @@ def reason_of(archive: Archive, stop: Exception) -> str:
         deleted = DeletedTopic.objects.filter(instance=archive.instance_id, topic=archive.topic, is_restored=False)
         if deleted.exists():
             return _DELETED
-    return str(stop)
+    return stop.detail if isinstance(stop, Stopped) else str(stop)
 
 
 def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
@@ -262,7 +262,7 @@ def note(archive: Archive, now: datetime, report: ArchiveRunReport, bytes_read: 
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0
     due_at = now + max(timedelta(minutes=minutes), timedelta(seconds=paced_s))
     Archive.objects.filter(pk=archive.pk).exclude(state=ArchiveState.DELETING).update(
-        last_run_at=now, next_run_at=due_at, error=report.error[:ERROR_CHARS_MAX]
+        last_run_at=now, next_run_at=due_at, error=report.error
     )
     if report.error:
         log.warning("archive_failed", archive_id=archive.pk, reason=report.error[:ERROR_CHARS_MAX])

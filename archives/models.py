@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from instances.models import Instance
 from instances.naming import TOPIC_NAME_LENGTH_MAX
 from tenants.ids import TypedIdField
+from tenants.message_field import MessageField
 from tenants.models import Tenant, Versioned
 
 ARCHIVE_URL_CHARS_MAX = 500
@@ -82,7 +83,7 @@ class Archive(Versioned):
     database_password = models.CharField(
         max_length=SEALED_CHARS_MAX, blank=True, default="", db_default="", editable=False
     )
-    error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
+    error = MessageField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
     # Id of the topic when it was last checked, and how often it was deleted and recreated.
     topic_id = models.CharField(max_length=TOPIC_ID_CHARS_MAX, blank=True, default="", db_default="", editable=False)
     topic_generation = models.PositiveIntegerField(default=0, db_default=0, editable=False)

@@ -74,7 +74,11 @@ class Damaged:
 
 
 class Stopped(Exception):
-    """The range cannot be read further. The message is shown to the tenant."""
+    """The range cannot be read further. `detail` is shown to the tenant."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 class TopicUnreadable(Stopped):

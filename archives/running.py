@@ -24,6 +24,7 @@ from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
 from notifications import queues
 from notifications.models import Queue
 from tenants import outbound
+from tenants.errors import Message, gettext_noop
 from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
 
@@ -129,8 +130,10 @@ def run_one(
             return load_job.run(make_session, archive, source_of(archive), database_of(archive), now, **options)
         _require_room(archive)
         return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
-    except (Stopped, address.AddressRefused, outbound.OutboundFailed) as stop:
-        return job.note_failure(archive, now, str(stop))
+    except (Stopped, outbound.OutboundFailed) as stop:
+        return job.note_failure(archive, now, stop.detail)
+    except address.AddressRefused as refusal:
+        return job.note_failure(archive, now, str(refusal))
     except Exception as failure:  # including exceptions of Spark
         log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
         return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
@@ -140,7 +143,7 @@ def source_of(archive: Archive) -> Source:
     """Returns the access to the topic. Raises `Stopped` if no route of the instance admits the archive."""
     instance = Instance.objects.prefetch_related("routes").get(pk=archive.instance_id)
     if instance.current_phase not in REACHABLE:
-        raise Stopped(f"The instance is {instance.phase}.")
+        raise Stopped(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     for route in instance.routes_in_order:
         # A host that the tenant configured may be any machine, including one in the internal network.
         if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):

@@ -63,7 +63,7 @@ class ForgivingRedisCache(RedisCache):
             return otherwise
         try:
             return getattr(super(), name)(*args, **options)
-        except (cached_values.NotKeepable, cached_values.ValueTooLarge, cached_values.UnreadableValue) as error:
+        except (cached_values.NotCacheable, cached_values.ValueTooLarge, cached_values.UnreadableValue) as error:
             logger.warning("the cache does not hold a value: %s: %s", type(error).__name__, error)
             return otherwise
         except (RedisError, OSError):

@@ -1,7 +1,7 @@
 """Serialisation of cached values as JSON: reading them creates data only and executes nothing.
 
-In addition to JSON's types there are tuples, frozen sets, instants, mappings with keys of any kind, and dataclasses
-declared with `cacheable`. Each of these is an object with one name that begins with `~`.
+In addition to JSON's types there are tuples, frozen sets, instants, mappings with keys of any kind, messages, and
+dataclasses declared with `cacheable`. Each of these is an object with one name that begins with `~`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, Final, TypeVar
 
 from django.utils.functional import Promise
 
+from tenants.errors import Message
+
 # Limit of one value. A group of 10,000 partitions takes a sixth of it.
 CACHED_VALUE_BYTES_MAX: Final = 4_194_304
 MARK: Final = "~"
-TUPLE, FROZEN_SET, INSTANT, MAPPING, OBJECT = (MARK + letter for letter in "tsdmo")
+TUPLE, FROZEN_SET, INSTANT, MAPPING, OBJECT, MESSAGE = (MARK + letter for letter in "tsdmog")
 
 Declared = TypeVar("Declared", bound=type)
 _declared: dict[str, type] = {}
@@ -27,7 +29,7 @@ class ValueTooLarge(ValueError):
     """The value exceeds `CACHED_VALUE_BYTES_MAX`."""
 
 
-class NotKeepable(TypeError):
+class NotCacheable(TypeError):
     """A part of the value has an unsupported type."""
 
 
@@ -46,13 +48,13 @@ def dumps(value: Any) -> bytes:
     """Serialises a value.
 
     Raises:
-        TooLarge: it exceeds `CACHED_VALUE_BYTES_MAX`.
-        NotKeepable: a part of it has an unsupported type.
+        ValueTooLarge: it exceeds `CACHED_VALUE_BYTES_MAX`.
+        NotCacheable: a part of it has an unsupported type.
     """
     try:
         text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
     except ValueError as error:  # a number that JSON does not have
-        raise NotKeepable(str(error)) from error
+        raise NotCacheable(str(error)) from error
     if len(text) > CACHED_VALUE_BYTES_MAX:
         raise ValueTooLarge(f"{len(text)} bytes")
     return text
@@ -62,7 +64,7 @@ def loads(text: bytes) -> Any:
     """Restores a value written by `dumps`.
 
     Raises:
-        Unreadable: the text was not written by `dumps`.
+        UnreadableValue: the text was not written by `dumps`.
     """
     try:
         return json.loads(text, object_hook=_restored)
@@ -71,6 +73,8 @@ def loads(text: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return {MESSAGE: value.to_body()}
     if value is None or isinstance(value, str | int | float):
         return value
     kind = type(value)
@@ -88,7 +92,7 @@ def _plain(value: Any) -> Any:
         return {OBJECT: [kind.__name__, *(_plain(getattr(value, item.name)) for item in fields(kind))]}
     if isinstance(value, Promise):
         return str(value)
-    raise NotKeepable(f"{kind.__module__}.{kind.__qualname__} cannot be kept in the cache; see tenants.cached_values")
+    raise NotCacheable(f"{kind.__module__}.{kind.__qualname__} cannot be kept in the cache; see tenants.cached_values")
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:
@@ -116,4 +120,5 @@ _RESTORED: Final[dict[str, Callable[[Any], Any]]] = {
     INSTANT: datetime.fromisoformat,
     MAPPING: dict,
     OBJECT: _object,
+    MESSAGE: Message.from_body,
 }

@@ -1,8 +1,10 @@
-"""Column of a sentence that is translated when it is shown."""
+"""Sentences in rows that are translated when they are shown: a column, and an entry of a JSON document."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -10,6 +12,24 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tenants.errors import Message
 
 UNIT_SEPARATOR = "\x1f"
+# End of the name of the entry with the id and values of a message, beside that with its text.
+BODY = "_message"
+
+
+def entries(name: str, sentence: str, chars_max: int | None = None) -> dict[str, Any]:
+    """Returns the entries of a JSON document that keep a sentence: its English text, and id and values of a `Message`.
+
+    A sentence longer than `chars_max` is cut and kept as text.
+    """
+    text = str(sentence)[:chars_max]
+    is_whole = len(text) == len(sentence)
+    return {name: text, name + BODY: sentence.to_body() if isinstance(sentence, Message) and is_whole else None}
+
+
+def entry(document: Mapping[str, Any], name: str) -> str:
+    """Returns the sentence that `entries` kept in a document."""
+    body = document.get(name + BODY)
+    return Message.from_body(body) if body else str(document.get(name, ""))
 
 
 class MessageField(models.TextField):

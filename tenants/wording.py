@@ -1,8 +1,8 @@
 """Translation of refusals of services into the reader's language.
 
 Services use English, because programs read them too. A sentence with values is a `tenants.errors.Message` and carries
-its message id, also in the rows of pending jobs (`tenants.message_field`). Only words of brokers and a few texts that
-were kept without their id are listed here and recognised by pattern. Others are shown in English.
+its message id, also in rows (`tenants.message_field`). Only words of brokers are recognised by pattern. Sentences that
+are not in the catalog, and those that rows of earlier versions keep without their id, are shown in English.
 """
 
 from __future__ import annotations
@@ -109,9 +109,6 @@ SENTENCES = (
     gettext_noop("A lost broker has nothing to move back to."),
     gettext_noop("A topic never loses partitions."),
     gettext_noop("A tenant keeps at least one owner. Make another member owner first."),
-    gettext_noop("Another change of this topic is being carried out."),
-    gettext_noop("Another change of this user is being carried out."),
-    gettext_noop("Another change of the access rules is being carried out."),
     gettext_noop("This name means something else to Kafka. Choose another."),
     gettext_noop("The names . and .. mean a folder in an address. Choose another."),
     gettext_noop("The name is not in Unicode's normal form NFKC, so another name looks the same. Type it anew."),
@@ -191,7 +188,7 @@ SENTENCES = (
     gettext_noop("its coordinator is loading"),
     gettext_noop("its coordinator is moving"),
 )
-# Texts with values that arrive without their message id. Words of brokers, which are those of Kafka's protocol:
+# Words of brokers with values: Kafka's protocol has an error code and a text.
 BROKER_SHAPES = (
     gettext_noop("Invalid value %(value)s for configuration %(name)s: Not a value of type %(type)s"),
     gettext_noop("Invalid value %(value)s for configuration %(name)s"),
@@ -210,23 +207,6 @@ BROKER_SHAPES = (
     gettext_noop("Topic name '%(name)s' is reserved for the service's own records."),
     gettext_noop("Unknown topic config name: %(name)s"),
 )
-# Facts of steps and errors of archives, which rows keep as text, and errors of forms.
-TEXT_SHAPES = (
-    gettext_noop("broker %(id)s does not answer"),
-    gettext_noop("At most %(n)s values."),
-    gettext_noop("At most %(n)s partitions."),
-    gettext_noop("It answered with status %(status)s; redirects are not followed."),
-    gettext_noop("Its answer has more than %(n)s bytes."),
-    gettext_noop("The port must be %(port)s or at least %(least)s."),
-    gettext_noop("The instance is %(phase)s."),
-    gettext_noop("A port could not be opened: %(why)s."),
-    gettext_noop("No port is left: %(why)s. Nothing was charged."),
-    gettext_noop("The brokers answered: %(words)s"),
-    gettext_noop("Not at the moment: %(why)s."),
-    gettext_noop('There is no topic "%(name)s".'),
-    gettext_noop("Broker %(id)s does not answer."),
-)
-SHAPES = (*BROKER_SHAPES, *TEXT_SHAPES)
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 
 
@@ -234,7 +214,7 @@ _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple(
         (re.compile(_VALUE.sub(lambda found: f"(?P<{found[1] or found[2]}>.+)", re.escape(shape)), re.DOTALL), shape)
-        for shape in SHAPES
+        for shape in BROKER_SHAPES
     )
 
 

@@ -29,6 +29,7 @@ from brokers.operations import membership, rolling_restart
 from brokers.rebalancing import services as rebalancing_services
 from instances.choices import OperationState
 from tenants.errors import DomainError
+from tenants.message_field import entry
 from tenants.operator import acting_operator
 from tenants.views.base import signed_out_part
 from tenants.wording import localized
@@ -179,7 +180,7 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
 def steps_of(operation: FleetOperation) -> list[dict[str, Any]]:
     """Returns the steps of an operation for the page."""
     return [
-        {"label": FleetStep(item["name"]).label, "state": item["state"], "fact": item["fact"]}
+        {"label": FleetStep(item["name"]).label, "state": item["state"], "fact": entry(item, "fact")}
         for item in operation.steps
     ]
 

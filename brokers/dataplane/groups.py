@@ -19,7 +19,7 @@ from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.assignments import decode_assignment
 from brokers.dataplane.coordinators import GROUP, TROUBLES
 from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
-from brokers.dataplane.scatter import SILENT_WORDS, Target, scatter, targets
+from brokers.dataplane.scatter import Target, scatter, targets
 from brokers.limits import GROUPS_CACHE_S
 from instances.groups.interfaces import (
     DEAD,
@@ -33,7 +33,7 @@ from instances.groups.interfaces import (
     Partition,
 )
 from instances.interfaces import BrokerUnresponsive
-from tenants.errors import DomainError
+from tenants.errors import DomainError, Message, gettext_noop
 
 LIST_GROUPS_VERSION = 4
 DESCRIBE_GROUPS_VERSION = 5
@@ -195,7 +195,9 @@ def _trouble(one: str, placements: Mapping[str, int], troubles: Mapping[str, str
         return ""
     if one in troubles:
         return troubles[one]
-    return f"broker {placements[one]} {SILENT_WORDS}" if one in placements else TROUBLES[coordinators.NOT_AVAILABLE]
+    if one not in placements:
+        return TROUBLES[coordinators.NOT_AVAILABLE]
+    return Message(gettext_noop("broker %(id)s does not answer"), id=placements[one])
 
 
 def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:

@@ -26,8 +26,6 @@ from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-SILENT_WORDS = "does not answer"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -98,7 +96,7 @@ def scatter(
         answer = _outcome(target, future)
         if answer is None:
             may_be_done = may_be_done or _was_sent(future)
-            silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason=SILENT_WORDS)
+            silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason="does not answer")
         else:
             answers.append((target.number, answer))
     return Scattered(answers=tuple(answers), silent=tuple(silent.values()), may_be_done=may_be_done)

@@ -11,6 +11,7 @@ from brokers.choices import FLEET_STEPS_OF, FleetOperationType, FleetStep
 from brokers.models import Cluster, FleetOperation
 from instances.choices import OperationState, StepState
 from tenants.actors import Actor
+from tenants.message_field import entries
 
 OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
 FACT_CHARS_MAX = 500
@@ -70,7 +71,8 @@ def fail(operation: FleetOperation, code: str, detail: str) -> None:
     """Fails the operation at the current step."""
     step = next((row for row in operation.steps if row["state"] != StepState.DONE), None)
     if step is not None:
-        step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail[:FACT_CHARS_MAX]}
+        fact = entries("fact", detail, FACT_CHARS_MAX)
+        step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), **fact}
     operation.error = {"code": code, "detail": detail}
     operation.state, operation.finished_at = OperationState.FAILED, timezone.now()
     _write(operation, "steps", "state", "error", "finished_at")
@@ -82,8 +84,8 @@ def _blank(step: FleetStep) -> dict[str, Any]:
 
 def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
     item = next(item for item in operation.steps if item["name"] == step)
-    wanted = {"state": state.value, "fact": fact[:FACT_CHARS_MAX], "data": {**item["data"], **data}}
-    if item["state"] == StepState.DONE or all(item[key] == value for key, value in wanted.items()):
+    wanted = {"state": state.value, **entries("fact", fact, FACT_CHARS_MAX), "data": {**item["data"], **data}}
+    if item["state"] == StepState.DONE or all(item.get(key) == value for key, value in wanted.items()):
         return
     item |= wanted | {"at_ms": _at_ms(operation) if state is StepState.DONE else None}
     operation.state = OperationState.RUNNING

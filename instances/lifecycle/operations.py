@@ -11,6 +11,7 @@ from django.utils import timezone
 from instances.choices import STEPS_OF, OperationState, OperationType, Step, StepState
 from instances.models import Instance, Operation
 from tenants.actors import Actor
+from tenants.message_field import entries
 
 OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
 
@@ -51,7 +52,7 @@ def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str
     """Stores the forecast of a step that is not begun, in a dry run."""
     for row in operation.steps:
         if row["name"] == step.value:
-            row |= {"fact": fact, "data": dict(data)}
+            row |= {**entries("fact", fact), "data": dict(data)}
     _write(operation, "steps")
 
 
@@ -80,7 +81,7 @@ def fail(operation: Operation, code: str, detail: str, data: Mapping[str, Any] |
     """Fails the operation at the current step; `code` is stable, `detail` is for people."""
     for step in operation.steps:
         if step["state"] != StepState.DONE:
-            step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail}
+            step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), **entries("fact", detail)}
             break
     operation.error = {"code": code, "detail": detail, **({"data": dict(data)} if data else {})}
     _finish(operation, OperationState.FAILED)
@@ -100,7 +101,7 @@ def _set(operation: Operation, step: Step, state: StepState, fact: str, data: Ma
     for result in operation.steps:
         if result["name"] == step.value and result["state"] != StepState.DONE:
             at_ms = _at_ms(operation) if state is StepState.DONE else None
-            result |= {"state": state.value, "at_ms": at_ms, "fact": fact, "data": dict(data)}
+            result |= {"state": state.value, "at_ms": at_ms, **entries("fact", fact), "data": dict(data)}
             operation.state = OperationState.RUNNING
             _write(operation, "steps", "state")
 

@@ -22,6 +22,7 @@ from instances.models import Instance
 from instances.views.suspension import suspension
 from tenants.actors import Actor
 from tenants.formatting import clock, from_ms
+from tenants.message_field import entry
 from tenants.wording import localized
 
 # Conditions by the kind of alert rule that has the same cause.
@@ -222,7 +223,7 @@ def _not_growing(instance: Instance, fault: Fault) -> InstanceNotice:
         badge=_("Does not grow"),
         is_storage=True,
         title=_("Storage was to grow by itself and could not"),
-        meaning=localized(str(fault.data.get("detail", ""))),
+        meaning=localized(entry(fault.data, "detail")),
         advice=_("It is tried again every 15 minutes. You can also delete records, or choose a larger plan."),
         since=fault.since,
     )

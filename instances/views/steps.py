@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from instances.choices import ClusterType, Reason, Step, StepState
 from instances.models import Operation
+from tenants.message_field import entry
 from tenants.wording import localized
 
 MS_PER_S = 1_000
@@ -39,9 +40,8 @@ def steps_of(operation: Operation) -> list[ShownStep]:
         state = {StepState.DONE: "done", StepState.FAILED: "broken"}.get(step["state"], "waiting")
         if state == "waiting" and not has_current:
             state, has_current = "now", True
-        if state == "broken":
-            step = step | {"fact": _cause(operation) or step["fact"]}
-        shown.append(ShownStep(label=_label(step), state=state, took=_took(step, state), fact=_fact(step, state)))
+        fact = (_cause(operation) if state == "broken" else "") or _fact(step, state)
+        shown.append(ShownStep(label=_label(step), state=state, took=_took(step, state), fact=fact))
     return shown
 
 
@@ -92,7 +92,7 @@ def _took(step: dict[str, Any], state: str) -> str:
 def _fact(step: dict[str, Any], state: str) -> str:
     data = step.get("data") or {}
     if state == "broken":
-        return localized(step["fact"])
+        return localized(entry(step, "fact"))
     if step["name"] == Step.ACCEPTED:
         return _("Written with its audit row")
     if step["name"] == Step.PLACED and data.get("outcome") == "forming":

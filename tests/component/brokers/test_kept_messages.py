@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.utils.translation import override
 
-from brokers.models import RollingRestart
+from brokers.choices import FleetOperationType
+from brokers.models import FleetOperation, RollingRestart
+from brokers.operations import fleet_operations
 from brokers.rebalancing.model import Obstacle
+from tenants.actors import system_actor
 from tenants.errors import Message
+from tenants.message_field import entries, entry
 from tenants.wording import localized
 from tests.testkit.fleet import make_fleet
 
@@ -66,3 +71,33 @@ def test_a_value_cannot_pass_for_the_body_of_a_message(row: RollingRestart) -> N
     assert isinstance(result, Message)
     assert result.values == {"why": hostile}
     assert type(kept(row, hostile)) is str
+
+
+@pytest.mark.parametrize("message", [STARTING, NESTED.sentence], ids=["plain", "nested"])
+def test_a_document_keeps_the_id_and_the_values_of_a_message(message: Message) -> None:
+    document = json.loads(json.dumps(entries("fact", message)))
+    result = entry(document, "fact")
+    assert document["fact"] == message
+    assert isinstance(result, Message)
+    assert (result, result.msgid, result.values) == (message, message.msgid, message.values)
+
+
+def test_a_document_keeps_plain_and_cut_sentences_as_text() -> None:
+    assert entry(entries("fact", "3 of 3"), "fact") == "3 of 3"
+    assert entry({"fact": "as an earlier version wrote: 3"}, "fact") == "as an earlier version wrote: 3"
+    cut = entry(entries("fact", STARTING, chars_max=6), "fact")
+    assert (type(cut), cut) == (str, "Broker")
+
+
+@pytest.mark.django_db
+def test_why_a_step_waits_is_shown_in_the_readers_language(tmp_path: Path) -> None:
+    acting = system_actor("test")
+    operation = fleet_operations.begin(acting, make_fleet(tmp_path), FleetOperationType.FORM)
+    fleet_operations.note_trouble(operation, STARTING)
+    step = next(step for step in FleetOperation.objects.get(pk=operation.pk).steps if step["state"] == "running")
+    assert step["fact"] == STARTING
+    with override("zh-hans"):
+        assert localized(entry(step, "fact")) == localized(STARTING) != STARTING
+    fleet_operations.note_trouble(operation, "ZooKeeper does not answer.")
+    step = next(step for step in FleetOperation.objects.get(pk=operation.pk).steps if step["state"] == "running")
+    assert type(entry(step, "fact")) is str

@@ -87,9 +87,9 @@ def test_an_object_is_only_read_as_a_class_that_was_declared() -> None:
 
 
 def test_an_undeclared_type_cannot_be_kept(tmp_path: Path) -> None:
-    with pytest.raises(cached_values.NotKeepable, match="Planted cannot be kept"):
+    with pytest.raises(cached_values.NotCacheable, match="Planted cannot be kept"):
         cached_values.dumps([Planted(tmp_path)])
-    with pytest.raises(cached_values.NotKeepable):
+    with pytest.raises(cached_values.NotCacheable):
         cached_values.dumps(float("inf"))
 
 

@@ -22,7 +22,7 @@ from instances.routes import certificate_faults
 from instances.topics import allow_lists
 from tenants import formatting, services
 from tenants.errors import Conflict, DomainError, Invalid, Message
-from tenants.wording import SENTENCES, SHAPES, localized
+from tenants.wording import BROKER_SHAPES, SENTENCES, localized
 from tests.testkit.api_cases import PASSWORD, make_member
 
 APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing", "notifications", "archives")
@@ -151,8 +151,8 @@ def test_a_refused_action_of_the_panel_is_in_the_operators_language() -> None:
     assert "该租户已被暂停。" in pages[1].content.decode()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_refusal_with_values_is_translated_into_chinese(shape: str) -> None:
+@pytest.mark.parametrize("shape", BROKER_SHAPES)
+def test_a_sentence_of_a_broker_with_values_is_translated_into_chinese(shape: str) -> None:
     names = re.findall(r"%\((\w+)\)s", shape)
     with override("zh-hans"):
         message = localized(shape % {name: f"<{name}>" for name in names})
