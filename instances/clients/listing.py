@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.core.cache import cache
 
@@ -17,7 +17,7 @@ from instances.clients.interfaces import Connection, ConnectionList, connection_
 from instances.interfaces import BrokerUnresponsive
 from instances.limits import CONNECTIONS_KEPT_S, CONNECTIONS_LISTED_MAX
 from instances.models import Instance
-from instances.sorted_pages import SortedPage, sorted_page, sorts_of
+from instances.sorted_pages import FIRST, SortedPage, sorted_page, sorts_of
 from tenants.errors import NotFound, Unavailable
 
 COLUMNS: Mapping[str, Callable[[Connection], Any]] = {
@@ -34,21 +34,24 @@ DEFAULT_SORT = "-since"
 CONTAINS_CHARS_MAX = 256
 # Lists that a process remembers unpacked: pages that follow each other find the same one.
 UNPACKED_KEPT = 2
+Client = TypeVar("Client")
 SEARCHED = ("client_id", "user", "address", "software")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionPage:
-    """Connections of one page, of `total` that match. `is_cut`: the instance has more than are listed."""
+class ClientPage(Generic[Client]):
+    """Page of a list of clients, of `total` that match. `is_cut`: the instance has more than brokers list one by one.
+    `silent` are brokers that did not answer.
+    """
 
-    page: SortedPage[Connection]
+    page: SortedPage[Client]
     total: int
     silent: Sequence[BrokerUnresponsive]
     is_cut: bool
-    here_token: str
+    here_token: str = FIRST
 
     @property
-    def items(self) -> Sequence[Connection]:
+    def items(self) -> Sequence[Client]:
         return self.page.rows
 
     @property
@@ -62,7 +65,7 @@ class ConnectionPage:
 
 def connection_page(
     instance: Instance, *, contains: str = "", sort: str = DEFAULT_SORT, page_token: str = "", page_size: int = 50
-) -> ConnectionPage:
+) -> ClientPage[Connection]:
     """Returns one page; `contains` is looked for in client id, user, address and software.
 
     Raises `Conflict` while there are no brokers to ask, and `Unavailable` where none answers.
@@ -79,7 +82,7 @@ def connection_page(
         page_size=page_size,
         binding=f"clients {instance.pk} {contains} {sort}",
     )
-    return ConnectionPage(page=page, total=len(rows), silent=listed.silent, is_cut=listed.is_cut, here_token=page_token)
+    return ClientPage(page=page, total=len(rows), silent=listed.silent, is_cut=listed.is_cut, here_token=page_token)
 
 
 def connection_detail(instance: Instance, connection_id: str) -> Connection:

@@ -11,7 +11,7 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ from instances.limits import (
     CONNECTIONS_KEPT_S,
 )
 from instances.models import Instance
-from instances.sorted_pages import SortedPage, sorted_page, sorts_of
+from instances.sorted_pages import sorted_page, sorts_of
 from instances.topics import rates
 from instances.topics.presence import described
 from tenants.errors import Unavailable
@@ -101,29 +101,10 @@ DEFAULT_SORT = "-last_seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicClientPage:
-    """Clients of one page, of `total` that match. `rates_over_s` is the span of the rates, None while there are none.
-    `is_cut`: brokers count more clients of the instance together than one by one.
-    """
+class TopicClientPage(listing.ClientPage[TopicClient]):
+    """Page of a topic's clients. `rates_over_s` is the span of the rates, None while there are none."""
 
-    page: SortedPage[TopicClient]
-    total: int
     rates_over_s: float | None
-    silent: Sequence[BrokerUnresponsive]
-    is_cut: bool
-    here_token: str = ""
-
-    @property
-    def items(self) -> Sequence[TopicClient]:
-        return self.page.rows
-
-    @property
-    def next_token(self) -> str | None:
-        return self.page.next_token
-
-    @property
-    def last(self) -> int:
-        return self.page.first - 1 + len(self.page.rows)
 
 
 def topic_client_page(

@@ -18,6 +18,7 @@ from brokers.engine.network.connection_handshake import ConnectionHandshake
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.network.listener import listening_socket
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.telemetry.admin_http import Answer, reply_to
@@ -64,17 +65,7 @@ class AdminServer:
 
     async def start(self, host: str, port: int) -> None:
         """Binds the port and starts to accept. Raises OSError if it cannot be bound."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setblocking(False)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((host, port))
-            bound.listen(BACKLOG)
-        except OSError:
-            bound.close()
-            raise
-        self._socket = bound
+        self._socket = bound = listening_socket(host, port, BACKLOG)
         self._loop.add_reader(bound.fileno(), self._on_acceptable, bound)
 
     async def stop(self) -> None:

@@ -196,8 +196,7 @@ class Broker:
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
         self.admin = AdminServer(self._admin_port().answer, rules, report)
 
-    # -- construction
-    # -----------------------------------------------------------------------------------------------------
+    # -- construction --------------------------------------------------------------------------------------------------
 
     def _flow(self) -> tuple[FlowControl, PoolCharges]:
         """Creates both sides of sharing limits with other brokers; this broker may become the flow master."""

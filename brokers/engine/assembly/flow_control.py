@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from brokers.engine.assembly.bandwidth import Bandwidth
+from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
@@ -24,7 +25,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest, ReportFlowResponse, ShareLine
 from brokers.engine.replication.interfaces import Connect
-from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.replication.peers import PeerUnavailable
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
 from brokers.engine.throttling.flow_share import INTERVAL_MS, REPORT_MS, FlowShare, ReportedFlow
@@ -54,12 +55,7 @@ class FlowControl:
         self._services = services
         self._election = election
         self._bandwidth = bandwidth
-        self._peers = Peers(
-            connect=connect,
-            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=services.clock.monotonic_ms,
-            client_id=f"broker-{services.broker_id}-flow",
-        )
+        self._peers = peers_for("flow", services, connect)
         self._broker_epoch = -1
         self._sequence = 0
         # Shares granted by the flow master, and those among them to be reported again soon.
@@ -88,8 +84,7 @@ class FlowControl:
     def close(self) -> None:
         self._peers.close()
 
-    # -- state
-    # -------------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def is_flow_master(self) -> bool:

@@ -71,8 +71,7 @@ class InternalSecurity:
         """True if the cluster's secret is accepted; an empty one never is."""
         return self._config.internal_security != MUTUAL_TLS or self._are_others_of_before
 
-    # -- incoming
-    # ---------------------------------------------------------------------------------------------------------
+    # -- incoming ------------------------------------------------------------------------------------------------------
 
     def bind(self, services: BrokerServices, listeners: Listeners) -> Listener:
         """Binds the internal port. Raises OSError."""
@@ -128,8 +127,7 @@ class InternalSecurity:
             if isinstance(connection, Connection) and _came_by_secret(connection.session):
                 self._listener.end(connection, endings.NOT_ALLOWED)
 
-    # -- outgoing
-    # ---------------------------------------------------------------------------------------------------------
+    # -- outgoing ------------------------------------------------------------------------------------------------------
 
     def link(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
         """Returns a link in the name of the cluster itself."""
@@ -144,8 +142,7 @@ class InternalSecurity:
         tls = self._peer_tls if broker.has_tls else None
         return SocketLink(broker, owner, self._config.control_secret, self._loop, user, passing_on_for, tls)
 
-    # -- certificates
-    # -----------------------------------------------------------------------------------------------------
+    # -- certificates --------------------------------------------------------------------------------------------------
 
     def server_context(self) -> ssl.SSLContext:
         assert self._server is not None, "it was read at the start"

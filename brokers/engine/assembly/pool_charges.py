@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.flowmaster.pools import PoolAnswer, PoolCharge, PoolLedger
@@ -22,7 +23,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.pools import ChargeLine, ChargePoolsRequest, ChargePoolsResponse, PaceLine
 from brokers.engine.replication.interfaces import Connect
-from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.replication.peers import PeerUnavailable
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
 from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, NEVER_MS, Pool
@@ -54,12 +55,7 @@ class PoolCharges:
         self._layout = layout
         self._election = election
         self._pools = services.accounting.accountings.pools
-        self._peers = Peers(
-            connect=connect,
-            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=services.clock.monotonic_ms,
-            client_id=f"broker-{services.broker_id}-pools",
-        )
+        self._peers = peers_for("pools", services, connect)
         self._broker_epoch = -1
         self._sequence = 0
         self._sent_ms = NEVER_MS

@@ -1,5 +1,5 @@
-"""Reports of this broker to the controller: each second the stored bytes of the instances that it leads; the response
-has the bytes that it may append (CKA-26).
+"""Reports of this broker to the controller: each second the stored bytes of the instances whose partitions it leads.
+The response has the bytes that it may append for each (CKA-26).
 
 The controller is reached over a separate connection; a broker that is the controller answers itself. Logs are measured
 in parts, so that other requests are served in between.
@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.assembly.storage_use import StorageUse
 from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import Bought, Filled, ReportedUse, StorageGrant, StorageLedger
@@ -30,7 +31,7 @@ from brokers.engine.protocol.messages.storage import (
     StorageLine,
 )
 from brokers.engine.replication.interfaces import Connect
-from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.replication.peers import PeerUnavailable
 from instances.naming import split_internal
 
 log = structlog.get_logger(__name__)
@@ -50,7 +51,7 @@ TRIM_INTERVAL_S: Final = 1.0
 
 
 class StorageCapacity:
-    """Reports of stored bytes by this broker, and on the controller the answers to those of all brokers.
+    """Sends this broker's reports of stored bytes, and on the controller answers those of all brokers.
 
     A `StorageRoom` is the number of bytes that an instance may still append here. Create this object before the
     partitions, which get the room of their instance from it.
@@ -62,17 +63,12 @@ class StorageCapacity:
         self.use = StorageUse(services)
         self._ledger: StorageLedger | None = None
         self._ledger_term = -1
-        self._peers = Peers(
-            connect=connect,
-            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=services.clock.monotonic_ms,
-            client_id=f"broker-{services.broker_id}-storage",
-        )
+        self._peers = peers_for("storage", services, connect)
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
         # Time of the controller's last response.
         self.answered_ms = 0
-        # True if this controller has got a complete report.
+        # True if the current controller has received a complete report.
         self._is_complete = False
         self._held: Counter[str] = Counter()
         self._broker_epoch: int | None = None

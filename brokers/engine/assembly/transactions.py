@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.assembly.coordination_counts import CountedTransactions, Counts
+from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.led_shards import LedShards
@@ -38,7 +39,7 @@ from brokers.engine.protocol.messages.transactions import (
 )
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.marker_link import MarkerLink
-from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.replication.peers import PeerUnavailable
 
 TRIM_INTERVAL_S: Final = 1.0
 # Timeout of a verification, during which a producer's batch waits.
@@ -59,7 +60,6 @@ class Transactions:
         on_append: Callable[[Sequence[StateRecord], int], None],
     ) -> None:
         self._services = services
-        self._connect = connect
         self._counts = counts
         settings = services.coordination.settings
         self._led: LedShards[TransactionRegistry] = LedShards(
@@ -74,9 +74,9 @@ class Transactions:
             on_append=on_append,
         )
         # A leader responds to a marker when it is replicated; no produce waits behind it.
-        self._marker_peers = self._peers("markers")
-        self._late_marker_peers = self._peers("late-markers")
-        self._coordinator_peers = self._peers("verification")
+        self._marker_peers = peers_for("markers", services, connect)
+        self._late_marker_peers = peers_for("late-markers", services, connect)
+        self._coordinator_peers = peers_for("verification", services, connect)
         self._all_peers = (self._marker_peers, self._late_marker_peers, self._coordinator_peers)
         self.link = MarkerLink(
             broker_id=services.broker_id,
@@ -91,15 +91,6 @@ class Transactions:
         services.coordination.transactions = self.runtime
         services.coordination.verify_transaction = self.verify
         services.metadata.current.subscribe(self.on_image)
-
-    def _peers(self, purpose: str) -> Peers:
-        services = self._services
-        return Peers(
-            connect=self._connect,
-            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=services.clock.monotonic_ms,
-            client_id=f"broker-{services.broker_id}-{purpose}",
-        )
 
     def _make(self, log: StateLog) -> TransactionMachine:
         services = self._services

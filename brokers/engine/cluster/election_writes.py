@@ -6,20 +6,16 @@ partition with a live leader and agrees.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.cluster import changes, errors
-from brokers.engine.cluster.controller_epoch import StateWrite, operations_of
+from brokers.engine.cluster import changes, errors, state_writes
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.election_plans import ElectionType, plan_election
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.stored_states import read_states
-from brokers.engine.cluster.tree import Operation, Tree, TreeError
-
-# Same as for the controller: far below ZooKeeper's 1 MB frame.
-WRITES_PER_TRANSACTION_MAX = 250
+from brokers.engine.cluster.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +44,11 @@ async def elect(
                 writes.append(write)
             else:
                 outcomes[key] = write
-        lost = await _commit(tree, writes)
+        lost = {write.key for write in await state_writes.write(tree, writes)}
         for write in writes:
             if write.key not in lost:
                 outcomes[write.key] = ElectionResult(write.document.leader, write.document.leader_epoch)
-        pending = list(lost)
+        pending = [write.key for write in writes if write.key in lost]
     for key in pending:
         outcomes[key] = errors.Conflict("The partition keeps changing.")
     return outcomes
@@ -73,34 +69,3 @@ async def _plan(
         else:
             planned.append(StateWrite(name, index, document, partition.version, identity=image.topics[name].identity))
     return planned
-
-
-async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[PartitionKey]:
-    """Writes the states and returns the keys that lost a race; one that does must not affect the others in its
-    transaction.
-    """
-    chunks = [
-        writes[start : start + WRITES_PER_TRANSACTION_MAX]
-        for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
-    ]
-    lost: set[PartitionKey] = set()
-    single_writes: list[StateWrite] = []
-    for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
-        if not won:
-            single_writes += chunk
-    for write, won in zip(
-        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
-    ):
-        if not won:
-            lost.add(write.key)
-    return lost
-
-
-async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
-    operations: list[Operation] = operations_of(writes)
-    operations.append(changes.states_changed(writes))
-    try:
-        await tree.commit(operations)
-    except TreeError:
-        return False
-    return True

@@ -24,11 +24,11 @@ from brokers.engine.cluster import (
     elected_roles,
     election_writes,
     errors,
-    isr_writes,
     key_requests,
     legacy_offsets,
     reassignment_writes,
     registration,
+    state_writes,
     topic_admin,
     topic_plans,
     users,
@@ -353,7 +353,7 @@ class ClusterStore:
         """Writes ISRs of partitions that this broker leads, each at the known version (REP-24); returns those that lost
         a race.
         """
-        return await isr_writes.write(self.tree, writes)
+        return await state_writes.write(self.tree, writes)
 
     # --- the controller -----------------------------------------------------------------------------------------
 

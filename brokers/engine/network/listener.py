@@ -35,6 +35,21 @@ BACKLOG: Final = 1_024
 CLOSED_PER_TURN_MAX: Final = 100
 
 
+def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
+    """Returns a socket that listens on a port. Raises OSError if the port is in use or not permitted."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(backlog)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 class Listeners:
     """All ports of this broker. Opening and closing never waits; `readers` are threads that may wait for a disk."""
 
@@ -108,16 +123,7 @@ class Listeners:
         Without `group` the listener is alone in a group of its own name.
         """
         assert name not in self._listeners, f"the listener {name} is open already"
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setblocking(False)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((host, port))
-            bound.listen(BACKLOG)
-        except OSError:
-            bound.close()
-            raise
+        bound = listening_socket(host, port, BACKLOG)
         listener = Listener(
             name=name,
             host=host,

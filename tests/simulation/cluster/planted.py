@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from brokers.engine.cluster import isr_writes
+from brokers.engine.cluster import state_writes
 from brokers.engine.handlers.produce import append
 from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
@@ -79,7 +79,9 @@ def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
 def write_by_versions_alone(patch: pytest.MonkeyPatch) -> None:
     """Makes a leader write its ISR over the state of another topic that has the same name and version."""
     patch.setattr(
-        isr_writes, "operations_of", lambda writes: [operation for write in writes for operation in write.operations()]
+        state_writes,
+        "operations_of",
+        lambda writes: [operation for write in writes for operation in write.operations()],
     )
 
 

@@ -1,6 +1,7 @@
-"""Writes of ISRs by leaders: compare-and-set on the version of the state node that was decided on (REP-24).
+"""Writes of partition states by brokers that are not the controller: ISRs by leaders, and requested elections.
 
-A lost race means that this leader is outdated. It must read the state again and not act on the old one (REP-25).
+Each is a compare-and-set on the version of the state node that was decided on (REP-24). A lost race means that the
+decision is outdated: the state must be read again before the next one (REP-25).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ WRITES_PER_TRANSACTION_MAX = 250
 
 
 async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
-    """Writes several ISRs with one entry in the change log and returns those that lost a race.
+    """Writes several states, with one entry in the change log for each transaction, and returns those that lost a race.
 
     Raises:
         StoreUnavailable: each write may have succeeded or not.
@@ -30,7 +31,7 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
     lost: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:
-            # One that lost made the whole transaction fail.
+            # One lost race makes the whole transaction fail.
             (single_writes if len(chunk) > 1 else lost).extend(chunk)
     for write, won in zip(
         single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
