@@ -16,7 +16,6 @@ PIECE_BYTES: Final = 1_048_576
 STEP_BYTES: Final = 1_073_741_824
 # Memory is full when at most this share of what was read came from free memory; the rest replaced cached pages. The
 # memory that a kernel, or a container's limit, keeps free is not known beforehand.
-# kernel, or a container's limit, keeps free is not known beforehand.
 FREE_SHARE_MAX: Final = 0.1
 # Size of the file in memories: the number of fillings before cached pages of the file are met again.
 SIZE_IN_MEMORIES: Final = 50

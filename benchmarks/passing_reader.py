@@ -28,7 +28,6 @@ FETCH_VERSION: Final = 11
 FETCH_BYTES: Final = 1_048_576
 # Correlation id, throttle time, error, session id, count, length of the name; then, after the name: count, index,
 # error, three offsets, count of transactions, preferred replica, size of the records.
-# three offsets, count of transactions, preferred replica, size of the records.
 _HEAD: Final = Struct(">i i h i i h")
 _PARTITION: Final = Struct(">i i h q q q i i i")
 _SIZE: Final = Struct(">i")

@@ -128,7 +128,7 @@ def _inputs(tenant: Tenant, month: Period) -> Inputs:
     return as_known_now(issued, from_json(issued.inputs))
 
 
-def _together(parts: Sequence[_Part]) -> dict[str, Decimal]:
+def _amounts_by_instance(parts: Sequence[_Part]) -> dict[str, Decimal]:
     result: dict[str, Decimal] = defaultdict(Decimal)
     for part in parts:
         for instance_id, amount in part.amounts().items():
@@ -144,7 +144,7 @@ def _dearest_first(rows: Sequence[CostRow]) -> list[CostRow]:
     return sorted(rows, key=lambda row: (-row.amount, row.key))
 
 
-def _moved(parts: Sequence[_Part]) -> dict[str, int]:
+def _bytes_by_instance(parts: Sequence[_Part]) -> dict[str, int]:
     """Returns the bytes moved by instance."""
     result: dict[str, int] = defaultdict(int)
     for part in parts:
@@ -154,7 +154,7 @@ def _moved(parts: Sequence[_Part]) -> dict[str, int]:
 
 
 def _by_instance(parts: Sequence[_Part], period: Period) -> list[CostRow]:
-    moved = _moved(parts)
+    moved = _bytes_by_instance(parts)
     return _dearest_first(
         [
             CostRow(
@@ -165,7 +165,7 @@ def _by_instance(parts: Sequence[_Part], period: Period) -> list[CostRow]:
                 is_allocated=False,
                 hours=sum(part.spread.hours(key, part.start, part.end) for part in parts) if key else None,
             )
-            for key, amount in _together(parts).items()
+            for key, amount in _amounts_by_instance(parts).items()
             if amount or moved.get(key)
         ]
     )
@@ -177,14 +177,14 @@ def _by_day(parts: Sequence[_Part], period: Period) -> list[CostRow]:
         day = part.start.replace(hour=0)
         while day < part.end:
             of_day = replace(part, start=max(day, part.start), end=min(day + DAY, part.end))
-            amount, moved = sum(of_day.amounts().values(), ZERO), sum(_moved([of_day]).values())
+            amount, moved = sum(of_day.amounts().values(), ZERO), sum(_bytes_by_instance([of_day]).values())
             rows.append(CostRow(key=f"{day:%Y-%m-%d}", instance_id="", amount=amount, bytes=moved, is_allocated=False))
             day += DAY
     return rows
 
 
 def _by_name(parts: Sequence[_Part], period: Period, group_by: metered.GroupBy) -> list[CostRow]:
-    amounts = _together(parts)
+    amounts = _amounts_by_instance(parts)
     unit = minor_unit(parts[0].bill.currency) if parts else CENT
     moved = _names_of(sorted(key for key in amounts if key), period, group_by)
     rows = []

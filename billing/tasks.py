@@ -73,7 +73,7 @@ def keep_margins() -> None:
 def keep_partitions() -> None:
     """Creates future partitions of the minutes table and drops old ones. Idempotent and safe to run concurrently."""
     close_old_connections()
-    partitions.look_after(timezone.now())
+    partitions.maintain(timezone.now())
 
 
 @shared_task(name="billing.forget_counters")

@@ -25,7 +25,6 @@ from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
 # Capacity of one broker. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
 # broker.
-# broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
 BROKER_STORAGE_GB = int(getattr(settings, "BROKER_STORAGE_GB", 1_000))
 BROKER_CAPACITY_MAX = 1_000_000
@@ -99,7 +98,6 @@ DELETE_RECORDS_PATIENCE_S = 4.0
 DELETE_RECORDS_RETRY_S = 0.1
 # Hanging transactions: partitions scanned for a page, and transactions shown. A transaction that no coordinator knows
 # hangs when it is idle for longer than the maximum timeout (transaction.max.timeout.ms).
-# coordinator knows of hangs when it is silent for longer than any time-out may be (transaction.max.timeout.ms).
 HANGING_SCAN_PARTITIONS_MAX = 2_000
 HANGING_LISTED_MAX = 500
 HANGING_DESCRIBED_AT_ONCE = 500
@@ -157,7 +155,6 @@ DISK_NOW_PERCENT = 95
 
 # Tenants are notified within 5 s of a broker that does not answer: unresponsive for this long, checked at this
 # interval. The observer records every OBSERVE_EVERY_S which brokers answered.
-# notes every OBSERVE_EVERY_S who answered.
 WATCH_EVERY_S = 2
 SILENCE_REPORTED_AFTER_S = 3
 # A restarting broker is reported when it has been unresponsive for this long.

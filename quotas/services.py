@@ -57,7 +57,7 @@ def set_quota(
     present = selectors.quota_list(instance)
     old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
     if old is None:
-        _require_place(len(present) + len(selectors.address_quota_list(instance)))
+        _require_free_quota(len(present) + len(selectors.address_quota_list(instance)))
     before = dict(old.limits) if old else {}
     wanted = {key: limits.get(key) for key in LARGEST if key in before or limits.get(key) is not None}
     after = {key: value for key, value in wanted.items() if value is not None}
@@ -121,7 +121,7 @@ def set_address_quota(
     if before == connections_per_s:
         return
     if before is None:
-        _require_place(len(present) + len(selectors.quota_list(instance)))
+        _require_free_quota(len(present) + len(selectors.quota_list(instance)))
     _alter_address(acting, instance, address, before, connections_per_s, dry_run)
 
 
@@ -158,7 +158,7 @@ def _ref(instance: InstanceLike, name: str) -> tuple[str, str]:
     return "quota", f"{instance.pk}/{name}"[:300]
 
 
-def _require_place(count: int) -> None:
+def _require_free_quota(count: int) -> None:
     if count >= QUOTAS_PER_INSTANCE_MAX:
         raise QuotaExceeded(
             Message(gettext_noop("An instance has at most %(n)s client quotas."), n=QUOTAS_PER_INSTANCE_MAX)

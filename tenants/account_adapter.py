@@ -18,7 +18,7 @@ from tenants.mails import public_url
 from tenants.models import User
 from tenants.password_forms import USER_ID_START
 from tenants.requests import client_ip
-from tenants.sign_in import Entrance, password_holder
+from tenants.sign_in import LoginScope, password_holder
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -31,7 +31,7 @@ class AccountAdapter(DefaultAccountAdapter):
         email = credentials.get("email") or credentials.get("username") or ""
         try:
             return password_holder(
-                request, Entrance.CONSOLE, email, credentials.get("password") or "", may_enter=services.may_enter
+                request, LoginScope.CONSOLE, email, credentials.get("password") or "", may_enter=services.may_enter
             )
         except RateLimited:
             raise self.validation_error("too_many_login_attempts") from None

@@ -38,7 +38,7 @@ def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -
         user = User.objects.create_user(email, password, email_verified_at=timezone.now())
     tenant = Tenant.objects.filter(slug=DEMO_SLUG).first()
     if tenant is None:
-        member = services.found_tenant(user=user, name=DEMO_NAME, slug=DEMO_SLUG, acting=system_actor("demo"))
+        member = services.create_own_tenant(user=user, name=DEMO_NAME, slug=DEMO_SLUG, acting=system_actor("demo"))
     else:
         member = selectors.memberships(user).filter(tenant=tenant).first() or _joined(user, tenant)
     return DemoTenant(member.tenant, member, _working_secret(member, token_secret))

@@ -28,7 +28,7 @@ UNIT_PRICE_DIGITS_MIN = 4
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
 
-class Use(NamedTuple):
+class Utilization(NamedTuple):
     """Figure and its limit in one unit with the same number of decimals."""
 
     figure: str
@@ -91,17 +91,17 @@ def quota_limit(value: float | None, quota: str) -> str:
     return rate_limit(value)
 
 
-def rate_use(bytes_per_s: float | None, limit_mb_s: float) -> Use:
-    """Formats a rate in the unit of its limit: `Use("26.4", "40", "MB/s")`."""
+def rate_use(bytes_per_s: float | None, limit_mb_s: float) -> Utilization:
+    """Formats a rate in the unit of its limit: `Utilization("26.4", "40", "MB/s")`."""
     figure = UNKNOWN if bytes_per_s is None else f"{bytes_per_s / MEGABYTE:,.1f}"
-    return Use(figure, f"{limit_mb_s:,.10g}", "MB/s")
+    return Utilization(figure, f"{limit_mb_s:,.10g}", "MB/s")
 
 
-def size_use(used_bytes: float | None, limit_bytes: float) -> Use:
-    """Formats a size in the unit of its limit: `Use("9.90", "12", "TB")`."""
+def size_use(used_bytes: float | None, limit_bytes: float) -> Utilization:
+    """Formats a size in the unit of its limit: `Utilization("9.90", "12", "TB")`."""
     name, unit = _unit_for(limit_bytes)
     figure = UNKNOWN if used_bytes is None else f"{used_bytes / unit:,.2f}"
-    return Use(figure, f"{limit_bytes / unit:,.10g}", name)
+    return Utilization(figure, f"{limit_bytes / unit:,.10g}", name)
 
 
 def delay(milliseconds: float | None) -> str:

@@ -18,7 +18,7 @@ from unfold.forms import AuthenticationForm
 from tenants import services
 from tenants.errors import RateLimited
 from tenants.models import User
-from tenants.sign_in import Entrance, password_holder
+from tenants.sign_in import LoginScope, password_holder
 
 
 def _may_enter(user: User) -> bool:
@@ -26,13 +26,15 @@ def _may_enter(user: User) -> bool:
 
 
 class OperatorLoginForm(AuthenticationForm):
-    """Login form that treats people who are not operators like a wrong password."""
+    """Login form that refuses people who are not operators as if the password were wrong."""
 
     def clean(self) -> dict[str, Any]:
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if name and password:
             try:
-                self.user_cache = password_holder(self.request, Entrance.OPERATOR, name, password, may_enter=_may_enter)
+                self.user_cache = password_holder(
+                    self.request, LoginScope.OPERATOR, name, password, may_enter=_may_enter
+                )
             except RateLimited:
                 raise forms.ValidationError(_("Too many failed login attempts. Try again later.")) from None
             if self.user_cache is None:

@@ -43,4 +43,4 @@ def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
 
 def _member_of(user: User) -> Member:
     member = selectors.memberships(user).filter(tenant__name=TENANT_NAME, role=Role.OWNER).order_by("pk").first()
-    return member or services.found_tenant(user=user, name=TENANT_NAME, acting=system_actor("operator_token"))
+    return member or services.create_own_tenant(user=user, name=TENANT_NAME, acting=system_actor("operator_token"))

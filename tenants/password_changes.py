@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from tenants import audit, services, sign_in
 from tenants.models import User
 from tenants.requests import acting_person
-from tenants.sign_in import Entrance
+from tenants.sign_in import LoginScope
 
 
 def connect() -> None:
@@ -30,5 +30,5 @@ def _record(request: HttpRequest, user: User, **_: Any) -> None:
 def _came_by_mail(request: HttpRequest, user: User, **_: Any) -> None:
     """Verifies the mailbox after a reset by a mailed link, and clears failed attempts of others."""
     services.verify_mailbox(acting=acting_person(request, user), user=user)
-    for entrance in (Entrance.CONSOLE, Entrance.OPERATOR):
-        sign_in.forget_failures(request, entrance, user.email)
+    for scope in (LoginScope.CONSOLE, LoginScope.OPERATOR):
+        sign_in.forget_failures(request, scope, user.email)

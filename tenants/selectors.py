@@ -134,8 +134,7 @@ def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
 def actor_now(actor: Actor, now: datetime) -> Actor | None:
     """Returns an actor of an earlier request with the role and scopes that it has at `now`.
 
-    None: its token is no longer valid, or its member was removed or disabled. Whether a person has signed out is not
-    looked at.
+    None: its token is no longer valid, or its member was removed or disabled. A sign-out of the person is not checked.
     """
     if actor.kind is ActorKind.TOKEN:
         token = _live_token(now, pk=actor.id)
@@ -161,7 +160,7 @@ def _live_token(now: datetime, **lookup: str) -> ApiToken | None:
     return token
 
 
-def invitation_behind(secret: str) -> Invitation | None:
+def invitation_of_link(secret: str) -> Invitation | None:
     """Returns the invitation of a link in any state; only holders of the link can read it."""
     rows = Invitation.objects.filter(secret_hash=hash_secret(secret))
     return rows.select_related("tenant", "invited_by__user").first()
@@ -180,6 +179,6 @@ def sign_in_notices(user: User, except_place: str | None) -> QuerySet[SignInPlac
 
 
 def suspended_at(tenant: Tenant) -> datetime | None:
-    """Returns when a suspended tenant was suspended; None if the audit log does not tell."""
+    """Returns when a suspended tenant was suspended; None if the audit log has no such entry."""
     rows = AuditEntry.objects.filter(tenant=tenant, action="tenant.suspended", target_id=tenant.pk)
     return rows.order_by("-time").values_list("time", flat=True).first()

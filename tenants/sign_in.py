@@ -29,7 +29,7 @@ from tenants.models import User, UserManager
 RETRY_AFTER_S = 60
 
 
-class Entrance(StrEnum):
+class LoginScope(StrEnum):
     """Kind of sign-in. A flood at one does not close the others."""
 
     CONSOLE = "console"
@@ -37,10 +37,10 @@ class Entrance(StrEnum):
     CODE = "code"
 
 
-def rates(entrance: Entrance) -> dict[str, str]:
+def rates(scope: LoginScope) -> dict[str, str]:
     """Returns the limits in the format of `counting`, in the order of checks."""
     of_account = limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
-    if entrance is Entrance.CODE:
+    if scope is LoginScope.CODE:
         of_account = limits.CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
     window_s = limits.SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S
     return {
@@ -51,17 +51,17 @@ def rates(entrance: Entrance) -> dict[str, str]:
 
 
 def password_holder(
-    request: HttpRequest, entrance: Entrance, email: str, password: str, *, may_enter: Callable[[User], bool]
+    request: HttpRequest, scope: LoginScope, email: str, password: str, *, may_enter: Callable[[User], bool]
 ) -> User | None:
     """Returns the user if the password is right and `may_enter` agrees.
 
     All other cases return None after one hashing and count as a failure. Raises `RateLimited` after too many failures,
     and `hashing.HashingBusy`.
     """
-    attempt = Attempt(request, entrance, email)
+    attempt = Attempt(request, scope, email)
     attempt.begin()
     try:
-        with hashing.for_operators(entrance is Entrance.OPERATOR):
+        with hashing.for_operators(scope is LoginScope.OPERATOR):
             user = authenticate(request, username=attempt.email, password=password)
     except hashing.HashingBusy:
         attempt.give_back()
@@ -69,20 +69,20 @@ def password_holder(
     if user is None or not may_enter(user):
         return None
     attempt.give_back()
-    note_known_address(request, entrance, attempt.email)
+    note_known_address(request, scope, attempt.email)
     return user
 
 
-def note_known_address(request: HttpRequest, entrance: Entrance, email: str) -> None:
+def note_known_address(request: HttpRequest, scope: LoginScope, email: str) -> None:
     """Remembers the address as the owner's: attempts from elsewhere do not count against it."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
-    cache.set(Attempt(request, entrance, email).known_key, True, known_s)
+    cache.set(Attempt(request, scope, email).known_key, True, known_s)
 
 
-def count_address(request: HttpRequest, entrance: Entrance) -> counting.RateLimitUsage:
+def count_address(request: HttpRequest, scope: LoginScope) -> counting.RateLimitUsage:
     """Counts an attempt from an address without a known account. Raises `RateLimited`."""
-    key = f"{entrance}\n{counting.network_of(request)}"
-    usage = counting.count(request, "sign_in_address", rates(entrance)["sign_in_address"], key)
+    key = f"{scope}\n{counting.network_of(request)}"
+    usage = counting.count(request, "sign_in_address", rates(scope)["sign_in_address"], key)
     if usage is None:
         raise too_many()
     return usage
@@ -93,28 +93,28 @@ def too_many() -> RateLimited:
     return RateLimited(detail, retry_after_s=RETRY_AFTER_S)
 
 
-def forget_failures(request: HttpRequest, entrance: Entrance, email: str) -> None:
+def forget_failures(request: HttpRequest, scope: LoginScope, email: str) -> None:
     """Clears failures after a reset by e-mail, so that the owner can sign in immediately.
 
     Not for codes, since a mailbox is no second factor.
     """
-    attempt = Attempt(request, entrance, email)
+    attempt = Attempt(request, scope, email)
     for action in ("sign_in_account_and_address", "sign_in_account"):
-        counting.forget(request, action, rates(entrance)[action], attempt.keys[action])
-    note_known_address(request, entrance, email)
+        counting.forget(request, action, rates(scope)[action], attempt.keys[action])
+    note_known_address(request, scope, email)
 
 
 class Attempt:
     """Attempt for one account from one address: `begin`, and `give_back` if it succeeded."""
 
-    def __init__(self, request: HttpRequest, entrance: Entrance, email: str) -> None:
-        self.request, self.entrance = request, entrance
+    def __init__(self, request: HttpRequest, scope: LoginScope, email: str) -> None:
+        self.request, self.scope = request, scope
         self.email = UserManager.normalize_email(email)
         network = counting.network_of(request)
         self.keys = {
-            "sign_in_address": f"{entrance}\n{network}",
-            "sign_in_account_and_address": f"{entrance}\n{network}\n{self.email}",
-            "sign_in_account": f"{entrance}\n\n{self.email}",
+            "sign_in_address": f"{scope}\n{network}",
+            "sign_in_account_and_address": f"{scope}\n{network}\n{self.email}",
+            "sign_in_account": f"{scope}\n\n{self.email}",
         }
         digest = hashlib.sha256(self.keys["sign_in_account_and_address"].encode()).hexdigest()
         self.known_key = f"sign_in_known:{digest}"
@@ -122,7 +122,7 @@ class Attempt:
 
     def begin(self) -> None:
         is_known = bool(cache.get(self.known_key))
-        for action, rate in rates(self.entrance).items():
+        for action, rate in rates(self.scope).items():
             if is_known and action == "sign_in_account":
                 continue
             usage = counting.count(self.request, action, rate, self.keys[action])

@@ -15,7 +15,7 @@ from billing import pricing, tax
 from billing.api.operator_base import OperatorMoneyView, tenant_or_404
 from billing.api.serializers import UnitPrice
 from billing.models import Plan, Price, PriceComponent, TaxChange
-from billing.rating.tiers import LONGEST_NUMBER, TIERS_MAX
+from billing.rating.tiers import NUMBER_CHARS_MAX, TIERS_MAX
 from tenants.api.base import endpoint
 from tenants.api.strict import Choice, Instant, StrictSerializer, Text
 from tenants.choices import Scope
@@ -53,7 +53,7 @@ class ComponentIn(StrictSerializer):
     )
     tiers = serializers.ListField(
         child=serializers.ListField(
-            child=Text(max_length=LONGEST_NUMBER, allow_null=True), min_length=3, max_length=3
+            child=Text(max_length=NUMBER_CHARS_MAX, allow_null=True), min_length=3, max_length=3
         ),
         min_length=1, max_length=TIERS_MAX,
         help_text="`[up to, unit price, flat fee]` each, numbers as strings; only the last one has null as its end.",

@@ -1,4 +1,4 @@
-"""Runs that operators start on the page that closes a month: issuing invoices and looking for late usage.
+"""Runs that operators start on the page that closes a month: issuing invoices, and searching for late usage.
 
 They run in the worker, one of each kind and month at a time. Their state is kept in the cache for the page only; if it
 is lost, another run may be started, because issuing is idempotent.
@@ -116,14 +116,14 @@ def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime) -> Mo
         raise Conflict(gettext_noop("The month is not over yet."), code="period_not_over")
     name = f"{period.start:%Y-%m}"
     run_ = MonthRun(kind=kind, month=name, by=acting.label, state=RunState.QUEUED, started_at=now, noted_at=now)
-    _take(run_, now)
+    _claim(run_, now)
     with transaction.atomic():
         audit.record(acting, f"month.{kind}_started", ("month", name), None, {"month": name})
-        transaction.on_commit(partial(put_into_queue, kind, name, acting.id))
+        transaction.on_commit(partial(enqueue, kind, name, acting.id))
     return run_
 
 
-def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
+def enqueue(kind: RunKind, month: str, operator_id: str) -> None:
     """Sends the task by name, since the web process does not import the tasks.
 
     Where the broker is unreachable, the run is marked as failed for the page.
@@ -135,7 +135,7 @@ def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
         note_failed(kind, month, timezone.now())
 
 
-def _take(run_: MonthRun, now: datetime) -> None:
+def _claim(run_: MonthRun, now: datetime) -> None:
     """Claims the run. Raises `Conflict` if another one is in progress; of two concurrent claims one succeeds."""
     key = _key(run_.kind, run_.month)
     if shared_cache.add(key, run_, KEPT_S):
@@ -173,7 +173,7 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
 
 def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
     done = closing.close_month(
-        timezone.now().astimezone(UTC), acting=acting, period=period, progress=_Noting(run_).progress
+        timezone.now().astimezone(UTC), acting=acting, period=period, progress=_ProgressRecorder(run_).progress
     )
     note_closing(done, timezone.now())
     count = done.issued + done.nothing_to_charge + len(done.waiting)
@@ -187,7 +187,7 @@ def _find_late(run_: MonthRun, period: Period) -> MonthRun:
     """Computes the late usage of every tenant with an invoice of the month, for this and all earlier invoices."""
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
     tenants = Tenant.objects.filter(pk__in=invoiced).order_by("pk")
-    count, noting = tenants.count(), _Noting(run_)
+    count, noting = tenants.count(), _ProgressRecorder(run_)
     late: dict[str, str] = {}
     for position, tenant in enumerate(tenants.iterator(chunk_size=500)):
         noting.progress(position, count)
@@ -209,7 +209,7 @@ def _first(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(islice(named.items(), NAMED_MAX))
 
 
-class _Noting:
+class _ProgressRecorder:
     """Records the progress of a run, at most once a second."""
 
     def __init__(self, run_: MonthRun) -> None:

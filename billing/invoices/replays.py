@@ -160,7 +160,7 @@ def start(*, acting: Actor, invoice: Invoice, now: datetime) -> InvoiceReplay:
     return queued
 
 
-def put_into_queue(invoice_id: str) -> None:
+def enqueue(invoice_id: str) -> None:
     """Sends the task by name, since the web process does not import the tasks."""
     current_app.send_task(TASK, (invoice_id,), retry=True, retry_policy=QUICK_PUBLISH)
 
@@ -168,7 +168,7 @@ def put_into_queue(invoice_id: str) -> None:
 def _enqueue(invoice: Invoice, queued: InvoiceReplay) -> None:
     _note(invoice, queued)
     try:
-        put_into_queue(invoice.pk)
+        enqueue(invoice.pk)
     except OperationalError:
         log.warning("queue.unreachable", invoice=invoice.pk)
         _note(invoice, replace(queued, state=ReplayState.FAILED, error=_NO_WORKER))

@@ -10,7 +10,7 @@ from billing.rating.terms import Component, Scheme, Tier
 
 ZERO = Decimal(0)
 TIERS_MAX = 20
-LONGEST_NUMBER = 24
+NUMBER_CHARS_MAX = 24
 
 
 class Charge(NamedTuple):
@@ -82,7 +82,7 @@ def tiers_from(raw: Any) -> list[Tier]:
 
 def _number(text: Any, tier: int) -> Decimal:
     try:
-        if not isinstance(text, str) or len(text) > LONGEST_NUMBER:
+        if not isinstance(text, str) or len(text) > NUMBER_CHARS_MAX:
             raise InvalidOperation
         value = Decimal(text)
     except InvalidOperation:

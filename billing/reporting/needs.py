@@ -13,13 +13,13 @@ from django.utils.translation import ngettext
 from billing.models import ActionItem, Payment, Plan, Price
 from billing.reporting import overdue
 from brokers.limits import NEEDS_OF_A_KIND_MAX
-from brokers.monitoring.attention import Need
+from brokers.monitoring.attention import OperatorActionItem
 from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 from tenants.formatting import money
 
 
-def money_needs(now: datetime) -> Iterator[Need]:
+def money_needs(now: datetime) -> Iterator[OperatorActionItem]:
     """Yields needs of billing: faults of tenants, missing prices, payments with problems and overdue invoices."""
     yield from _of_items()
     yield from _of_plans(now)
@@ -27,21 +27,21 @@ def money_needs(now: datetime) -> Iterator[Need]:
     yield from _of_debts(now)
 
 
-def _of_items() -> Iterator[Need]:
+def _of_items() -> Iterator[OperatorActionItem]:
     items = ActionItem.objects.select_related("tenant").order_by("first_at", "pk")
     for item in items[:NEEDS_OF_A_KIND_MAX]:
         words = {"tenant": item.tenant.name, "what": item.get_kind_display(), "detail": item.detail}
         text = _("%(tenant)s: %(what)s. %(detail)s") if item.detail else _("%(tenant)s: %(what)s.")
-        yield Need(
+        yield OperatorActionItem(
             text=text % words, link=reverse("admin:billing_actionitem_changelist"), act=_("See the action items")
         )
 
 
-def _of_plans(now: datetime) -> Iterator[Need]:
+def _of_plans(now: datetime) -> Iterator[OperatorActionItem]:
     begun = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=now)
     names = list(Plan.objects.filter(~Exists(begun), on_sale=True).values_list("name", flat=True))
     if names:
-        yield Need(
+        yield OperatorActionItem(
             text=_("Plans marked as on sale that nobody can buy, for want of a price: %(names)s.")
             % {"names": ", ".join(names[:NEEDS_OF_A_KIND_MAX])},
             link=reverse("admin:billing_plan_changelist"), act=_("Add a price"), is_now=False,
@@ -57,23 +57,23 @@ def _of_plans(now: datetime) -> Iterator[Need]:
             count,
         )
         plans = ", ".join(f"{plan} ({currency})" for plan, currency in pairs[:NEEDS_OF_A_KIND_MAX])
-        yield Need(
+        yield OperatorActionItem(
             text=text % {"n": f"{count:,}", "plans": plans}, link=reverse("admin:billing_plan_changelist"),
             act=_("Add a price"),
         )  # fmt: skip
 
 
-def _of_payments() -> Iterator[Need]:
+def _of_payments() -> Iterator[OperatorActionItem]:
     count = Payment.objects.exclude(problem="").filter(handled_at=None).count()
     if count:
         text = ngettext("%(n)s payment does not fit.", "%(n)s payments do not fit.", count)
-        yield Need(
+        yield OperatorActionItem(
             text=text % {"n": f"{count:,}"}, act=_("See the payments"), is_now=False,
             link=reverse("admin:billing_payment_changelist") + "?handled_at__isempty=1",
         )  # fmt: skip
 
 
-def _of_debts(now: datetime) -> Iterator[Need]:
+def _of_debts(now: datetime) -> Iterator[OperatorActionItem]:
     debts = overdue.receivables(overdue.sums(now))
     if not debts:
         return
@@ -85,7 +85,7 @@ def _of_debts(now: datetime) -> Iterator[Need]:
         count,
     )
     sums = ", ".join(str(money(debt.open_amount, debt.currency)) for debt in debts[:NEEDS_OF_A_KIND_MAX])
-    yield Need(
+    yield OperatorActionItem(
         text=text % {"n": f"{count:,}", "days": f"{(now - oldest).days:,}", "sums": sums},
         link=reverse("admin:billing_overdue"), act=_("See what is overdue"), is_now=False,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from billing.models import ProblemKind, UsageProblem
 from brokers.models import Cluster
-from brokers.monitoring.attention import Need
+from brokers.monitoring.attention import OperatorActionItem
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -40,7 +40,7 @@ _TEXTS: Final = {
 }
 
 
-def needs(most: int) -> Iterator[Need]:
+def needs(most: int) -> Iterator[OperatorActionItem]:
     """Yields action items for at most `most` unhandled problems, latest first."""
     rows = list(UsageProblem.objects.filter(handled_at=None).order_by("-last_at", "-pk")[:most])
     names = dict(Cluster.objects.filter(pk__in={row.cluster_id for row in rows}).values_list("pk", "name"))
@@ -50,7 +50,9 @@ def needs(most: int) -> Iterator[Need]:
             "records": f"{row.records:,}",
         }  # fmt: skip
         text = _TEXTS[ProblemKind(row.kind)] % words
-        yield Need(text=text, link=reverse("admin:billing_usageproblem_changelist"), act=_("Look at them"))
+        yield OperatorActionItem(
+            text=text, link=reverse("admin:billing_usageproblem_changelist"), act=_("Look at them")
+        )
 
 
 def said(problem: UsageProblem) -> str:

@@ -1,7 +1,7 @@
-"""Writes: creates partitions ahead of time and drops old ones.
+"""Writes: partitions of the table of usage minutes are created ahead of time, and old ones dropped.
 
-Each action is a transaction with a lock timeout of two seconds, so that it blocks the pipeline and pages no longer; a
-failed action is retried an hour later.
+Each action is a transaction with a lock timeout of two seconds, so that it blocks the pipeline and pages for no longer
+than that; a failed action is retried an hour later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ON CONFLICT (instance_id, point, direction) DO UPDATE SET bytes = billing_usagep
 
 
 class Upkeep(NamedTuple):
-    """Names of created and dropped partitions, and the number of rows deleted from `weeks.OTHER`."""
+    """Result of a run: names of created and dropped partitions, and the number of rows deleted from `weeks.OTHER`."""
 
     made: list[str]
     dropped: list[str]
@@ -50,26 +50,26 @@ class Upkeep(NamedTuple):
 
 
 def kept_from(now: datetime) -> datetime:
-    """Returns the UTC midnight from which on minutes are kept."""
+    """Returns the midnight (UTC) before which minutes are deleted."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=settings.USAGE_MINUTES_KEPT_DAYS)
 
 
-def there() -> list[Partition]:
+def existing() -> list[Partition]:
     """Returns the existing partitions that cover a span of time."""
     with connection.cursor() as cursor:
         cursor.execute(_PARTITIONS, [TABLE])
         return [partition for (name,) in cursor.fetchall() if (partition := weeks.parsed(name)) is not None]
 
 
-def look_after(now: datetime) -> Upkeep:
+def maintain(now: datetime) -> Upkeep:
     """Creates and drops partitions. Safe to run concurrently. If a lock times out, the remaining work is postponed."""
     result = Upkeep([], [], 0)
     try:
-        for partition in weeks.wanted(now, there()):
+        for partition in weeks.wanted(now, existing()):
             _make(partition)
             result.made.append(partition.name)
-        for partition in weeks.outlived(there(), kept_from(now)):
+        for partition in weeks.outlived(existing(), kept_from(now)):
             _drop(partition)
             result.dropped.append(partition.name)
         return result._replace(forgotten_rows=_forget_others(kept_from(now)))
@@ -142,6 +142,6 @@ ROWS_COUNTED_MAX: Final = 10_000
 
 def state(now: datetime) -> TableState:
     """Returns the state of the table for operators."""
-    ends = max((partition.end for partition in there()), default=None)
+    ends = max((partition.end for partition in existing()), default=None)
     ahead = UsageMinute.objects.filter(minute__gte=ends or now).order_by()
     return TableState(ends, ahead[:ROWS_COUNTED_MAX].count())

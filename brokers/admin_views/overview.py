@@ -27,7 +27,7 @@ from brokers.limits import (
 )
 from brokers.models import Broker, Cluster
 from brokers.monitoring import attention, cluster_overview, incidents, interfaces
-from brokers.monitoring.attention import Need
+from brokers.monitoring.attention import OperatorActionItem
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.operations.fleet_operations import OPEN_STATES
 from brokers.operations.waiting import waiting_instances
@@ -86,7 +86,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 def overview(
     now: datetime, *, with_instances: bool = True, with_usage: bool = True
-) -> tuple[list[ClusterSummary], list[Need]]:
+) -> tuple[list[ClusterSummary], list[OperatorActionItem]]:
     """Returns clusters, and needs of all of them in order of urgency. Of very many clusters those that need somebody
     come first, and the others are left out. The number of queries does not depend on the clusters.
     """
@@ -97,7 +97,7 @@ def overview(
     summaries = _summaries(clusters, brokers, now)
     silent = [row for own in brokers.values() for row in own if attention.is_silent(row, now)]
     known = incidents.affected_by(clusters, silent) if with_instances else {}
-    needs: list[Need] = []
+    needs: list[OperatorActionItem] = []
     in_need = set()
     for summary in summaries:
         own, before = brokers[summary.cluster.pk], len(needs)
@@ -140,19 +140,19 @@ def _is_fresh(broker: Broker, now: datetime) -> bool:
     return broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
 
 
-def _of_hosts(now: datetime) -> Iterable[Need]:
+def _of_hosts(now: datetime) -> Iterable[OperatorActionItem]:
     for host in selectors.hosts_in_need(now)[:NEEDS_OF_A_KIND_MAX]:
         yield from attention.of_host(host, now)
 
 
-def _of_work() -> Iterable[Need]:
+def _of_work() -> Iterable[OperatorActionItem]:
     rebalances = selectors.rebalances_under_way()[:OVERVIEW_CLUSTERS_MAX]
     operations = selectors.fleet_operations().filter(state__in=OPEN_STATES)[:OVERVIEW_CLUSTERS_MAX]
     yield from attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
     yield from attention.of_fleet(operations, timezone.now())
 
 
-def _of_instances(now: datetime) -> Iterable[Need]:
+def _of_instances(now: datetime) -> Iterable[OperatorActionItem]:
     yield from (attention.of_waiting(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
     failed = instance_selectors.failed_instances()[:NEEDS_OF_A_KIND_MAX]
     yield from (attention.of_instance(row) for row in failed)

@@ -33,8 +33,8 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
-    """Translates errors of the database."""
+def _translated_errors() -> Iterator[None]:
+    """Translates errors of the database to `ControlPlaneAway`."""
     try:
         yield
     except DatabaseError as error:
@@ -53,7 +53,7 @@ class DatabaseFacts:
         return check_rules.version(VERSION, applied - known - replaced, known - applied)
 
     def clock_offset_ms(self) -> int:
-        """Returns the lead over the database's clock, give or take half of the time that the question took."""
+        """Returns how far this machine's clock is ahead of the database's, accurate to half the time of the query."""
         before_s = time.time()
         with connection.cursor() as cursor:
             cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
@@ -87,7 +87,7 @@ class DatabaseControlPlane:
         close_old_connections()
 
     def wanted(self) -> Wanted | None:
-        with _reached():
+        with _translated_errors():
             return self._read()
 
     def _read(self) -> Wanted | None:
@@ -102,17 +102,17 @@ class DatabaseControlPlane:
 
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         try:
-            with _reached():
+            with _translated_errors():
                 return process_settings(broker)
         except Unavailable as error:
             raise OSError(error.detail) from error
 
     def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
-        with _reached():
+        with _translated_errors():
             services.note_process(broker_id, **fields)
 
     def note_restart(self, broker_id: str) -> None:
-        with _reached():
+        with _translated_errors():
             services.note_restart(broker_id)
 
     def wait(self, timeout_s: float) -> None:
@@ -164,7 +164,7 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
 
 @cache
 def _known_migrations() -> tuple[set[str], set[str]]:
-    """Returns the migrations of the installed code, and those that squashed ones stand for."""
+    """Returns the migrations of the installed code, and those that squashed ones replace."""
     migrations = MigrationLoader(None).disk_migrations
     replaced = {f"{app}.{name}" for migration in migrations.values() for app, name in migration.replaces}
     return {f"{app}.{name}" for app, name in migrations}, replaced

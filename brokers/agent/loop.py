@@ -29,7 +29,7 @@ from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
-from brokers.agent.supervision import Act, Seen, decide, failures_after_end
+from brokers.agent.supervision import Act, ObservedProcess, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import PLAINTEXT
@@ -189,7 +189,7 @@ class Agent:
         charge.process.rotate_log()
         now_s = self._clock()
         act = decide(
-            Seen(
+            ObservedProcess(
                 is_wanted=broker.wanted == WantedState.RUNNING,
                 is_running=charge.process.is_running,
                 wanted_restarts=broker.restart_generation,

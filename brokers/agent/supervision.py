@@ -1,4 +1,6 @@
-"""Decision about one process from wanted and observed state. Pure: the clock is a parameter."""
+"""Decision whether a broker's process is to be started or stopped, from wanted and observed state. Pure: the clock is a
+parameter.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedProcess:
     """Observed state of one broker; instants in monotonic seconds."""
 
     is_wanted: bool
@@ -27,7 +29,7 @@ class Seen:
     ended_at_s: float = 0.0
 
 
-def decide(seen: Seen, now_s: float) -> Act:
+def decide(seen: ObservedProcess, now_s: float) -> Act:
     """Returns the action that is due. A process with an old restart count is stopped; the next call starts it again."""
     if seen.is_running:
         if not seen.is_wanted or seen.wanted_restarts != seen.done_restarts:

@@ -47,7 +47,7 @@ def read_everywhere() -> int:
     return count
 
 
-def begin_anew(cluster_id: str, partition: int) -> None:
+def forget_offset(cluster_id: str, partition: int) -> None:
     """Forgets the offset of a partition whose log is about to be recreated, so that it is read from the start."""
     AuditOffset.objects.filter(cluster_id=cluster_id, partition=partition).delete()
 
@@ -66,8 +66,8 @@ def _catch_up(cluster: Cluster) -> int:
         # Partitions that have more records, or were reset to their start.
         led = {
             partition: led[partition]
-            for partition, one in fetched.items()
-            if one.is_out_of_range or one.next_offset < one.end_offset
+            for partition, events in fetched.items()
+            if events.is_out_of_range or events.next_offset < events.end_offset
         }
     return count
 
@@ -80,17 +80,17 @@ def _positions(cluster: Cluster, led: Iterable[int]) -> dict[int, int]:
 @transaction.atomic
 def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int, FetchedEvents]) -> int:
     count = 0
-    for partition, one in sorted(fetched.items()):
-        if one.is_out_of_range:
+    for partition, of_partition in sorted(fetched.items()):
+        if of_partition.is_out_of_range:
             _set_to_beginning(cluster, brokers, partition)
             continue
-        if not one.events and not one.next_offset:
+        if not of_partition.events and not of_partition.next_offset:
             continue
         row, _ = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
-        if one.next_offset <= row.next_offset:
+        if of_partition.next_offset <= row.next_offset:
             continue
-        count += _write(one, row)
-        row.next_offset = one.next_offset
+        count += _write(of_partition, row)
+        row.next_offset = of_partition.next_offset
         row.save(update_fields=("next_offset",))
     return count
 

@@ -1,6 +1,6 @@
 """Authorization by the ACLs of an instance, with the rule that decides, like Apache Kafka's AclAuthorizer. Pure.
 
-It examines one rule after the other, which suffices for a single access. Brokers use an index of the same rules
+The rules are examined one after the other, which suffices for a single access. Brokers use an index of the same rules
 (`brokers.engine.access.acls`).
 """
 
@@ -98,7 +98,9 @@ def authorize(
     """
     if is_superuser:
         return Decision(True, DecisionReason.SUPERUSER)
-    applicable = [document for document in documents if concerns(document.pattern, access.resource_type, access.name)]
+    applicable = [
+        document for document in documents if applies_to_resource(document.pattern, access.resource_type, access.name)
+    ]
     if not applicable:
         return _without_rules(access, is_open=allow_everyone_if_no_acl)
     host = canonical_host(access.host)
@@ -106,7 +108,7 @@ def authorize(
         (document.pattern, entry)
         for document in applicable
         for entry in document.entries
-        if speaks_of(entry, access.principal, host)
+        if applies_to_principal(entry, access.principal, host)
     )
     for pattern, entry in rules:
         if entry.permission is Permission.DENY and entry.operation in (AclOperation.ALL, access.operation):
@@ -130,7 +132,7 @@ def _without_rules(access: Access, *, is_open: bool) -> Decision:
     return Decision(True, DecisionReason.NO_RULES_ALLOWED)
 
 
-def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -> bool:
+def applies_to_resource(pattern: ResourcePattern, resource_type: ResourceType, name: str) -> bool:
     """True if a pattern applies to a resource."""
     if pattern.resource_type is not resource_type:
         return False
@@ -139,7 +141,7 @@ def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -
     return pattern.name in (name, WILDCARD)
 
 
-def speaks_of(entry: AclEntry, principal: str, canonical: str) -> bool:
+def applies_to_principal(entry: AclEntry, principal: str, canonical: str) -> bool:
     """True if a rule applies to a principal from an address, which is in canonical form (`canonical_host`)."""
     if entry.principal not in (principal, EVERYBODY):
         return False
@@ -147,7 +149,7 @@ def speaks_of(entry: AclEntry, principal: str, canonical: str) -> bool:
 
 
 def canonical_host(host: str) -> str:
-    """Returns an address in the form for comparisons. A string that is no address stays as it is and never matches."""
+    """Returns an address in the form that is compared. A string that is no address stays as it is and never matches."""
     return host if _PLAIN_V4.fullmatch(host) else _canonical(host)
 
 

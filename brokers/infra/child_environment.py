@@ -37,7 +37,6 @@ AGENT: Final = DJANGO | BROKER | COMPILER
 SPARK_PREFIXES: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "OPENBLAS_", "OMP_")
 # Archives write to tenants' addresses. SECRET_KEY is excluded: it signs sessions, and this process reads data of
 # tenants.
-# sent.
 PIPELINE: Final = DJANGO | JAVA | {
     "REDIS_URL", "SPARK_MASTER", "PENSTOCK_SPARK_FROM_RECORDS", "PENSTOCK_SPARK_KEPT_MINUTES",
     "PENSTOCK_WORKER_SOFT_STOP_S", "PENSTOCK_ARCHIVE_ROOT", "PENSTOCK_LAKE_URL",

@@ -1,4 +1,4 @@
-"""Keys of agents: what makes them, asks for their certificates, signs requests and verifies signatures.
+"""Keys of agents: their creation, certificate signing requests, signatures of requests and their verification.
 
 Only keys on the curve P-256 are used, like those of the authorities.
 """
@@ -71,7 +71,7 @@ def sign(key: ec.EllipticCurvePrivateKey, text: bytes) -> bytes:
 def is_signed_by(certificate_pem: str, text: bytes, signature: bytes) -> bool:
     """True if the text was signed with the key of a certificate."""
     key = x509.load_pem_x509_certificate(certificate_pem.encode()).public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey), "it was made here"
+    assert isinstance(key, ec.EllipticCurvePublicKey), "authorities sign such keys only"
     try:
         key.verify(signature, text, _ALGORITHM)
     except InvalidSignature:

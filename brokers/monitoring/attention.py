@@ -28,14 +28,16 @@ from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB
 from instances.models import Instance, Operation
 from tenants.formatting import clock
+from tenants.message_field import entry
 from tenants.wording import localized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """An action item. `act` is the text of the link. `is_now` is False for an item that is not urgent yet. `affected`
-    names the affected instances, where they are known and the reader may see them; `affected_link` leads to all of
-    them.
+class OperatorActionItem:
+    """Something that an operator has to look at.
+
+    `act` is the text of the link. `is_now` is False for an item that is not urgent yet. `affected` names the affected
+    instances, where they are known and the reader may see them; `affected_link` leads to all of them.
     """
 
     text: str
@@ -68,7 +70,9 @@ def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) 
     return {"affected": described(affected), "affected_link": link if affected.instances else ""}
 
 
-def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})) -> Iterator[Need]:
+def of_broker(
+    broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})
+) -> Iterator[OperatorActionItem]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
     on_map = ActLink(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
@@ -79,11 +83,15 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if result == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
-        yield Need(text=text, link=on_map.to, act=on_map.act, **hit)
+        yield OperatorActionItem(text=text, link=on_map.to, act=on_map.act, **hit)
     elif result == Health.DOWN:
-        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act, **hit)
+        yield OperatorActionItem(
+            text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act, **hit
+        )
     elif result == Health.DISK_OFFLINE:
-        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
+        yield OperatorActionItem(
+            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act
+        )
     if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
@@ -91,19 +99,19 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield Need(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
     if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
         text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
-        yield Need(text=text % words, link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % words, link=page.to, act=page.act)
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
     kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
     if kept >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
-        yield Need(
+        yield OperatorActionItem(
             text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, link=on_map.to, act=on_map.act
         )
 
@@ -124,8 +132,10 @@ def of_cluster(
     room: ClusterCapacity,
     hanging: int,
     known: KnownAffected = MappingProxyType({}),
-) -> Iterator[Need]:
-    """A cluster: its partitions, its room, and the transactions that its coordinators say hang."""
+) -> Iterator[OperatorActionItem]:
+    """Yields items about a cluster: its partitions, its capacity, and the `hanging` transactions, as its coordinators
+    report them.
+    """
     words = {"cluster": cluster.name}
     if found is not None and found.is_known and not found.is_checking:
         partitions = reverse("admin:brokers_cluster_partitions", args=[cluster.pk])
@@ -139,11 +149,11 @@ def of_cluster(
                 hit = _hit(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
                 is_now = state != "under_replicated"
                 link = f"{partitions}?state={state}"
-                yield Need(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
+                yield OperatorActionItem(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
     if hanging:
         text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
-        yield Need(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
+        yield OperatorActionItem(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (
         (room.sold_bandwidth_mb_s, room.bandwidth_mb_s, "MB/s"),
         (room.sold_storage_gb, room.storage_gb, "GB"),
@@ -153,25 +163,25 @@ def of_cluster(
                 words | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
             )
             link = reverse("admin:brokers_broker_add_to", args=[cluster.pk])
-            yield Need(text=filled, link=link, act=_("Add broker"), is_now=sold >= limit)
+            yield OperatorActionItem(text=filled, link=link, act=_("Add broker"), is_now=sold >= limit)
 
 
-def of_host(host: Host, now: datetime) -> Iterator[Need]:
+def of_host(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
     """Yields items about a host with brokers that should run: the state of its agent."""
     link = reverse("admin:brokers_host_change", args=[host.pk])
     if host.agent_seen_at is None:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
-        yield Need(text=text, link=link, act=_("Open the host"))
+        yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
         words = {"host": host.name, "at": clock(host.agent_seen_at)}
         text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
-        yield Need(text=text, link=link, act=_("Open the host"))
+        yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif has_failed(host.checks):
         text = _("A check of host %(host)s failed: brokers do not run well there.") % {"host": host.name}
-        yield Need(text=text, link=link, act=_("Open the host"))
+        yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
 
 
-def of_waiting(instance: Instance, now: datetime) -> Need:
+def of_waiting(instance: Instance, now: datetime) -> OperatorActionItem:
     """Returns the item of an instance for which no cluster has capacity: it starts as soon as there is some."""
     minutes = int((now - instance.phase_since).total_seconds() // 60)
     words = {
@@ -186,10 +196,12 @@ def of_waiting(instance: Instance, now: datetime) -> Need:
         "%(name)s of %(tenant)s (%(kind)s, %(mb_s)s MB/s, %(gb)s GB) waits for room since %(minutes)s min. "
         "It starts by itself when you add some."
     )
-    return Need(text=text % words, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity"))
+    return OperatorActionItem(
+        text=text % words, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity")
+    )
 
 
-def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Need]:
+def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[OperatorActionItem]:
     """Yields items about clusters whose formation or retirement is overdue."""
     for row in operations:
         if now - row.created_at < timedelta(seconds=OPERATION_LATE_S):
@@ -198,15 +210,15 @@ def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Ne
         words = {
             "what": row.get_type_display(),
             "cluster": row.cluster.name,
-            "why": localized(step["fact"] if step else ""),
+            "why": localized(entry(step, "fact") if step else ""),
         }
         link = reverse("admin:brokers_cluster_map", args=[row.cluster_id])
-        yield Need(
+        yield OperatorActionItem(
             text=_("%(what)s (%(cluster)s) waits: %(why)s") % words, link=link, act=_("Look at it"), is_now=False
         )
 
 
-def of_instance(instance: Instance) -> Need:
+def of_instance(instance: Instance) -> OperatorActionItem:
     """Returns the item of an instance that failed before it ever ran."""
     words = {
         "name": instance.name,
@@ -214,22 +226,22 @@ def of_instance(instance: Instance) -> Need:
         "reason": instance.get_reason_display() or instance.reason,
     }
     text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % words
-    return Need(
+    return OperatorActionItem(
         text=text, link=reverse("admin:instances_instance_change", args=[instance.pk]), act=_("See the instance")
     )
 
 
-def of_operation(operation: Operation, now: datetime) -> Need:
+def of_operation(operation: Operation, now: datetime) -> OperatorActionItem:
     """Returns the item of an overdue operation."""
     minutes = int((now - operation.created_at).total_seconds() // 60)
     words = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
     text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % words
-    return Need(
+    return OperatorActionItem(
         text=text, link=reverse("admin:instances_operation_change", args=[operation.pk]), act=_("See the operation")
     )
 
 
-def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[Need]:
+def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[OperatorActionItem]:
     """Yields items about long work of operators that is waiting or paused."""
     for row in rebalances:
         link = reverse("admin:brokers_rebalance_change", args=[row.pk])
@@ -240,11 +252,11 @@ def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart])
         yield from _waits(_("Rolling restart"), restart.cluster.name, restart.trouble, is_paused, link)
 
 
-def _waits(what: str, cluster: str, trouble: str, is_paused: bool, link: str) -> Iterator[Need]:
+def _waits(what: str, cluster: str, trouble: str, is_paused: bool, link: str) -> Iterator[OperatorActionItem]:
     words = {"what": what, "cluster": cluster, "why": localized(trouble)}
     if is_paused:
         text = _("%(what)s (%(cluster)s) is paused.") % words
-        yield Need(text=text, link=link, act=_("Resume or end it"), is_now=False)
+        yield OperatorActionItem(text=text, link=link, act=_("Resume or end it"), is_now=False)
     elif trouble:
         text = _("%(what)s (%(cluster)s) waits: %(why)s") % words
-        yield Need(text=text, link=link, act=_("Look at it"), is_now=False)
+        yield OperatorActionItem(text=text, link=link, act=_("Look at it"), is_now=False)

@@ -114,7 +114,6 @@ class ClusterMap:
     is_decided: bool = True
     # The controller's report of instances that use much of their storage: bytes, and whether they are full. None: not
     # known; instances that are not listed use little.
-    # known; who is not in it uses little.
     storage: Mapping[str, StorageUsed] | None = None
     # Instances whose oldest records were recently deleted because they were nearly full, as reported by all brokers
     # that answered.

@@ -138,7 +138,7 @@ def give_leaders(
         if topic == USAGE_TOPIC:
             usage_begins_anew.it(row.cluster_id, index)
         if topic == AUDIT_TOPIC:
-            audit_reader.begin_anew(row.cluster_id, index)
+            audit_reader.forget_offset(row.cluster_id, index)
     led = [*empty, *(key for key in behind if key not in called_off)]
     _tell_owners(row, led)
     refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
-    """Returns the whole cluster. `sizes` False leaves the sizes out: one call instead of one per broker.
+    """Returns the whole cluster. Without `sizes` one broker is queried, otherwise every broker.
 
     Raises `Unavailable` if no broker answers.
     """
@@ -45,7 +45,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
             )
         )
     return Fleet(
-        brokers={row.number: _holder(row, view) for row in rows},
+        brokers={row.number: _capacity_of(row, view) for row in rows},
         partitions=partitions,
         placements=placements(cluster),
         placements_min=cluster.brokers_per_instance_min,
@@ -56,7 +56,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     )
 
 
-def _holder(row: Broker, view: ClusterView) -> BrokerCapacity:
+def _capacity_of(row: Broker, view: ClusterView) -> BrokerCapacity:
     can_sell = (row.bandwidth_mb_s, row.storage_gb)
     return BrokerCapacity(
         id=row.number, rack=row.effective_rack, accepts_replicas=_accepts_replicas(row, view), can_sell=can_sell
@@ -74,7 +74,7 @@ def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
 
 
 def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
-    """Returns, by instance id, the brokers on which it is to stay."""
+    """Returns the brokers on which each instance stays, by instance id."""
     result: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
@@ -87,10 +87,10 @@ def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[Partitio
     result: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):
         try:
-            held = admin_client.replica_sizes(number)
+            replicas = admin_client.replica_sizes(number)
         except Unavailable:
             log.warning("plan.sizes_not_known", broker=number)
             continue
-        for key, size in held.items():
+        for key, size in replicas.items():
             result[key][number] = size.size_bytes
     return dict(result)

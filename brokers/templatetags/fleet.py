@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from brokers import selectors
 from brokers.choices import ClusterState, Health, HostCheckState, ReassignmentState, RebalanceState, RestartState
 from brokers.models import Broker, Host
-from brokers.monitoring.attention import Need
+from brokers.monitoring.attention import OperatorActionItem
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized
@@ -108,7 +108,7 @@ def check_pill(state: HostCheckState) -> SafeString:
 
 
 @register.simple_tag
-def need_pill(need: Need) -> SafeString:
+def need_pill(need: OperatorActionItem) -> SafeString:
     """Returns the pill for the urgency of an action item."""
     return console_pill("failed", _("Urgent")) if need.is_now else console_pill("suspended", _("Soon"))
 

@@ -1,4 +1,6 @@
-"""Queries of transactions: a page of transactional ids with their coordinators' reports, and one with its producers."""
+"""Queries of transactions: a page of transactional ids as their coordinators report them, and a single id with the
+states of its producer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ OVERDUE_GRACE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRow:
-    """A transactional id in a list; None is what its coordinator did not report."""
+    """A transactional id in a list; a field is None if its coordinator did not report it."""
 
     id: str
     state: str
@@ -45,7 +47,7 @@ class TransactionRow:
 
     @property
     def age_ms(self) -> int | None:
-        """The time for which it has been open; None if no transaction is open."""
+        """Time since the transaction was opened; None if none is open."""
         return None if self.started_ms is None or self.state not in IN_FLIGHT else max(0, self.now_ms - self.started_ms)
 
     @property
@@ -69,7 +71,9 @@ class TransactionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDetail:
-    """One transactional id, with its producer's state at each partition's leader (None: the leader does not answer)."""
+    """One transactional id, with the state of its producer for each partition, and whether the partition's leader
+    answered.
+    """
 
     row: TransactionRow
     producers: tuple[tuple[Partition, ProducerState | None, bool], ...]
@@ -100,7 +104,7 @@ def transaction_page(
     return TransactionPage(
         rows=tuple(_row(transaction, described.get(transaction.id), at_ms) for transaction in rows),
         next_token=next_token,
-        counts=Counter(one.state for one in named),
+        counts=Counter(transaction.state for transaction in named),
         silent=result.silent,
     )
 
@@ -109,23 +113,22 @@ def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int
     """Returns one transactional id. Raises `NotFound`, and `Unavailable` if its coordinator does not answer."""
     access.require_reachable(instance)
     described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
-    if (
-        transactional_id not in described
-    ):  # the list does not help: those of a silent coordinator are missing there, too
+    if transactional_id not in described:
+        # The list would not help: it has no ids of a coordinator that does not answer.
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
     result = described[transactional_id]
     if result is None:
         raise NotFound
     producers = transaction_admin_client.it.producers(instance.pk, result.partitions)
-    lines = []
-    for place in result.partitions:
-        mine = [producer for producer in producers.get(place, ()) if producer.producer_id == result.producer_id]
-        lines.append((place, mine[0] if mine else None, place in producers))
+    states = []
+    for partition in result.partitions:
+        own = [producer for producer in producers.get(partition, ()) if producer.producer_id == result.producer_id]
+        states.append((partition, own[0] if own else None, partition in producers))
     at_ms = _now_ms() if now_ms is None else now_ms
     listing = TransactionListing(
         id=result.id, producer_id=result.producer_id, state=result.state, coordinator=result.coordinator
     )
-    return TransactionDetail(row=_row(listing, result, at_ms), producers=tuple(lines))
+    return TransactionDetail(row=_row(listing, result, at_ms), producers=tuple(states))
 
 
 def _row(listing: TransactionListing, found: TransactionDescription | None, now_ms: int) -> TransactionRow:

@@ -15,7 +15,9 @@ TROUBLE = "trouble"
 
 
 class LiveMessages:
-    """Body of a `LiveResponse`: each new message in the form of `write`, a heartbeat, and what is in the way."""
+    """Body of a `LiveResponse`: an event for each new message, in the form of `write`, and for each error; heartbeats
+    in between.
+    """
 
     def __init__(self, stream: Any, write: Callable[[Any], str], now_s: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream

@@ -9,7 +9,7 @@ from instances import interfaces, selectors
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants.errors import DomainError
-from tenants.formatting import Use, rate_use, size_use
+from tenants.formatting import Utilization, rate_use, size_use
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ class InstanceFigures:
     consume_bytes_per_s: int | None = None
     stored_bytes: int | None = None
     rules_active: int = 0
-    produce: Use
-    consume: Use
-    storage: Use
+    produce: Utilization
+    consume: Utilization
+    storage: Utilization
 
 
 def unknown(instance: Instance) -> InstanceFigures | None:

@@ -23,13 +23,13 @@ from tenants.errors import DomainError
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, wording
 
-PLACES = {f"/{name}": name for name in SchemaForm.base_fields}
+FIELD_OF_POINTER = {f"/{name}": name for name in SchemaForm.base_fields}
 
 
 @instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "HEAD"])
 def reading_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Schemas and masks of a topic."""
+    """Shows schemas and masks of a topic."""
     return _page(request, instance, selectors.topic_detail(instance, name))
 
 
@@ -44,7 +44,7 @@ def add_schema(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
                 acting=request.actor, instance=instance, topic=name, given=form.cleaned_data  # type: ignore[attr-defined]
             )  # fmt: skip
         except DomainError as error:
-            add_errors(form, error, PLACES)
+            add_errors(form, error, FIELD_OF_POINTER)
         else:
             messages.success(request, _("The schema is added. Messages are shown by it from now on."))
             return redirect("page-topic-reading", instance.pk, name)
@@ -54,7 +54,7 @@ def add_schema(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def delete_schema(request: HttpRequest, instance: Instance, name: str, schema_id: str) -> HttpResponse:
-    """Confirmation page and deletion of a schema: nothing else keeps its text."""
+    """Deletes a schema after confirmation, because its text is not stored elsewhere."""
     back = reverse("page-topic-reading", args=[instance.pk, name])
     question = Question(
         title=_("Delete the schema?"),

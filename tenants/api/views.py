@@ -35,7 +35,7 @@ class TenantCollection(ApiView):
         actor = self.actor
         if actor.kind is ActorKind.TOKEN or actor.user is None:
             raise PermissionDenied("A token cannot create tenants. Sign in to the console.")
-        tenant = services.found_tenant(user=actor.user, name=self.body["name"], acting=actor).tenant
+        tenant = services.create_own_tenant(user=actor.user, name=self.body["name"], acting=actor).tenant
         return self.one(tenant, s.TenantOut, status=201, location=f"{API_ROOT}/tenants/{tenant.pk}")
 
 

@@ -26,7 +26,7 @@ from tenants.limits import NAME_CHARS_MAX, PASSKEYS_PER_USER_MAX
 from tenants.models import User
 from tenants.second_factor import codes
 from tenants.services.mailboxes import may_enter
-from tenants.sign_in import Attempt, Entrance, count_address, note_known_address
+from tenants.sign_in import Attempt, LoginScope, count_address, note_known_address
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ CREDENTIAL_CHARS_MAX = 16 * 1024
 @contextmanager
 def counted(user: User) -> Iterator[None]:
     """Counts an attempt: raises if too many have failed, and uncounts it on success."""
-    attempt = Attempt(context.request, Entrance.CODE, user.email)
+    attempt = Attempt(context.request, LoginScope.CODE, user.email)
     try:
         attempt.begin()
     except RateLimited:
         raise too_many_codes() from None
     yield
     attempt.give_back()
-    note_known_address(context.request, Entrance.CODE, user.email)
+    note_known_address(context.request, LoginScope.CODE, user.email)
 
 
 def too_many_codes() -> ValidationError:
@@ -152,7 +152,7 @@ class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
 
     def clean_credential(self) -> Authenticator:
         try:
-            usage = count_address(context.request, Entrance.CODE)
+            usage = count_address(context.request, LoginScope.CODE)
         except RateLimited:
             raise too_many_codes() from None
         with understood():

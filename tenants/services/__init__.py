@@ -18,8 +18,8 @@ from tenants.services.members import (
 )
 from tenants.services.people import (
     create_operator,
+    create_own_tenant,
     create_tenant_for,
-    found_tenant,
     replace_password,
     set_preferences,
     sign_up,
@@ -42,12 +42,12 @@ __all__ = [
     "accept_invitation",
     "change_role",
     "create_operator",
+    "create_own_tenant",
     "create_tenant_for",
     "create_token",
     "end_session",
     "end_sessions_of",
     "forget_ended_sessions",
-    "found_tenant",
     "invitation_url",
     "invite_member",
     "mail_verification",

@@ -32,7 +32,7 @@ def sign_up(
 ) -> Member:
     """Creates a person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
     user = new_person(email, password, language)
-    return found_tenant(user=user, name=tenant_name, acting=acting)
+    return create_own_tenant(user=user, name=tenant_name, acting=acting)
 
 
 @transaction.atomic
@@ -44,7 +44,7 @@ def sign_up_invited(
     Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and the errors of `accept_invitation`. The
     existence of an account is revealed for the invited address only, to holders of its link.
     """
-    invitation = selectors.invitation_behind(secret)
+    invitation = selectors.invitation_of_link(secret)
     if invitation is None or invitation.email != UserManager.normalize_email(email):
         raise NotFound("There is no open invitation for you under this link.")
     user = new_person(email, password, language, email_verified_at=timezone.now() if is_proved else None)
@@ -75,7 +75,7 @@ def new_person(email: str, password: str, language: str, **fields: Any) -> User:
 
 
 @transaction.atomic
-def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Actor | None = None) -> Member:
+def create_own_tenant(*, user: User, name: str, slug: str | None = None, acting: Actor | None = None) -> Member:
     """Creates a tenant with `user` as its owner. Raises `QuotaExceeded` if the user belongs to too many.
 
     The slug always ends in random characters: without them it would reveal whether another tenant has taken it.
@@ -107,7 +107,7 @@ def create_tenant_for(*, email: str, name: str, acting: Actor) -> tuple[Member, 
     is_new = user is None
     if user is None:
         user = User.objects.create_user(email, None, email_verified_at=timezone.now())
-    return found_tenant(user=user, name=name, acting=acting), is_new
+    return create_own_tenant(user=user, name=name, acting=acting), is_new
 
 
 @transaction.atomic

@@ -18,14 +18,14 @@ from tenants.errors import Conflict, NotFound
 from tenants.models import Invitation, User, UserManager
 from tenants.services import mailboxes
 from tenants.services.members import accept_invitation
-from tenants.services.people import checked_name, found_tenant, new_person, require_account
+from tenants.services.people import checked_name, create_own_tenant, new_person, require_account
 
 
 @transaction.atomic
 def request_sign_up(*, email: str, password: str, tenant_name: str, language: str) -> None:
     """Creates a person and their first tenant, pending verification of the mailbox. Raises `Invalid`."""
     checked_name(tenant_name)
-    _request(email, password, language, "", lambda user: found_tenant(user=user, name=tenant_name))
+    _request(email, password, language, "", lambda user: create_own_tenant(user=user, name=tenant_name))
 
 
 @transaction.atomic

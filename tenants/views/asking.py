@@ -1,6 +1,6 @@
 """Confirmation before an irreversible action: the first POST shows a question, whose form sends the second POST.
 
-It works without scripts. A hand-written form that includes the answer is not asked.
+It works without scripts. A POST that contains the answer is carried out without a question.
 """
 
 from __future__ import annotations

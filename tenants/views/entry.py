@@ -125,7 +125,7 @@ def join(request: HttpRequest, secret: str, proof: str = "") -> HttpResponse:
     is_proved = bool(proof) and services.proves_mailbox(secret, proof)
     if proof and not is_proved:
         raise Http404
-    invitation = selectors.invitation_behind(secret)
+    invitation = selectors.invitation_of_link(secret)
     state = None if invitation is None else invitation.state_at(timezone.now())
     if invitation is None or state is not InvitationState.OPEN:
         response = _closed(request, invitation, state)

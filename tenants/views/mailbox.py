@@ -17,7 +17,7 @@ from tenants.errors import RateLimited
 from tenants.forms import VerifyForm
 from tenants.models import User
 from tenants.requests import acting_person
-from tenants.sign_in import Entrance, password_holder
+from tenants.sign_in import LoginScope, password_holder
 from tenants.views.base import console_page, render_page
 from tenants.views.entry import may_mail
 
@@ -74,7 +74,7 @@ def _verify(request: HttpRequest, user: User) -> HttpResponse:
 
 def _knows_password(request: HttpRequest, user: User, password: str) -> bool:
     holder = password_holder(
-        request, Entrance.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
+        request, LoginScope.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
     )
     return holder is not None
 

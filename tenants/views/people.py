@@ -150,7 +150,7 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
 
 
 def _ask(request: HttpRequest, title: str, lost: str, act: str, section: str) -> HttpResponse | None:
-    """Asks for confirmation on one of the two pages; None once it is confirmed."""
+    """Returns the page that asks for confirmation of an act on one of the two pages; None once it is confirmed."""
     page, label = {"members": ("page-members", _("Members")), "tokens": ("page-tokens", _("API tokens"))}[section]
     question = Question(title=title, lost=lost, act=act, back=reverse(page))
     return ask_first(request, question, section=section, crumbs=[(label, question.back)])

@@ -74,7 +74,7 @@ def settings_page(request: HttpRequest) -> HttpResponse:
             messages.success(request, _("Saved."))
             return redirect("page-settings")
         if another.is_bound and another.is_valid():
-            founded = services.found_tenant(user=user, name=another.cleaned_data["name"], acting=acting).tenant
+            founded = services.create_own_tenant(user=user, name=another.cleaned_data["name"], acting=acting).tenant
             request.session["tenant_id"] = founded.pk
             messages.success(
                 request, _("%(tenant)s is founded. You are its owner, and work in it now.") % {"tenant": founded}

@@ -81,5 +81,5 @@ def test_every_act_of_a_page_has_its_rest_call() -> None:
 
 
 def test_both_are_read() -> None:
-    known = {"create_topic", "restore_topic", "change_budget", "found_tenant", "delete_quota", "abort_transaction"}
+    known = {"create_topic", "restore_topic", "change_budget", "create_own_tenant", "delete_quota", "abort_transaction"}
     assert known <= by_rest() & by_pages()

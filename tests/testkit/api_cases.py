@@ -48,7 +48,7 @@ def make_user(email: str | None = None, **fields: Any) -> User:
 
 def make_tenant(name: str = "Acme") -> Tenant:
     """Creates a tenant and its owner (`owner_of`)."""
-    return services.found_tenant(user=make_user(), name=name).tenant
+    return services.create_own_tenant(user=make_user(), name=name).tenant
 
 
 def owner_of(tenant: Tenant) -> Member:

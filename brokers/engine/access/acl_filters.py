@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.contract.acl_decisions import concerns
+from brokers.contract.acl_decisions import applies_to_resource
 from brokers.contract.acls import AclDocument, AclEntry, ResourcePattern
 
 # ANY is a value of each kind, MATCH one of pattern types only.
@@ -38,7 +38,7 @@ class AclFilter:
             return False
         if name is None or name == pattern.name:
             return True
-        return pattern_type == MATCH and concerns(pattern, pattern.resource_type, name)
+        return pattern_type == MATCH and applies_to_resource(pattern, pattern.resource_type, name)
 
     def admits(self, entry: AclEntry) -> bool:
         return (

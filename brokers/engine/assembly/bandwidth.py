@@ -1,7 +1,7 @@
 """Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35).
 
-Consumers with a rack may read from followers if the instance's brokers are in several racks. What consumers may read is
-then divided by replicas, not by leaders, so that the parts of all brokers still add up to what was bought.
+Consumers with a rack may read from followers if the instance's brokers are in several racks. The bandwidth of consumers
+is then divided by replicas, not by leaders, so that the parts of all brokers still add up to the instance's bandwidth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from brokers.engine.throttling.layout import POOLED, Layout
 RACKS_MIN: Final = 2
 
 
-class _Seen(NamedTuple):
+class _InstancePartitions(NamedTuple):
     """An instance in the current metadata, with the number of its partitions by leader and by replica, and the number
     of leader changes.
     """
@@ -33,14 +33,14 @@ class _Seen(NamedTuple):
 
 
 class Bandwidth:
-    """Keeps the shares of instances up to date with the leaders of their partitions. A broker has no share once the
-    metadata no longer has it.
+    """Keeps the shares of instances up to date with the leaders of their partitions. A broker that is no longer in the
+    metadata gets no share.
     """
 
     def __init__(self, services: BrokerServices, *, selects_by_rack: bool = True) -> None:
         self._services = services
         self._selects_by_rack = selects_by_rack
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _InstancePartitions] = {}
         self._brokers: Mapping[int, BrokerInfo] = {}
         # Leaders of each instance in the current metadata, and replicas of those that consumers may read everywhere.
         self.layouts: dict[str, Layout] = {}
@@ -57,7 +57,7 @@ class Bandwidth:
         for instance_id, instance in after.instances.items():
             seen = self._seen.get(instance_id)
             if seen is None or seen.instance is not instance:
-                seen = self._seen[instance_id] = _look_at(instance)
+                seen = self._seen[instance_id] = _partitions_of(instance)
             elif changed.isdisjoint(seen.leaders) and changed.isdisjoint(seen.replicas):
                 continue
             self._update(seen)
@@ -71,7 +71,7 @@ class Bandwidth:
                 if before.quotas.of_instance(instance_id) is not after.quotas.of_instance(instance_id):
                     accounting.client_quotas.release_waits()
 
-    def _update(self, seen: _Seen) -> None:
+    def _update(self, seen: _InstancePartitions) -> None:
         here, document = self._services.broker_id, seen.instance.document
         layout = self._layout(seen, seen.leaders)
         of_replicas = self._layout(seen, seen.replicas) if self._reads_followers(layout, seen.replicas) else None
@@ -87,7 +87,7 @@ class Bandwidth:
         policies = {layout.effective_policy, (of_replicas or layout).effective_policy}
         accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
 
-    def _layout(self, seen: _Seen, counts: Counter[int]) -> Layout:
+    def _layout(self, seen: _InstancePartitions, counts: Counter[int]) -> Layout:
         here, document = self._services.broker_id, seen.instance.document
         # Partitions here have a limit even while this broker is not registered.
         live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == here}
@@ -96,7 +96,7 @@ class Bandwidth:
         return Layout.of(live, epochs, document.bandwidth_policy, moves=seen.moves, is_shared=is_shared)
 
     def _reads_followers(self, layout: Layout, brokers: Iterable[int]) -> bool:
-        """True if the brokers are in several racks, and clients of each may use what others leave of the bandwidth."""
+        """True if the brokers are in several racks and share the bandwidth in a pool."""
         if not self._selects_by_rack or layout.policy != POOLED:
             return False
         racks = {self._brokers[broker].rack for broker in brokers if broker in self._brokers}
@@ -108,9 +108,9 @@ def _epoch(brokers: Mapping[int, BrokerInfo], id: int) -> int | None:
     return None if broker is None else broker.epoch
 
 
-def _look_at(instance: InstanceImage) -> _Seen:
+def _partitions_of(instance: InstanceImage) -> _InstancePartitions:
     partitions = [partition for topic in instance.topics.values() for partition in topic.partitions]
     leaders = Counter(partition.leader for partition in partitions)
     leaders.pop(NO_LEADER, None)
     replicas = Counter(replica for partition in partitions for replica in partition.replicas)
-    return _Seen(instance, leaders, replicas, sum(partition.leader_epoch for partition in partitions))
+    return _InstancePartitions(instance, leaders, replicas, sum(partition.leader_epoch for partition in partitions))

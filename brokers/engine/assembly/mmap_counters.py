@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
-from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, Key, own_numbers
+from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, Key, numbers_in_memory
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ CHUNK_BYTES: Final = CHUNK_SLOTS * SLOT_BYTES
 assert CHUNK_BYTES % mmap.ALLOCATIONGRANULARITY == 0
 
 # The first slot is a header: format number, broker epoch, sequence, time in ms.
-MARK: Final = 0x50454E5553414745
+MAGIC: Final = 0x50454E5553414745
 EPOCH, SEQUENCE, AT_MS = 1, 2, 3
 NO_EPOCH: Final = -1
 
@@ -46,7 +46,7 @@ class MmapCounters:
         self._directory = directory
         self._counters_fd = -1
         self._keys_fd = -1
-        self._head = own_head()
+        self._head = header_in_memory()
         self._chunk = memoryview(b"")
         self._used = CHUNK_SLOTS
         self._chunks = 0
@@ -58,7 +58,7 @@ class MmapCounters:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             unreported = list(_unreported_in(self._directory))
-            number = 1 + max((item.number for item in unreported), default=0)
+            number = 1 + max((files.number for files in unreported), default=0)
             counters, keys = (self._directory / f"usage.{number}.{kind}" for kind in ("counters", "keys"))
             self._counters_fd = os.open(counters, flags, 0o600)
             self._keys_fd = os.open(keys, flags | os.O_APPEND, 0o600)
@@ -68,20 +68,20 @@ class MmapCounters:
             return unreported
         self._paths = (counters, keys)
         self._head = self._take()
-        self._head[0], self._head[EPOCH], self._head[AT_MS] = MARK, NO_EPOCH, now_ms
+        self._head[0], self._head[EPOCH], self._head[AT_MS] = MAGIC, NO_EPOCH, now_ms
         return unreported
 
     def numbers_for(self, instance_id: str, key: Key) -> memoryview:
         """Returns the memory for the numbers of one counter."""
         if self._keys_fd < 0:
-            return own_numbers(key)
+            return numbers_in_memory(key)
         try:
             if self._used == CHUNK_SLOTS:
                 self._grow()
             _write_whole(self._keys_fd, json.dumps([instance_id, *key]).encode() + b"\n")
         except OSError as error:
             self._give_up(error)
-            return own_numbers(key)
+            return numbers_in_memory(key)
         return self._take()[:NUMBERS]
 
     def registered(self, broker_epoch: int) -> None:
@@ -141,7 +141,7 @@ class UnreportedUsage(NamedTuple):
         numbers = memoryview(raw[: len(raw) // SLOT_BYTES * SLOT_BYTES]).cast("q")
         if not numbers or not numbers[0]:
             return  # the disk had no space for it, or the process ended before it began
-        if numbers[0] != MARK:
+        if numbers[0] != MAGIC:
             raise ValueError("these are no counters")
         if numbers[EPOCH] == NO_EPOCH:
             return  # it never joined the cluster, so it had no clients
@@ -180,8 +180,8 @@ def _pin(pages: mmap.mmap) -> None:
         log.info("usage_pages_not_pinned", reason=os.strerror(ctypes.get_errno()))
 
 
-def own_head() -> memoryview:
-    """Returns a header in ordinary memory."""
+def header_in_memory() -> memoryview:
+    """Returns a header in ordinary memory, which is lost with the process."""
     return memoryview(bytearray(SLOT_BYTES)).cast("q")
 
 

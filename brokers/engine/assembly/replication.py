@@ -27,13 +27,13 @@ CHECKS_PER_LAG: Final = 2
 PAUSES_PER_SESSION: Final = 2
 DISK_CHECK_INTERVAL_S: Final = 1.0
 SHORTAGE_INTERVAL_S: Final = 1.0
-# Pause between checkpoints that new topics with the name of a deleted one wait for, so that many of them share one
-# checkpoint.
+# A new topic waits until the checkpoint files have dropped a deleted one of its name. Pause between two such
+# checkpoints, so that many topics share one.
 CHECKPOINT_REST_S: Final = 0.1
 
 
 class Replication:
-    """Replication of one broker. Create it before the parts that serve from its leaderships."""
+    """Replication of one broker. Create it before the parts that serve partitions which this broker leads."""
 
     def __init__(
         self,

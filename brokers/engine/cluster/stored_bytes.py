@@ -42,7 +42,7 @@ def of_config(config: Mapping[str, str]) -> int:
 
 
 def _of_names(internal_name: str, user_name: str) -> int:
-    weight = TOPIC_BYTES + NODES_PER_TOPIC * len(internal_name)
+    size_bytes = TOPIC_BYTES + NODES_PER_TOPIC * len(internal_name)
     if naming.plain_topic(internal_name) is None:
-        weight += OWNER_BYTES + len(internal_name) + len(user_name)
-    return weight
+        size_bytes += OWNER_BYTES + len(internal_name) + len(user_name)
+    return size_bytes

@@ -1,7 +1,7 @@
-"""The shards of one state topic that a broker leads, and what instances use in them.
+"""The shards of one state topic that a broker leads, and the amounts of groups, members or bytes that instances use.
 
-Limits are counted over all shards of the broker, since a tenant chooses its ids, and so the shards that they fall into;
-and over all instances of a tenant, since it may have many.
+Limits are counted over all shards of the broker, because a tenant chooses its ids and thereby the shards of its groups;
+and over all instances of a tenant, because it may have many.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ def limit_of(api_key: int) -> RequestLimit:
 
 
 def answer(context: RequestContext, request: Any) -> Any:
-    """Takes the steps from a decoded request to its response, as the row of its call declares them.
+    """Answers a decoded request in the steps that the row of its call declares.
 
-    Returns the response, or an awaitable of it where a step has to wait: `_answer_in_steps` takes every step.
+    Returns the response, or an awaitable of it if a step has to wait (`_answer_in_steps`).
 
     Raises:
         UnsupportedApi: a session has no handler for this call.
@@ -64,14 +64,16 @@ def answer(context: RequestContext, request: Any) -> Any:
     api = context.api
     if api.handle is None:
         raise UnsupportedApi(f"api key {api.key} is not answered in a session")
-    is_looked_for = api.topics_named is not None and fresh_topics.must_look(context, api.topics_named(request))
+    reads_change_log = api.topics_named is not None and fresh_topics.must_read_change_log(
+        context, api.topics_named(request)
+    )
     if (
-        is_looked_for
+        reads_change_log
         or (api.split is not None and long_requests.is_long_request(api.split, request))
-        or (api.forwarding is not None and api.forwarding.leads_elsewhere(context, request))
-        or (api.throttled_first and throttle_time.owes_too_much(context))
+        or (api.forwarding is not None and api.forwarding.needs_other_brokers(context, request))
+        or (api.throttled_first and throttle_time.is_in_debt(context))
     ):
-        return _answer_in_steps(context, request, is_looked_for=is_looked_for)
+        return _answer_in_steps(context, request, reads_change_log=reads_change_log)
     is_audited = api.audit is not None and changes.begin(context)
     image = context.view.image
     response = api.handle(context, request)
@@ -86,8 +88,8 @@ def answer(context: RequestContext, request: Any) -> Any:
     return response
 
 
-async def _answer_in_steps(context: RequestContext, request: Any, *, is_looked_for: bool) -> Any:
-    if is_looked_for:
+async def _answer_in_steps(context: RequestContext, request: Any, *, reads_change_log: bool) -> Any:
+    if reads_change_log:
         await fresh_topics.catch_up(context)
     is_audited = context.api.audit is not None and changes.begin(context)
     return await _finish(
@@ -124,7 +126,7 @@ async def _answer_in_parts(context: RequestContext, request: Any) -> Any:
 
 async def _answer_by_coordinators(context: RequestContext, request: Any) -> Any:
     forwarding = context.api.forwarding
-    if forwarding is not None and forwarding.leads_elsewhere(context, request):
+    if forwarding is not None and forwarding.needs_other_brokers(context, request):
         return await forwarding.answer(context, request, _answer_here)
     return await _answer_here(context, request)
 

@@ -32,8 +32,9 @@ DENIAL_TEXTS: Final[Mapping[int, str]] = {
 
 
 class RequiredRights(NamedTuple):
-    """Rights of one call. `asked` has the operation for each kind of resource, checked for each named resource, and
-    once for the cluster. `also` has operations that are checked in addition or instead, as `why` explains.
+    """Rights that a call requires. `asked` has the operation for each kind of resource; it is checked for each resource
+    that a request names, and once for the cluster. `also` has operations that are checked in addition or instead, as
+    `why` explains.
     """
 
     asked: Mapping[ResourceType, AclOperation]
@@ -41,14 +42,14 @@ class RequiredRights(NamedTuple):
     also: tuple[tuple[AclOperation, ResourceType], ...] = ()
 
 
-class ListAsked(NamedTuple):
-    """The topic allow-list that a call requires (CKA-11), and the reason. Without an operation it requires none."""
+class RequiredAllowList(NamedTuple):
+    """Topic allow-list that a call requires (CKA-11), and the reason. Without an operation the call requires none."""
 
     operation: Operation | None
     why: str
 
 
-NO_TOPIC: Final = ListAsked(None, "names no topic")
+NO_TOPIC: Final = RequiredAllowList(None, "names no topic")
 
 
 class ListField(NamedTuple):
@@ -82,11 +83,11 @@ class NamedTopic(NamedTuple):
 class Forwarding(Protocol):
     """Decides which other brokers answer a request, and joins their responses (`groups.coordinator_forwarding`)."""
 
-    def leads_elsewhere(self, context: Any, request: Any) -> bool:
-        """True if another broker has to be asked."""
+    def needs_other_brokers(self, context: Any, request: Any) -> bool:
+        """True if another broker has to answer a part of the request."""
 
     async def answer(self, context: Any, request: Any, answer_here: AnswerHere) -> Any:
-        """Returns the response. `answer_here` answers for what this broker coordinates."""
+        """Returns the response. `answer_here` answers the part that this broker coordinates."""
 
 
 AnswerHere = Callable[[Any, Any], Awaitable[Any]]
@@ -103,7 +104,7 @@ class ServedApi:
     key: ApiKey
     handle: Callable[[Any, Any], Any] | None
     rights: RequiredRights
-    topic_list: ListAsked = NO_TOPIC
+    topic_list: RequiredAllowList = NO_TOPIC
     limit: RequestLimit = LISTS
     # True if coordinators write for the request, which is paid in bytes and waits for earlier debt (`throttle_time`).
     throttled_first: bool = False

@@ -189,7 +189,7 @@ def _time_limiter(sender: Sender, context: RequestContext) -> Limiter | None:
 # COORDINATOR_NOT_AVAILABLE, and retry.
 
 
-def owes_too_much(context: RequestContext) -> bool:
+def is_in_debt(context: RequestContext) -> bool:
     """True if the request has to wait until its instance has paid for earlier writes."""
     shares = _shares(context)
     return shares is not None and shares.state_debt_ms(context.services.clock.monotonic_ms()) > DEBT_MS_MAX
@@ -223,11 +223,10 @@ def _without_coordinators(services: BrokerServices) -> BrokerServices:
 
 @asynccontextmanager
 async def paid(context: RequestContext) -> AsyncIterator[RequestContext]:
-    """Waits until the debt of the instance is low enough, and keeps its place in the queue while the request is
-    handled.
+    """Waits until the debt of the instance is low enough, and keeps the next request waiting while this one is handled.
 
-    Yields the call to handle. If too many requests wait already it is a call without coordinators, which is answered
-    with COORDINATOR_NOT_AVAILABLE.
+    Yields the context with which to handle the request. If too many requests wait already, it has no coordinators, so
+    that the response is COORDINATOR_NOT_AVAILABLE.
     """
     shares = _shares(context)
     if shares is None or shares.state_debt_ms(context.services.clock.monotonic_ms()) <= DEBT_MS_MAX:
@@ -251,7 +250,9 @@ async def paid(context: RequestContext) -> AsyncIterator[RequestContext]:
 
 
 def state_delay_ms(context: RequestContext, response: Any) -> int:
-    """Returns the delay of the client, by its instance's debt here or where the request was forwarded."""
+    """Returns the delay of the client: the debt of its instance on this broker, or on the one that answered if that is
+    greater.
+    """
     shares = _shares(context)
     owed_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())
     if isinstance(response, Encoded):

@@ -98,7 +98,7 @@ class Listener:
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """Accepts in the turn of the instance (`fair_turns.Waiter`)."""
+        """Accepts connections when the queue reaches the instance (`fair_turns.Waiter`)."""
         if self.socket.fileno() >= 0 and self._accept_some():
             self.go_on()
 

@@ -1,4 +1,4 @@
-"""Responses to clients older than format 2: messages instead of batches, segments instead of offsets.
+"""Responses to clients that do not know format 2: messages instead of batches, segments instead of offsets.
 
 `read_messages` may run in a thread of its own: it only reads, from a slice that keeps its file open.
 """
@@ -15,7 +15,7 @@ from brokers.engine.partitions.results import ReadResult
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.compression import Oversized, Undecodable
-from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches
+from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, from_batches
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.files import FileSlice, StorageFailed, storage_errors
 
@@ -23,8 +23,8 @@ from brokers.engine.storage.files import FileSlice, StorageFailed, storage_error
 class Converted(NamedTuple):
     """Messages for an old client.
 
-    `failure` is the disk error of a failed read. `skipped_to` is the offset behind what was read if none of it can be
-    given to an old client.
+    `failure` is the disk error of a failed read. `skipped_to` is the offset after the batches that were read if none of
+    their records can be converted.
     """
 
     error_code: int
@@ -33,17 +33,19 @@ class Converted(NamedTuple):
     skipped_to: int = -1
 
 
-def read_messages(partition: Partition, file_slice: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
+def read_messages(
+    partition: Partition, file_slice: FileSlice, magic: int, first_offset: int, budget: ConversionBudget
+) -> Converted:
     """Returns the batches of `file_slice` as messages of format `magic` (REC-31), from `first_offset` on, limited by
-    `work`.
+    `budget`.
 
     The thread that owns the slice releases it, and reports disk errors to the partition.
     """
-    if work.is_over:
+    if budget.is_over:
         return Converted(error_codes.NONE)
     try:
         batches = os.pread(file_slice.fd, file_slice.length, file_slice.position)
-        records = from_batches(batches, magic, first_offset, work)
+        records = from_batches(batches, magic, first_offset, budget)
         skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
         return Converted(error_codes.NONE, records, skipped_to=skipped_to)
     except OSError as error:

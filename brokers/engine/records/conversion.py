@@ -55,8 +55,8 @@ class OldSet(NamedTuple):
     codec: int
 
 
-class Work:
-    """Remaining conversion work of one request in decompressed bytes; `bytes` falls below 0 when it is used up."""
+class ConversionBudget:
+    """Work that conversions of one request may still cause, in decompressed bytes; below 0 when it is used up."""
 
     __slots__ = ("bytes",)
 
@@ -102,14 +102,16 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
     return OldSet(result, result[0].magic, codec)
 
 
-def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_append_time: bool) -> bytearray:
+def to_batch(
+    records: bytes, old: OldSet, budget: ConversionBudget | None = None, *, log_append_time: bool
+) -> bytearray:
     """Returns a record batch with all messages of a set that passed `inspect`, with the same codec (REC-30).
 
     `log_append_time` is the topic's timestamp type: a message may claim LogAppendTime only where the broker overwrites
-    it. A set that cannot be converted counts as the maximum work, an uncompressed one as none. Raises BatchRejected.
+    it. A set that cannot be converted is charged the maximum, an uncompressed one nothing. Raises BatchRejected.
     """
-    work = work or Work(INFLATED_BYTES_MAX)
-    if old.codec != NONE and work.is_over:
+    budget = budget or ConversionBudget(INFLATED_BYTES_MAX)
+    if old.codec != NONE and budget.is_over:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False)
     inflated_bytes, count = INFLATED_BYTES_MAX, 0
     try:
@@ -123,7 +125,7 @@ def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_appen
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False) from None
     finally:
         if old.codec != NONE:
-            work.spend(inflated_bytes, count)
+            budget.spend(inflated_bytes, count)
     return _assemble(_BatchFields(0, 0, old.codec, count - 1, base_ms, max_ms, count), block)
 
 
@@ -203,20 +205,20 @@ def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
     return bytes(block), count, base_ms, max_ms
 
 
-def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None = None) -> bytes:
+def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionBudget | None = None) -> bytes:
     """Returns the record batches in `data` as messages of format `magic` (0 or 1), for a reader at `first_offset`.
 
-    At least one batch with records is converted, and little more than `data` is long or `work` has left. Headers,
-    producer ids and control batches are lost.
+    At least one batch with records is converted, and little more than the length of `data` or the rest of `budget`.
+    Headers, producer ids and control batches are lost.
 
     Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
     compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: its messages would get
     valid checksums. The result ends before any later batch of these kinds.
     """
-    work = work or Work(INFLATED_BYTES_MAX)
+    budget = budget or ConversionBudget(INFLATED_BYTES_MAX)
     out = bytearray()
     for position, header in layout.scan_headers(data):
-        if out and (work.is_over or (position >= CHUNK_BYTES and len(out) >= len(data))):
+        if out and (budget.is_over or (position >= CHUNK_BYTES and len(out) >= len(data))):
             break
         batch = data[position : position + header.size_bytes]
         if layout.checksum(batch) != header.crc:
@@ -230,16 +232,18 @@ def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None =
                 raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
             break
         try:
-            out += _as_messages(batch, header, magic, first_offset, work)
+            out += _as_messages(batch, header, magic, first_offset, budget)
         except (Malformed, Undecodable, Oversized):
-            work.spend(INFLATED_BYTES_MAX, 0)
+            budget.spend(INFLATED_BYTES_MAX, 0)
             if not out:
                 raise
             break
     return bytes(out)
 
 
-def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int, work: Work) -> bytes:
+def _as_messages(
+    batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int, budget: ConversionBudget
+) -> bytes:
     """Returns a batch as messages, one per record, or as one compressed wrapper."""
     codec = header.codec
     block = records_block(batch)
@@ -268,7 +272,7 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
         if codec != NONE and len(out) > INFLATED_BYTES_MAX:
             raise Oversized("a batch grows too far as messages")
     if codec != NONE:
-        work.spend(len(block), header.record_count, header_bytes)
+        budget.spend(len(block), header.record_count, header_bytes)
     if codec == NONE or not out:
         return bytes(out)
     return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)

@@ -1,21 +1,21 @@
 """Offset deltas of a batch's records, which are 0, 1, 2… in compressed batches, as in Kafka.
 
-As in `walk.hop`, runs of records of equal size are checked column by column at C speed: the bytes of deltas that
-increase by one are known in advance.
+As in `walk.check_lengths`, runs of records of equal size are checked column by column at C speed: the bytes of deltas
+that increase by one are known in advance.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.records.walk import RUN_WORTH_IT, Malformed, check_fields, read_integer, run_at
+from brokers.engine.records.walk import RUN_MIN, Malformed, check_fields, read_integer, run_at
 from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_signed_long
 
 # Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
 # Number of records that are checked one by one after records without a run, and the number if that happens again.
 PATIENCE_RECORDS: Final = 64
-PATIENCE_RECORDS_MAX: Final = 1_024
+SINGLE_STEPS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10
 
 # Deltas below these are encoded in one, two and three bytes. No batch has more records than the last.
@@ -32,7 +32,10 @@ _HIGH_BIT_FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 
 
 def is_numbered(data: bytes, count: int) -> bool:
-    """True if the `count` records, which `hop` accepted, have the offset deltas 0 to `count` - 1. Raises Malformed."""
+    """True if the `count` records, which `check_lengths` accepted, have the offset deltas 0 to `count` - 1.
+
+    Raises Malformed.
+    """
     try:
         return _is_numbered(data, count)
     except (IndexError, MalformedVarint):
@@ -46,7 +49,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
     while index < count:
         stride, run = run_at(data, position, size, min(count - index, COLUMN_RECORDS_MAX))
         run = min(run, _same_width(index) - index)
-        if run >= RUN_WORTH_IT and _is_run_numbered(data, position, stride, run, index):
+        if run >= RUN_MIN and _is_run_numbered(data, position, stride, run, index):
             position += stride * run
             index += run
             patience = PATIENCE_RECORDS
@@ -56,7 +59,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
             position = _behind(data, position, size, index, last)
             if position < 0:
                 return False
-            index, patience = last, PATIENCE_RECORDS_MAX
+            index, patience = last, SINGLE_STEPS_MAX
             continue
         for _ in range(min(patience, count - index)):
             byte = data[position]
@@ -74,7 +77,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
                 return False
             position = start + length
             index += 1
-        patience = PATIENCE_RECORDS_MAX
+        patience = SINGLE_STEPS_MAX
     return True
 
 

@@ -32,7 +32,7 @@ from brokers.engine.records.rejections import (
     out_of_range,
     without_keys,
 )
-from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, hop, stamps
+from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, check_lengths, record_deltas
 from brokers.engine.wire.checksum import crc32c
 
 LONG_MAX: Final = layout.LONG_MAX
@@ -161,7 +161,7 @@ def check_batch(
         if count <= WALKED_RECORDS_MAX or rules.walk_all:
             true_max, is_dense = _check_records(block, count, base_timestamp, rules, now_ms)
         else:
-            hop(block, count)
+            check_lengths(block, count)
             is_dense = not (codec or wanted_codec) or is_numbered(block, count)
         if not is_dense and wanted_codec != codec:
             stored_block = numbered(block, count)
@@ -279,7 +279,7 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
 
 def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
     """Returns the timestamp of every record."""
-    return [layout.wrapped(base_timestamp + timestamp_delta) for _, timestamp_delta in stamps(block, count)]
+    return [layout.wrapped(base_timestamp + timestamp_delta) for _, timestamp_delta in record_deltas(block, count)]
 
 
 def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:

@@ -1,9 +1,9 @@
-"""Walks over the records of one batch: a full one that checks every field, and a hop that reads lengths only.
+"""Checks of the records of one batch: `walk` and `check_fields` check every field, `check_lengths` reads lengths only.
 
-The hop proves what the log relies on: exactly `count` records, back to back, fill the block. It costs a fraction of the
-full walk because most records come in runs of equal size: one column of length bytes of such a run is extracted by a
-strided slice and compared at C speed. Decision 11 (docs/decisions/0011) has measurements and says which walk is used
-when.
+`check_lengths` proves the property on which the log relies: exactly `count` records, back to back, fill the block. It
+costs a fraction of a full check because most records come in runs of equal size: one column of length bytes of such a
+run is extracted by a strided slice and compared at C speed. Decision 11 (docs/decisions/0011) has measurements and says
+which check is used when.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from brokers.engine.wire.varints import MalformedVarint, read_signed_int, read_signed_long
 
 PROBE_RECORDS: Final = 64  # first look-ahead for a run; quadrupled while runs fill it
-PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two look-aheads for records without runs
-RUN_WORTH_IT: Final = 8
-HOPS_FIRST: Final = 2
-HOPS_AFTER_A_SHORT_RUN: Final = 64
+SINGLE_STEPS_MAX: Final = 1_024  # records read singly between two look-aheads, where there are no runs
+RUN_MIN: Final = 8
+SINGLE_STEPS_FIRST: Final = 2
+SINGLE_STEPS_AFTER_A_SHORT_RUN: Final = 64
 HEADERS_PER_BATCH_MAX: Final = 262_144
 # Longer walks over one batch run in a thread, which releases the interpreter lock after this many records.
 RECORDS_PER_TURN: Final = 8_192
@@ -30,8 +30,8 @@ class Malformed(ValueError):
 
 
 class TooManyHeaders(Malformed):
-    """The batch has more than `HEADERS_PER_BATCH_MAX` headers, which a kilobyte can decompress to; reading them takes
-    long.
+    """The batch has more than `HEADERS_PER_BATCH_MAX` headers. A kilobyte can decompress to more, and reading them
+    takes long.
     """
 
 
@@ -46,15 +46,15 @@ class WalkedRecord(NamedTuple):
     end: int
 
 
-def hop(data: bytes, count: int) -> None:
+def check_lengths(data: bytes, count: int) -> None:
     """Checks that exactly `count` length-prefixed records fill `data`. Raises Malformed otherwise."""
     position = seen = 0
     end = len(data)
     stride_of = _STRIDE_OF
-    patience, probe = HOPS_FIRST, PROBE_RECORDS
+    single_steps, probe = SINGLE_STEPS_FIRST, PROBE_RECORDS
     try:
         while position < end:
-            for _ in range(patience):
+            for _ in range(single_steps):
                 first = data[position]
                 if first < 0x80:
                     position += stride_of[first]
@@ -72,11 +72,11 @@ def hop(data: bytes, count: int) -> None:
                 seen += run
                 position += stride * run
                 if run == probe:
-                    patience, probe = 0, probe * 4
-                elif run >= RUN_WORTH_IT:
-                    patience = 0
+                    single_steps, probe = 0, probe * 4
+                elif run >= RUN_MIN:
+                    single_steps = 0
                 else:
-                    patience = PATIENCE_RECORDS_MAX if seen > PATIENCE_RECORDS_MAX else HOPS_AFTER_A_SHORT_RUN
+                    single_steps = SINGLE_STEPS_MAX if seen > SINGLE_STEPS_MAX else SINGLE_STEPS_AFTER_A_SHORT_RUN
                     probe = PROBE_RECORDS
     except (IndexError, MalformedVarint):
         raise Malformed("a record length is cut off or impossible") from None
@@ -144,7 +144,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
     """Decodes integers of one and two bytes, as nearly all are, inline; wrong lengths show at the end of a record."""
     position, size = 0, len(data)
-    least = greatest = headers = astray = 0
+    least = greatest = headers = mismatch = 0
     keyless: list[int] = []
     for index in range(count):
         byte, second = data[position], data[position + 1]
@@ -173,11 +173,11 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
         least = delta if delta < least or not index else least
         byte, second = data[position], data[position + 1]
         if byte < 0x80 or second < 0x80:
-            astray |= (byte if byte < 0x80 else byte & 0x7F | second << 7) ^ index << 1
+            mismatch |= (byte if byte < 0x80 else byte & 0x7F | second << 7) ^ index << 1
             position += 1 if byte < 0x80 else 2
         else:
             offset_delta, position = read_integer(data, position, end)
-            astray |= offset_delta ^ index
+            mismatch |= offset_delta ^ index
         byte = data[position]
         if byte & 1:
             keyless.append(index)
@@ -200,7 +200,7 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
             sleep(0)
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return least, greatest, keyless, not astray
+    return least, greatest, keyless, not mismatch
 
 
 def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -310,8 +310,8 @@ def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
         raise Malformed("bytes are left over after the last record")
 
 
-def stamps(data: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """Yields (offset delta, timestamp delta) of every record without parsing what follows them. Raises Malformed."""
+def record_deltas(data: bytes, count: int) -> Iterator[tuple[int, int]]:
+    """Yields (offset delta, timestamp delta) of every record without parsing its other fields. Raises Malformed."""
     position = 0
     size = len(data)
     try:

@@ -27,7 +27,7 @@ def render_lines(rows: Iterable[tuple[object, ...]]) -> bytes:
 
 
 def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
-    """Returns the rows of a checkpoint file, none if it does not exist. Raises Unreadable."""
+    """Returns the rows of a checkpoint file, none if it does not exist. Raises UnreadableCheckpoint."""
     with storage_errors(root):
         if not path.exists():
             return []
@@ -43,7 +43,7 @@ def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
 
 
 def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
-    """Returns the offsets by (topic, partition). Raises Unreadable."""
+    """Returns the offsets by (topic, partition). Raises UnreadableCheckpoint."""
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in parse_lines(path, 3, root)}
     except ValueError as error:
@@ -64,9 +64,10 @@ def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[Par
 
 
 def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    """Returns for each log of the root the offset from which only a power cut can have made holes: its recovery point.
+    """Returns for each log of the root the offset from which on a gap means that a power failure lost records: its
+    recovery point.
 
-    No record below the recovery point is lost. Only compaction makes other holes, so logs that were ever cleaned are
+    Records below the recovery point are flushed. Compaction also makes gaps, so logs that were ever compacted are
     omitted.
     """
     try:

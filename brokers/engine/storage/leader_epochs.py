@@ -19,12 +19,12 @@ FILE_NAME: Final = "leader-epoch-checkpoint"
 UNDEFINED: Final = (-1, -1)
 
 
-def never_falling(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the first base offset of each epoch, from the (epoch, base offset) of each batch, without decreasing
-    epochs.
+def without_decreasing_epochs(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the first base offset of each epoch, from the (epoch, base offset) of each batch, without epochs that
+    decrease.
 
     Epochs of a log never decrease, but no checksum covers the epoch of a batch. Where one decreases, a bit has flipped
-    in the run with fewer batches.
+    in the run with fewer batches, which is left out.
     """
     runs: list[tuple[int, int, int]] = []  # (epoch, base offset, number of batches)
     rising: list[tuple[int, int, int]] = []
@@ -102,7 +102,7 @@ class LeaderEpochs:
         """
         previous = self.entries
         self.entries = [entry for entry in previous if entry[1] < start_offset]
-        for epoch, base_offset in never_falling(batches):
+        for epoch, base_offset in without_decreasing_epochs(batches):
             if epoch > self.latest:
                 self._enter(epoch, base_offset)
         for epoch, start in previous:

@@ -9,7 +9,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import NO_TIMESTAMP, records_block
 from brokers.engine.records.compression import Oversized, Undecodable
-from brokers.engine.records.walk import Malformed, stamps
+from brokers.engine.records.walk import Malformed, record_deltas
 from brokers.engine.storage.indexes import TimeEntry
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DamagedSegment, Segment
@@ -113,7 +113,7 @@ def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -
     try:
         if layout.checksum(data) != header.crc:
             raise Malformed("the checksum is wrong")
-        for offset_delta, timestamp_delta in stamps(records_block(data), header.record_count):
+        for offset_delta, timestamp_delta in record_deltas(records_block(data), header.record_count):
             created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
             timestamp_ms = header.max_timestamp if stamped else created_ms
             yield FoundRecord(timestamp_ms, header.base_offset + offset_delta, header.leader_epoch)

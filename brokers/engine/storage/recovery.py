@@ -29,7 +29,7 @@ from brokers.engine.storage.rewriting import rewrite_old_segments
 from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, intact, out_of_range, wrong_index
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments
-from brokers.engine.storage.startup_cleanup import segment_files, tidy
+from brokers.engine.storage.startup_cleanup import clean_up, segment_files
 from brokers.engine.storage.transactions import replay_batch
 
 NOWHERE: Final = 1 << 63
@@ -128,15 +128,15 @@ def load_log(
 def _prepare_segments(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
-    """Rewrites and splits segments that the log cannot hold; returns the result of `tidy`, and how many were rewritten
-    and split.
+    """Rewrites and splits segments that the log cannot hold; returns the result of `clean_up`, and how many were
+    rewritten and split.
     """
-    contents = tidy(directory, root)
+    contents = clean_up(directory, root)
     rewritten = rewrite_old_segments(directory, root, contents[0], interval_bytes)
     if rewritten:
-        contents = tidy(directory, root)
+        contents = clean_up(directory, root)
     split = split_far_segments(directory, root, contents[0], interval_bytes, recovery_point)
-    return tidy(directory, root) if split else contents, rewritten, split
+    return clean_up(directory, root) if split else contents, rewritten, split
 
 
 def _segments(

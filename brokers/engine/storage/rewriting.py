@@ -140,18 +140,18 @@ def _read(data: bytes) -> tuple[list[Message], int]:
     message = read_message(data, entry)
     if message.codec == NONE:
         return [message], NONE
-    stamp = message.attributes & layout.LOG_APPEND_TIME if entry.magic else 0
-    return [inner._replace(attributes=stamp) for inner in opened(message, entry.magic)], message.codec
+    timestamp_type = message.attributes & layout.LOG_APPEND_TIME if entry.magic else 0
+    return [inner._replace(attributes=timestamp_type) for inner in opened(message, entry.magic)], message.codec
 
 
 def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:
     """True if a message may join a batch, which has one timestamp type and, for LogAppendTime, one timestamp."""
     last = run[-1]
-    stamped = message.attributes & layout.LOG_APPEND_TIME
-    alike = stamped == last.attributes & layout.LOG_APPEND_TIME
+    timestamp_type = message.attributes & layout.LOG_APPEND_TIME
+    same_type = timestamp_type == last.attributes & layout.LOG_APPEND_TIME
     in_order = last.offset < message.offset <= run[0].offset + RELATIVE_OFFSET_MAX
-    same_time = not stamped or message.timestamp_ms == last.timestamp_ms
-    return alike and in_order and same_time and len(run) < BATCH_MESSAGES_MAX and run_bytes < BATCH_BYTES_MAX
+    same_time = not timestamp_type or message.timestamp_ms == last.timestamp_ms
+    return same_type and in_order and same_time and len(run) < BATCH_MESSAGES_MAX and run_bytes < BATCH_BYTES_MAX
 
 
 def _batch(messages: list[Message], codec: int) -> RewrittenBatch:

@@ -26,7 +26,7 @@ def is_debris(name: str) -> bool:
     return _DEBRIS.match(name) is not None
 
 
-def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], list[str]]:
+def clean_up(directory: str, root: Path) -> tuple[list[int], list[int], set[int], list[str]]:
     """Removes debris and orphaned indexes and scans the directory.
 
     Returns the segment bases and the snapshot offsets in order, the bases of segments that list aborted transactions,

@@ -18,7 +18,7 @@ from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
+from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, numbers_in_memory
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW, Window
 
@@ -45,7 +45,7 @@ class InstanceAccounting:
     def __init__(
         self,
         burst_ms: int = BURST_MS,
-        numbers_for: NumbersFor = own_numbers,
+        numbers_for: NumbersFor = numbers_in_memory,
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
@@ -127,7 +127,7 @@ class AccountingRegistry:
     def of(self, instance_id: str) -> InstanceAccounting:
         accounting = self._accountings.get(instance_id)
         if accounting is None:
-            numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
+            numbers_for = numbers_in_memory if self._numbers_for is None else partial(self._numbers_for, instance_id)
             accounting = self._accountings[instance_id] = InstanceAccounting(
                 self.burst_ms,
                 numbers_for,

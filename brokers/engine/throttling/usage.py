@@ -36,7 +36,7 @@ COUNTERS_PER_PART_MAX: Final = 10_000
 NumbersFor = Callable[[Key], memoryview]
 
 
-def own_numbers(key: Key) -> memoryview:
+def numbers_in_memory(key: Key) -> memoryview:
     """Allocates the numbers of a counter in the memory of this process, with which they are lost."""
     return memoryview(bytearray(8 * NUMBERS)).cast("q")
 
@@ -83,7 +83,7 @@ class UsageAccounting:
 
     __slots__ = ("_counters", "_numbers_for")
 
-    def __init__(self, numbers_for: NumbersFor = own_numbers) -> None:
+    def __init__(self, numbers_for: NumbersFor = numbers_in_memory) -> None:
         self._counters: dict[Key, UsageCounter] = {}
         self._numbers_for = numbers_for
 

@@ -1,6 +1,6 @@
 """Variable-length integers: unsigned (flexible messages, WIRE-4) and zig-zag (inside record format v2, WIRE-6).
 
-Readers take `(buffer, position, end)` and answer `(value, next position)`. Nothing is read at or after `end`.
+Readers take `(buffer, position, end)` and return `(value, next position)`. Nothing is read at or after `end`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _read(buffer: bytes | bytearray | memoryview, position: int, end: int, bytes
 
 
 def read_unsigned(buffer: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
-    """An unsigned 32-bit integer of at most 5 bytes. Bits above the 32nd are dropped, as Kafka does.
+    """Reads an unsigned 32-bit integer of at most 5 bytes. Bits above the 32nd are dropped, as Kafka does.
 
     Raises MalformedVarint.
     """
@@ -44,21 +44,21 @@ def read_unsigned(buffer: bytes | bytearray | memoryview, position: int, end: in
 
 
 def read_signed_int(buffer: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
-    """A zig-zag 32-bit integer (a record's lengths and offset delta). Raises MalformedVarint."""
+    """Reads a zig-zag 32-bit integer (a record's lengths and offset delta). Raises MalformedVarint."""
     value, position = _read(buffer, position, end, UNSIGNED_BYTES_MAX)
     value &= _MASK_32
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_signed_long(buffer: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
-    """A zig-zag 64-bit integer (a record's timestamp delta). Raises MalformedVarint."""
+    """Reads a zig-zag 64-bit integer (a record's timestamp delta). Raises MalformedVarint."""
     value, position = _read(buffer, position, end, LONG_BYTES_MAX)
     value &= _MASK_64
     return (value >> 1) ^ -(value & 1), position
 
 
 def encode_unsigned(value: int) -> bytes:
-    """The shortest encoding of `0 <= value < 2^32`."""
+    """Returns the shortest encoding of `0 <= value < 2^32`."""
     if value < 128:
         return SHORT_UNSIGNED[value]
     assert value <= _MASK_32, value
@@ -71,7 +71,7 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def encode_signed(value: int) -> bytes:
-    """The zig-zag encoding of a signed integer of up to 64 bits."""
+    """Returns the zig-zag encoding of a signed integer of up to 64 bits."""
     assert -(1 << 63) <= value < 1 << 63, value
     folded = (value << 1) ^ (value >> 63)
     folded &= _MASK_64

@@ -49,7 +49,7 @@ class Command(BaseCommand):
         except StartFailed as refusal:
             raise CommandError(f"{refusal.detail}\nNext step: {refusal.next_step}") from None
         except StopRequested as request:
-            raise CommandError(f"Interrupted ({request}): what was there before was put back.") from None
+            raise CommandError(f"Interrupted ({request}): the state of before was put back.") from None
         self.stdout.write(f"\nRestored to {manifest.made_at}. Logs of topics that were made later are deleted by their")
         self.stdout.write("brokers at the start: move the log directories away before, if you need them.")
         if manifest.outside:

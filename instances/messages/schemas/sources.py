@@ -1,7 +1,7 @@
 """Schemas of one topic, and the choice of the one that a key or value is decoded by. Pure.
 
-A `SchemaSource` says which schemas there are. Today they are rows of the topic (`instances.services.topic_reading`); a
-schema registry would be another source, asked by the ids that values carry.
+A `SchemaSource` provides the schemas. The only source are rows of the topic (`instances.services.topic_reading`); a
+schema registry would be another one, queried by the ids that values carry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCHEMA_ID_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchema:
-    """Text of a schema. With `schema_id` it is for framed values that carry this id; framed without: for any id."""
+    """Text of a schema. A framed schema applies to values that carry its `schema_id`, or without one to all ids."""
 
     format: str
     framing: str

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def queued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Invoices that were given to the worker; a request reads no row of the lake."""
     asked: list[str] = []
-    monkeypatch.setattr(replays, "put_into_queue", asked.append)
+    monkeypatch.setattr(replays, "enqueue", asked.append)
     monkeypatch.setattr(call_limits, "REPLAYED_ROWS_MAX", 0)
     cache.clear()
     return asked
@@ -181,7 +181,7 @@ def test_a_worker_that_cannot_be_reached_is_said(
     def unreachable(_invoice_id: str) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(replays, "put_into_queue", unreachable)
+    monkeypatch.setattr(replays, "enqueue", unreachable)
     assert Api.of(owner).post(at(invoice)).status_code == 202
     assert replays.shown(invoice, timezone.now()).state == "failed"
 

@@ -317,7 +317,7 @@ def test_issuing_by_hand_asks_first_and_is_done_once_with_an_audit_row(
         ran(make_brook(tenant), LAST_MONTH.start)
     month, address = f"{LAST_MONTH.start:%Y-%m}", reverse("admin:billing_month_issue")
     asked: list[Any] = []
-    monkeypatch.setattr(month_runs, "put_into_queue", lambda *values: asked.append(values))
+    monkeypatch.setattr(month_runs, "enqueue", lambda *values: asked.append(values))
     assert "Tenants without an invoice of this month: 2." in panel.get(f"{address}?month={month}").content.decode()
     assert not Invoice.objects.exists()
     with django_capture_on_commit_callbacks(execute=True):

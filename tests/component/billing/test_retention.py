@@ -46,16 +46,16 @@ def instance() -> Instance:
 @pytest.fixture
 def monday() -> datetime:
     """Start of the table: the end of its first partition."""
-    (first,) = partitions.there()
+    (first,) = partitions.existing()
     return first.end
 
 
 def test_a_minute_lies_in_the_partition_of_its_week_and_the_first_has_all_before(
     instance: Instance, monday: datetime
 ) -> None:
-    made = partitions.look_after(monday - timedelta(hours=1)).made
+    made = partitions.maintain(monday - timedelta(hours=1)).made
     assert made == [weeks.partition_from(monday + n * WEEK).name for n in range(weeks.WEEKS_AHEAD)]
-    assert partitions.look_after(monday - timedelta(hours=1)).made == []
+    assert partitions.maintain(monday - timedelta(hours=1)).made == []
 
     used(instance.pk, monday - timedelta(days=400), produce=1)
     used(instance.pk, monday + timedelta(days=8), produce=2)
@@ -74,7 +74,7 @@ def test_a_minute_far_ahead_is_charged_and_moves_to_its_week_once_that_is_made(
     assert minutes_of(OTHER) == [(ahead, 7)]
     assert partitions.state(monday).rows_ahead == 1
 
-    partitions.look_after(ahead)
+    partitions.maintain(ahead)
 
     assert minutes_of(OTHER) == []
     assert minutes_of(weeks.partition_from(weeks.week_of(ahead)).name) == [(ahead, 7)]
@@ -87,8 +87,8 @@ def test_old_minutes_are_dropped_and_days_hours_and_totals_stay(instance: Instan
     used(instance.pk, last, produce=100, topic="old")
     used(instance.pk, first, produce=10, consume=5)
 
-    assert partitions.look_after(monday + KEPT - timedelta(hours=1)).dropped == []
-    assert partitions.look_after(monday + KEPT).dropped == [f"{weeks.TABLE}_before_{monday:%Y%m%d}"]
+    assert partitions.maintain(monday + KEPT - timedelta(hours=1)).dropped == []
+    assert partitions.maintain(monday + KEPT).dropped == [f"{weeks.TABLE}_before_{monday:%Y%m%d}"]
 
     assert list(UsageMinute.objects.values_list("minute", flat=True)) == [first, first]
     assert UsageDay.objects.filter(topic="old").get().bytes == 100
@@ -99,13 +99,13 @@ def test_old_minutes_are_dropped_and_days_hours_and_totals_stay(instance: Instan
 def test_usage_that_comes_after_its_week_was_dropped_is_charged_and_forgotten_later(
     instance: Instance, monday: datetime
 ) -> None:
-    partitions.look_after(monday + KEPT)
+    partitions.maintain(monday + KEPT)
     late = monday - timedelta(hours=3)
 
     used(instance.pk, late, produce=9)
     assert minutes_of(OTHER) == [(late, 9)]
 
-    assert partitions.look_after(monday + KEPT).forgotten_rows == 1
+    assert partitions.maintain(monday + KEPT).forgotten_rows == 1
     assert minutes_of(OTHER) == []
     assert UsageHour.objects.get(instance_id=instance.pk).bytes == 9
 
@@ -120,7 +120,7 @@ def test_a_bill_by_percentile_is_the_same_after_its_minutes_were_dropped(instanc
         used(other.pk, period.start + timedelta(minutes=number), produce=1)
     before = consumption.of_tenant(instance.tenant, period, with_rates=True)
 
-    partitions.look_after(monday + KEPT)
+    partitions.maintain(monday + KEPT)
 
     assert not UsageMinute.objects.exists()
     assert consumption.of_tenant(instance.tenant, period, with_rates=True) == before
@@ -130,12 +130,12 @@ def test_a_bill_by_percentile_is_the_same_after_its_minutes_were_dropped(instanc
     used(instance.pk, period.start + timedelta(minutes=7), produce=1_000)
     (late,) = consumption.of_tenant(instance.tenant, period, with_rates=True)
     assert late.rate_points[0].bytes_in == before[0].rate_points[0].bytes_in + 1_000
-    partitions.look_after(monday + KEPT)
+    partitions.maintain(monday + KEPT)
     assert consumption.of_tenant(instance.tenant, period, with_rates=True) == [late]
 
 
 def test_a_span_of_minutes_asks_only_the_partitions_of_its_weeks(instance: Instance, monday: datetime) -> None:
-    made = partitions.look_after(monday).made
+    made = partitions.maintain(monday).made
     rows = UsageMinute.objects.filter(
         instance_id=instance.pk, minute__gte=monday + timedelta(days=1), minute__lt=monday + timedelta(days=8)
     )
@@ -150,9 +150,9 @@ def test_while_somebody_holds_the_table_nothing_waits_for_long_and_the_rest_is_d
     now = timezone.now() + timedelta(days=100)
     with sink.exclusive(dsn.conninfo(), "cl-aaaaaaaa") as other, other.transaction():
         other.execute(f"SELECT FROM {weeks.TABLE} LIMIT 1")
-        assert partitions.look_after(now).made == []
+        assert partitions.maintain(now).made == []
     try:
-        assert partitions.look_after(now).made
+        assert partitions.maintain(now).made
     finally:
         put_back()
 
@@ -171,7 +171,7 @@ def test_the_table_that_was_there_becomes_the_first_partition_and_can_be_put_tog
     try:
         put_back()
         assert list(UsageMinute.objects.order_by("minute").values()) == rows
-        (first,) = partitions.there()
+        (first,) = partitions.existing()
         assert len(minutes_of(first.name)) == 3
         assert sum(UsageDay.objects.values_list("bytes", flat=True)) == 33
         new = UsageMinute.objects.create(
@@ -186,7 +186,7 @@ def test_the_table_that_was_there_becomes_the_first_partition_and_can_be_put_tog
 def put_back() -> None:
     """Restores the tables of a new database."""
     executor = MigrationExecutor(connections["default"])
-    if len(partitions.there()) > 1:
+    if len(partitions.existing()) > 1:
         executor.migrate([("billing", "0014_alert_rules")])
         executor = MigrationExecutor(connections["default"])
     executor.migrate(executor.loader.graph.leaf_nodes())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from brokers import services
 from brokers.agent.database import DatabaseControlPlane, process_settings
 from brokers.agent.loop import Agent
-from brokers.agent.supervision import Act, Seen, backoff_s, decide, failures_after_end
+from brokers.agent.supervision import Act, ObservedProcess, backoff_s, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.zookeeper_access import Credentials
@@ -40,9 +40,9 @@ STUBBORN = (
 )
 
 
-def seen(**fields: object) -> Seen:
+def seen(**fields: object) -> ObservedProcess:
     known: dict[str, object] = {"is_wanted": True, "is_running": False, "wanted_restarts": 0, "done_restarts": 0}
-    return Seen(**(known | fields))  # type: ignore[arg-type]
+    return ObservedProcess(**(known | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ FORMS = (
 
 @pytest.fixture
 def second(owner: Member) -> Tenant:
-    return services.found_tenant(user=owner.user, name="Second").tenant
+    return services.create_own_tenant(user=owner.user, name="Second").tenant
 
 
 def made_in() -> set[str]:

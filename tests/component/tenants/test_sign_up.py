@@ -81,9 +81,9 @@ def test_a_person_founds_tenants_by_api_up_to_the_limit() -> None:
     assert made.status_code == 201, made.content
     assert session.get(made["Location"]).json()["name"] == "Second"
     for number in range(TENANTS_PER_USER_MAX - 2):
-        services.found_tenant(user=owner.user, name=f"T{number}")
+        services.create_own_tenant(user=owner.user, name=f"T{number}")
     with pytest.raises(QuotaExceeded):
-        services.found_tenant(user=owner.user, name="One more")
+        services.create_own_tenant(user=owner.user, name="One more")
     assert Api.of(owner).post("/tenants", {"name": "By token"}).status_code == 403
 
 
@@ -133,8 +133,8 @@ def test_a_tenant_is_made_for_somebody_who_sets_the_password_by_a_link() -> None
 
 
 def test_two_tenants_of_the_same_name_cannot_tell_each_other() -> None:
-    first = services.found_tenant(user=make_user(), name="Acme").tenant
-    second = services.found_tenant(user=make_user(), name="Acme").tenant
+    first = services.create_own_tenant(user=make_user(), name="Acme").tenant
+    second = services.create_own_tenant(user=make_user(), name="Acme").tenant
     assert first.slug != second.slug
     assert first.slug.startswith("acme-")
     assert second.slug.startswith("acme-")

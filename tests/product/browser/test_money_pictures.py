@@ -151,7 +151,7 @@ def test_a_month_is_issued_by_hand_after_a_page_that_says_what_it_means(
     LakeFile.objects.create(path="a", cluster_id="x", day=date(2020, 1, 1), rows=1, added_bytes=1, schema_version=1)
     outcomes.note(LAST.start.date(), 3)
     queued: list[tuple[RunKind, str, str]] = []
-    monkeypatch.setattr(month_runs, "put_into_queue", lambda *values: queued.append(values))
+    monkeypatch.setattr(month_runs, "enqueue", lambda *values: queued.append(values))
     page = open_page(theme=theme)
     signed_in(page, live_server)
     page.goto(f"{live_server.url}/operator/billing/invoice/month/")

@@ -29,7 +29,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-_BEFORE: Final = {
+_PREDECESSORS: Final = {
     GroupState.EMPTY: (GroupState.PREPARING,),
     GroupState.PREPARING: (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY),
     GroupState.COMPLETING: (GroupState.PREPARING,),
@@ -158,7 +158,7 @@ class Group:
 
     def add(self, member: Member) -> None:
         if member.group_instance_id is not None:
-            assert member.group_instance_id not in self.statics, "a static member is in already"
+            assert member.group_instance_id not in self.statics, "a static member has this id already"
             self.statics[member.group_instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
@@ -197,7 +197,7 @@ class Group:
             self.unsynced.add(member_id)
         member.member_id = member_id
 
-    def offers(
+    def update_protocols(
         self,
         member: Member,
         protocols: Sequence[tuple[str, bytes]],
@@ -212,7 +212,7 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def awaits_join(self, member: Member, ticket: object | None) -> object | None:
+    def set_join_ticket(self, member: Member, ticket: object | None) -> object | None:
         """Sets the JoinGroup call that the member waits with, None if it was answered. Returns the previous one."""
         before = member.join_ticket
         self.awaiting += (ticket is not None) - (before is not None)
@@ -236,7 +236,7 @@ class Group:
     # -- states --------------------------------------------------------------------------------------------------------
 
     def enter(self, state: GroupState, now_ms: int) -> None:
-        assert self.state in _BEFORE[state], f"{self.state} does not lead to {state}"
+        assert self.state in _PREDECESSORS[state], f"{self.state} does not lead to {state}"
         self.state = state
         self.state_timestamp_ms = now_ms
 

@@ -165,7 +165,7 @@ def _rejoin(settings: GroupSettings, builder: ResultBuilder, group: Group, reque
     ):
         # A retry of an answered call: the generation has not changed.
         return joined(group, member)
-    group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+    group.update_protocols(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     supersede_join(builder, group, member)
     prepare(builder, settings, group)
     return REPLY_PENDING
@@ -175,5 +175,5 @@ def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None
     """Makes the member wait with the current call. A previous call that still waits is answered with
     REBALANCE_IN_PROGRESS.
     """
-    before = group.awaits_join(member, builder.ticket)
+    before = group.set_join_ticket(member, builder.ticket)
     builder.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

@@ -204,7 +204,7 @@ def _fail_waiting_calls(group: Group, code: ErrorCode) -> list[tuple[object, Any
     """Clears a group's waiting calls and returns their answers with an error code."""
     answers: list[tuple[object, Any]] = []
     for member in group.members.values():
-        ticket = group.awaits_join(member, None)
+        ticket = group.set_join_ticket(member, None)
         if ticket is not None:
             answers.append((ticket, join_refused(member.member_id, code)))
         if member.sync_ticket is not None:

@@ -19,7 +19,7 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 # Minimum delay before a join phase is retried: the rebalance timeout of static members that do not join may be 0.
-PUT_OFF_MS_MIN: Final = 1_000
+JOIN_RETRY_MS_MIN: Final = 1_000
 _MAY_PREPARE: Final = (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY)
 
 
@@ -81,7 +81,7 @@ def complete(builder: ResultBuilder, group: Group) -> None:
         builder.empty(group, record)
         return
     if not _resolve_leader(group):
-        builder.arm(JOIN, group, max(group.rebalance_timeout_ms, PUT_OFF_MS_MIN))
+        builder.arm(JOIN, group, max(group.rebalance_timeout_ms, JOIN_RETRY_MS_MIN))
         return
     builder.disarm(JOIN, group)
     group.generation += 1
@@ -89,7 +89,7 @@ def complete(builder: ResultBuilder, group: Group) -> None:
     group.begin_reading()
     group.enter(GroupState.COMPLETING, builder.now.wall_ms)
     for member in group.members.values():
-        builder.answer(group.awaits_join(member, None), joined(group, member))
+        builder.answer(group.set_join_ticket(member, None), joined(group, member))
         builder.expect(group, member, member.session_timeout_ms)
         member.is_fresh = False
         group.unsynced.add(member.member_id)

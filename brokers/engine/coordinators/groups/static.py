@@ -35,11 +35,11 @@ def replace(
     builder.forget(group, member.member_id)
     group.rename(member, member_id)
     member.armed_ms = None
-    group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+    group.update_protocols(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     builder.expect(group, member, member.session_timeout_ms)
     if group.state is GroupState.STABLE and group.choice() == group.protocol:
         return _keep_assignment(builder, group, member, before, leader_before or "", request.may_skip)
-    group.awaits_join(member, builder.ticket)
+    group.set_join_ticket(member, builder.ticket)
     prepare(builder, settings, group)
     try_to_complete(builder, group)
     return builder.result(REPLY_PENDING)
@@ -59,7 +59,7 @@ class _PreviousMember:
 
 def _fence(builder: ResultBuilder, group: Group, member: Member) -> None:
     """Answers the waiting calls of the old member id with FENCED_INSTANCE_ID."""
-    builder.answer(group.awaits_join(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
+    builder.answer(group.set_join_ticket(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
     builder.answer(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
     member.sync_ticket = None
 
@@ -78,7 +78,7 @@ def _keep_assignment(
     def reverted(code: int) -> CoordinatorResult:
         builder.forget(group, member.member_id)
         group.rename(member, before.member_id)
-        group.offers(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
+        group.update_protocols(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
         member.armed_ms = None
         builder.expect(group, member, member.session_timeout_ms)
         return builder.result(refusal(recording_error(code), NO_MEMBER))

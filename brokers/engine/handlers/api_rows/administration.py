@@ -34,7 +34,7 @@ from brokers.engine.handlers.cluster import (
 from brokers.engine.handlers.common import fresh_topics
 from brokers.engine.handlers.common.long_requests import result_lines
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
-from brokers.engine.handlers.served_api import ListAsked, RequiredRights, ServedApi
+from brokers.engine.handlers.served_api import RequiredAllowList, RequiredRights, ServedApi
 from brokers.engine.handlers.topics import metadata, topics
 from brokers.engine.protocol import request_limits as limits
 from brokers.engine.protocol.apis import ApiKey
@@ -44,7 +44,7 @@ _K = ApiKey
 _CONFIGURES: Final = RequiredRights(
     {TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS}, "topics are checked by name, brokers as the cluster"
 )
-_CONFIGURES_TOPIC: Final = ListAsked(Operation.ADMINISTER, "configures the topic")
+_CONFIGURES_TOPIC: Final = RequiredAllowList(Operation.ADMINISTER, "configures the topic")
 
 
 ROWS: Final = (
@@ -58,7 +58,7 @@ ROWS: Final = (
             "with DESCRIBE on it",
             ((CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER)),
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "shows that a topic exists, and its leaders"),
+        topic_list=RequiredAllowList(Operation.DESCRIBE, "shows that a topic exists, and its leaders"),
         result_lines=result_lines(BY_PARTITION),
     ),
     ServedApi(
@@ -69,7 +69,9 @@ ROWS: Final = (
             "CREATE on the cluster covers every topic; the configuration is shown with DESCRIBE_CONFIGS on the topic",
             ((CREATE, CLUSTER), (DESCRIBE_CONFIGS, TOPIC)),
         ),
-        topic_list=ListAsked(None, "the topic does not exist yet; the allow-lists of a deleted one apply at once"),
+        topic_list=RequiredAllowList(
+            None, "the topic does not exist yet; the allow-lists of a deleted one apply at once"
+        ),
         limit=limits.ADMINISTRATION,
         audit=audit_topics.created,
         result_lines=counted(lambda response: response.topics, lambda topic: topic.configs),
@@ -82,7 +84,7 @@ ROWS: Final = (
             "a topic given by id is named in the response with DESCRIBE on it",
             ((DESCRIBE, TOPIC),),
         ),
-        topic_list=ListAsked(Operation.ADMINISTER, "deletes the topic"),
+        topic_list=RequiredAllowList(Operation.ADMINISTER, "deletes the topic"),
         limit=limits.ADMINISTRATION,
         topics_named=fresh_topics.topics_to_delete,
         audit=audit_topics.deleted,
@@ -92,7 +94,7 @@ ROWS: Final = (
         _K.CREATE_PARTITIONS,
         topics.create_partitions,
         RequiredRights({TOPIC: ALTER}, "grows the topic"),
-        topic_list=ListAsked(Operation.ADMINISTER, "grows the topic"),
+        topic_list=RequiredAllowList(Operation.ADMINISTER, "grows the topic"),
         limit=limits.ADMINISTRATION,
         topics_named=fresh_topics.topics,
         audit=audit_topics.grown,
@@ -104,7 +106,7 @@ ROWS: Final = (
         RequiredRights(
             {TOPIC: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS}, "topics are checked by name, brokers as the cluster"
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "shows the configuration of a topic, which clients need"),
+        topic_list=RequiredAllowList(Operation.DESCRIBE, "shows the configuration of a topic, which clients need"),
         limit=limits.ADMINISTRATION,
         topics_named=fresh_topics.topic_resources,
         result_lines=counted(lambda response: response.results, lambda result: result.configs),
@@ -133,7 +135,7 @@ ROWS: Final = (
         _K.DESCRIBE_LOG_DIRS,
         log_dirs.describe_log_dirs,
         RequiredRights({CLUSTER: DESCRIBE}, "shows the stored bytes"),
-        topic_list=ListAsked(Operation.ADMINISTER, "shows the stored bytes"),
+        topic_list=RequiredAllowList(Operation.ADMINISTER, "shows the stored bytes"),
         result_lines=counted(log_dirs.topics_of, lambda topic: topic.partitions),
     ),
     ServedApi(
@@ -159,7 +161,7 @@ ROWS: Final = (
         _K.CREATE_ACLS,
         acls.create_acls,
         RequiredRights({CLUSTER: ALTER}, "ALTER on the cluster grants any right, also to oneself"),
-        topic_list=ListAsked(None, "grants rights to topics, which no allow-list does"),
+        topic_list=RequiredAllowList(None, "grants rights to topics, which no allow-list does"),
         limit=limits.ADMINISTRATION,
         audit=audit_access.acls_created,
         result_lines=result_count,
@@ -168,7 +170,7 @@ ROWS: Final = (
         _K.DELETE_ACLS,
         acls.delete_acls,
         RequiredRights({CLUSTER: ALTER}, "as CreateAcls"),
-        topic_list=ListAsked(None, "revokes rights to topics, which no allow-list does"),
+        topic_list=RequiredAllowList(None, "revokes rights to topics, which no allow-list does"),
         limit=limits.ADMINISTRATION,
         audit=audit_access.acls_deleted,
         result_lines=counted(lambda response: response.filter_results, lambda result: result.matching_acls),

@@ -34,7 +34,7 @@ from brokers.engine.handlers.groups.coordinator_forwarding import (
     ToEachCoordinator,
 )
 from brokers.engine.handlers.offsets import deletion, offsets, transactional
-from brokers.engine.handlers.served_api import ListAsked, ListField, RequiredRights, ServedApi, SplitLists
+from brokers.engine.handlers.served_api import ListField, RequiredAllowList, RequiredRights, ServedApi, SplitLists
 from brokers.engine.handlers.transactions import (
     add_partitions,
     describing,
@@ -47,7 +47,7 @@ from brokers.engine.protocol.apis import ApiKey
 _K = ApiKey
 
 _MEMBER: Final = RequiredRights({GROUP: READ}, "members of a group read")
-_OPAQUE: Final = ListAsked(
+_OPAQUE: Final = RequiredAllowList(
     None, "concerns members of a group: their subscriptions are opaque, and each topic is checked when it is read"
 )
 
@@ -184,7 +184,7 @@ ROWS: Final = (
         _K.DELETE_GROUPS,
         deletion.delete_groups,
         RequiredRights({GROUP: DELETE}, "checked for each group"),
-        topic_list=ListAsked(None, "deletes a whole group; OffsetDelete deletes the offsets of single topics"),
+        topic_list=RequiredAllowList(None, "deletes a whole group; OffsetDelete deletes the offsets of single topics"),
         limit=limits.ADMINISTRATION,
         throttled_first=True,
         forwarding=_DELETED_GROUPS,
@@ -240,7 +240,7 @@ ROWS: Final = (
         _K.ADD_PARTITIONS_TO_TXN,
         add_partitions.add_partitions_to_txn,
         RequiredRights({TRANSACTION: WRITE, TOPIC: WRITE}, "all or nothing; the transactional id is checked first"),
-        topic_list=ListAsked(Operation.PRODUCE, "announces records"),
+        topic_list=RequiredAllowList(Operation.PRODUCE, "announces records"),
         throttled_first=True,
         forwarding=ToCoordinator(find_coordinator.TRANSACTION, forwarding.single_transactional_id),
         topics_named=fresh_topics.topics_of_transaction,
@@ -269,7 +269,7 @@ ROWS: Final = (
         _K.END_TXN,
         transactions.end_txn,
         RequiredRights({TRANSACTION: WRITE}, "ends a transaction"),
-        topic_list=ListAsked(
+        topic_list=RequiredAllowList(
             None, "names no topic: the records were admitted when written, and readers wait for the end"
         ),
         limit=limits.ONE,
@@ -286,7 +286,7 @@ ROWS: Final = (
         _K.DESCRIBE_PRODUCERS,
         describing.describe_producers,
         RequiredRights({TOPIC: READ}, "shows the producers, and how much they write"),
-        topic_list=ListAsked(Operation.CONSUME, "shows the producers, and how much they write"),
+        topic_list=RequiredAllowList(Operation.CONSUME, "shows the producers, and how much they write"),
         topics_named=fresh_topics.topics,
         result_lines=describing.producers_described,
     ),
@@ -297,7 +297,7 @@ ROWS: Final = (
             {TRANSACTION: DESCRIBE, TOPIC: DESCRIBE},
             "topics of a transaction without DESCRIBE are omitted",
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "shows that a topic exists"),
+        topic_list=RequiredAllowList(Operation.DESCRIBE, "shows that a topic exists"),
         limit=limits.ADMINISTRATION,
         forwarding=_DESCRIBED_TRANSACTIONS,
         result_lines=counted(lambda response: response.transaction_states, lambda state: state.topics),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
 from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
-from brokers.engine.handlers.served_api import ListAsked, ListField, RequiredRights, SplitLists
+from brokers.engine.handlers.served_api import ListField, RequiredAllowList, RequiredRights, SplitLists
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
 ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
@@ -24,9 +24,9 @@ def no_rights(why: str) -> RequiredRights:
 
 
 CLUSTERS_OWN: Final = no_rights("reserved for the cluster, denied to every tenant")
-CLUSTERS_OWN_LIST: Final = ListAsked(None, "reserved for the cluster, denied to every tenant")
+CLUSTERS_OWN_LIST: Final = RequiredAllowList(None, "reserved for the cluster, denied to every tenant")
 BEFORE_LOGIN: Final = no_rights("comes before authentication")
-POSITIONS_LIST: Final = ListAsked(Operation.CONSUME, "concerns the position of a reader of the topic")
+POSITIONS_LIST: Final = RequiredAllowList(Operation.CONSUME, "concerns the position of a reader of the topic")
 
 
 def _set_topics(message: Any, items: list[Any]) -> None:

@@ -27,7 +27,7 @@ from brokers.engine.cluster.acl_writes import in_parts
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.handlers.common.changing import changing, until_seen
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.topics.topics import Wrong, check_right
+from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.messages.acls import (
     AclCreation,
@@ -64,7 +64,7 @@ async def describe_acls(context: RequestContext, request: DescribeAclsRequest) -
     try:
         check_right(context)
         documents = _documents(context)
-    except Wrong as wrong:
+    except ResourceError as wrong:
         return DescribeAclsResponse(error_code=wrong.code, error_message=str(wrong), resources=[])
     time_slice = TimeSlice()
     resources = []
@@ -99,7 +99,7 @@ async def create_acls(context: RequestContext, request: CreateAclsRequest) -> Cr
     try:
         check_right(context)
         _instance(context)
-    except Wrong as wrong:
+    except ResourceError as wrong:
         refused = AclCreationResult(error_code=wrong.code, error_message=str(wrong))
         return CreateAclsResponse(results=[refused] * len(request.creations))
     results: list[AclCreationResult] = []
@@ -111,9 +111,9 @@ async def create_acls(context: RequestContext, request: CreateAclsRequest) -> Cr
         results.append(result)
         try:
             if number >= CREATIONS_MAX:
-                raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {CREATIONS_MAX} entries in one request.")
+                raise ResourceError(ErrorCode.INVALID_REQUEST, f"At most {CREATIONS_MAX} entries in one request.")
             pattern, entry = _grant(creation)
-        except Wrong as wrong:
+        except ResourceError as wrong:
             result.error_code, result.error_message = wrong.code, str(wrong)
             continue
         grants.setdefault(pattern, []).append(entry)
@@ -136,7 +136,7 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
     try:
         check_right(context)
         documents = {document.pattern: document for document in in_order(_documents(context).values())}
-    except Wrong as wrong:
+    except ResourceError as wrong:
         refused = DeleteAclsFilterResult(error_code=wrong.code, error_message=str(wrong), matching_acls=[])
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
     results: list[DeleteAclsFilterResult] = []
@@ -176,8 +176,8 @@ async def _change(
                     # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
                     check_right(context)
                 written.append(await write(_instance(context), part))
-        except (Wrong, ClusterError) as failure:
-            code = failure.code if isinstance(failure, Wrong) else failure.wire_code
+        except (ResourceError, ClusterError) as failure:
+            code = failure.code if isinstance(failure, ResourceError) else failure.wire_code
             for pattern in part:
                 for result in lines[pattern]:
                     result.error_code, result.error_message = code, str(failure)
@@ -196,7 +196,7 @@ def _check_known(*kinds: int) -> None:
 
 def _instance(context: RequestContext) -> str:
     if context.view.instance_id is None:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Access control lists belong to an instance.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Access control lists belong to an instance.")
     return context.view.instance_id
 
 
@@ -226,21 +226,23 @@ def rule_of(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
 
 
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
-    """Returns the pattern and the entry. Raises Wrong if they are no valid ACL here."""
+    """Returns the pattern and the entry. Raises ResourceError if they are no valid ACL here."""
     try:
         pattern, entry = rule_of(creation)
     except ValueError as error:
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"An access control entry cannot have this: {error}.") from None
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"An access control entry cannot have this: {error}.") from None
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        raise ResourceError(
+            ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+        )
     if not pattern.name:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
     kind, colon, _ = entry.principal.partition(":")
     if not (kind and colon):
-        raise Wrong(ErrorCode.INVALID_REQUEST, "A principal is of the form User:name, or User:* for everybody.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "A principal is of the form User:name, or User:* for everybody.")
     for text in (pattern.name, entry.principal, entry.host):
         if not _is_surely_short(text) and len(paths.sanitise(text)) > NAME_BYTES_MAX:
-            raise Wrong(
+            raise ResourceError(
                 ErrorCode.INVALID_REQUEST,
                 f"Names of resources, principals and hosts have at most {NAME_BYTES_MAX} bytes, and what is not a "
                 "letter, digit, '-', '_' or '.' counts as three for each byte of UTF-8.",

@@ -73,12 +73,12 @@ async def describe_user_scram_credentials(
             await time_slice.pause()
     else:
         for name, count in Counter(wanted.name for wanted in request.users).items():
-            results.append(_wanted(name, count, users.get(paths.sanitise(name))))
+            results.append(_describe_user(name, count, users.get(paths.sanitise(name))))
             await time_slice.pause()
     return DescribeUserScramCredentialsResponse(error_code=0, error_message=NO_MESSAGE, results=results)
 
 
-def _wanted(name: str, count: int, user: UserDocument | None) -> DescribeUserScramCredentialsResult:
+def _describe_user(name: str, count: int, user: UserDocument | None) -> DescribeUserScramCredentialsResult:
     if not name:
         return _not_described(name, ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
     if count > 1:

@@ -61,7 +61,7 @@ def topic_resources(request: Any) -> Iterator[NamedTopic]:
     )
 
 
-def must_look(context: RequestContext, named: Iterable[NamedTopic]) -> bool:
+def must_read_change_log(context: RequestContext, named: Iterable[NamedTopic]) -> bool:
     """True if the change log must be read before the request is answered; counts the read."""
     instance_id = context.view.instance_id
     if instance_id is None or not _names_unknown(context, named):

@@ -24,17 +24,17 @@ from brokers.engine.handlers.configs.describe_configs import (
     BROKER,
     RESOURCES_MAX,
     TOO_MANY,
-    asked_broker,
     check_kind,
     check_right_to,
     find_topic,
     origins_of,
+    requested_broker,
 )
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import (
     CONFIGS_PER_RESOURCE_MAX,
     TOO_MANY_CONFIGS,
-    Wrong,
+    ResourceError,
     message_bytes_max,
 )
 from brokers.engine.partitions import topic_config
@@ -110,7 +110,7 @@ async def _each(
     answer: Callable[..., AnyAnswer],
 ) -> list[AnyAnswer]:
     """Alters the resources and returns their results, in order, when this broker's metadata has the changes. `alter`
-    returns the config change that it wrote, or raises Wrong.
+    returns the config change that it wrote, or raises ResourceError.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[AnyAnswer] = []
@@ -121,11 +121,11 @@ async def _each(
         await time_slice.pause()  # a resource that fails its checks does not wait
         try:
             if number >= RESOURCES_MAX:
-                raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
+                raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY)
             if named[resource.resource_type, resource.resource_name] > 1:
-                raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+                raise ResourceError(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
             written.append(await alter(resource))
-        except Wrong as wrong:
+        except ResourceError as wrong:
             code, message = wrong.code, str(wrong)
         answers.append(
             answer(
@@ -142,23 +142,23 @@ async def _each(
 def _check(
     context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool
 ) -> None:
-    """Checks that apply to each kind of resource, in Kafka's order; raises Wrong."""
+    """Checks that apply to each kind of resource, in Kafka's order; raises ResourceError."""
     check_right_to(context, resource.resource_type, resource.resource_name)
     if len(resource.configs) > CONFIGS_PER_RESOURCE_MAX:
-        raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
+        raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     if resource.resource_type == BROKER and context.view.instance_id is not None:
-        raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
+        raise ResourceError(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
     if len({config.name for config in resource.configs}) != len(resource.configs):
-        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
     if lacks_value:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
 
 
 def _topic(context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
-    """Returns the topic to alter; raises Wrong."""
+    """Returns the topic to alter; raises ResourceError."""
     check_kind(resource.resource_type)
     if not resource.resource_name:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
     return find_topic(context, resource.resource_name)
 
 
@@ -188,7 +188,7 @@ async def _write(
 ) -> int | None:
     """Writes the topic's settings after `change`. Returns the config change, None if they were only validated.
 
-    Raises Wrong.
+    Raises ResourceError.
     """
 
     written: list[Mapping[str, str]] = []
@@ -212,9 +212,9 @@ async def _write(
         context.note(name, *written)
         return altered.change
     except topic_config.InvalidTopicConfig as error:
-        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise ResourceError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
+        raise ResourceError(failure.wire_code, str(failure)) from failure
 
 
 def applied(
@@ -228,7 +228,7 @@ def applied(
     missing key can be deleted.
 
     Raises:
-        Wrong: an unknown operation, or an operation of lists on another type.
+        ResourceError: an unknown operation, or an operation of lists on another type.
         InvalidTopicConfig: an unknown or read-only key, or an invalid value.
     """
     after = dict(present)
@@ -243,7 +243,7 @@ def applied(
         if operation in (APPEND, SUBTRACT):
             value = _listed(after, defaults, change)
         elif operation != SET:
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
         if operator or not topic_config.is_written_back(name, value, after, defaults):
             after[name] = topic_config.check_value(name, value, operator=operator)
     return after
@@ -253,7 +253,7 @@ def _listed(after: dict[str, str], defaults: Mapping[str, str], change: Incremen
     """Returns a list after an element was appended to it or subtracted from it."""
     setting = SETTINGS.get(change.name)
     if setting is not None and setting.type is not ValueType.LIST:
-        raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
+        raise ResourceError(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
     present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
     return listed(present, change)
 
@@ -284,7 +284,10 @@ def _applied_to_broker(
 def _apply_to_broker(
     context: RequestContext, broker_id: int | None, after: dict[str, str], change: IncrementalAlterableConfig
 ) -> None:
-    """Applies one change to `after`. A missing or unknown key can be deleted. Raises Wrong, InvalidBrokerSetting."""
+    """Applies one change to `after`. A missing or unknown key can be deleted.
+
+    Raises ResourceError, InvalidBrokerSetting.
+    """
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         after.pop(name, None)
@@ -293,13 +296,13 @@ def _apply_to_broker(
     elif operation in (APPEND, SUBTRACT):
         setting = BROKER_SETTINGS.get(name)
         if setting is None or setting.type is not ValueType.LIST:
-            raise Wrong(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
+            raise ResourceError(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
         layers = context.services.metadata.broker_layers
         below = origins_of(layers, setting, broker_id)
         inherited = below[0].value if below else setting.default or ""
         after[name] = broker_settings.check(name, listed(after.get(name, inherited), change))
     else:
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
 
 
 async def _write_broker(
@@ -309,8 +312,11 @@ async def _write_broker(
     *,
     validate_only: bool,
 ) -> int | None:
-    """Writes the settings after `change`. Returns the config change, None if they were only validated. Raises Wrong."""
-    services, broker_id = context.services, asked_broker(context, name)
+    """Writes the settings after `change`. Returns the config change, None if they were only validated.
+
+    Raises ResourceError.
+    """
+    services, broker_id = context.services, requested_broker(context, name)
 
     def checked(present: dict[str, str]) -> dict[str, str]:
         after = change(broker_id, present)
@@ -327,6 +333,6 @@ async def _write_broker(
             return None
         return (await services.metadata.store.alter_broker_config(broker_id, checked)).change
     except (InvalidBrokerSetting, SettingsWrong) as error:
-        raise Wrong(ErrorCode.INVALID_REQUEST, str(error)) from error
+        raise ResourceError(ErrorCode.INVALID_REQUEST, str(error)) from error
     except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
+        raise ResourceError(failure.wire_code, str(failure)) from failure

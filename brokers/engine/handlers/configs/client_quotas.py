@@ -10,7 +10,7 @@ from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.common.changing import changing, until_seen
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.topics.topics import Wrong, check_right
+from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.quotas import (
     AlterClientQuotasRequest,
@@ -42,7 +42,7 @@ async def describe_client_quotas(
         time_slice = TimeSlice()
         wanted = await _components(request.components, time_slice)
         instance_id = _instance(context)
-    except Wrong as wrong:
+    except ResourceError as wrong:
         return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
     entries = []
     for entity, limits in _stored(context.view.image.quotas, instance_id):
@@ -63,7 +63,7 @@ def _stored(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, M
 
 def _instance(context: RequestContext) -> str:
     if context.view.instance_id is None:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Client quotas belong to an instance.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Client quotas belong to an instance.")
     return context.view.instance_id
 
 
@@ -74,18 +74,20 @@ async def _components(components: list[QuotaFilterComponent], time_slice: TimeSl
         await time_slice.pause()
         kind = component.entity_type
         if not kind:
-            raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
         if kind in wanted:
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"Duplicate filter component entity type {kind}")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"Duplicate filter component entity type {kind}")
         if kind not in (USER, CLIENT_ID, IP):
-            raise Wrong(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
+            raise ResourceError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
         if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
         if component.match_type == EXACT and component.match is None:
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"An exact match of {kind} needs a name")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"An exact match of {kind} needs a name")
         wanted[kind] = component
     if IP in wanted and len(wanted) > 1:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination, IP cannot be combined")
+        raise ResourceError(
+            ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination, IP cannot be combined"
+        )
     return wanted
 
 
@@ -137,12 +139,12 @@ async def alter_client_quotas(context: RequestContext, request: AlterClientQuota
         try:
             check_right(context)
             if number >= ENTRIES_MAX:
-                raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
+                raise ResourceError(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
             if max(len(entry.entity), len(entry.ops)) > PARTS_MAX:
                 message = f"An entry has at most {PARTS_MAX} parts of its entity and {PARTS_MAX} changes."
-                raise Wrong(ErrorCode.INVALID_REQUEST, message)
+                raise ResourceError(ErrorCode.INVALID_REQUEST, message)
             written.append(await _alter(context, entry, request.validate_only))
-        except Wrong as wrong:
+        except ResourceError as wrong:
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
@@ -178,16 +180,16 @@ def stored_entity(parts: list[QuotaEntity]) -> AnyEntity:
     """Returns the entity of an AlterClientQuotas entry; the last part of each type counts (observed).
 
     Raises:
-        Wrong: no part, a type that an instance has no quotas for, or an address combined with another part.
+        ResourceError: no part, a type that an instance has no quotas for, or an address combined with another part.
     """
     named: dict[str, str | None] = {part.entity_type: part.entity_name for part in parts}
     if not named:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind in named:
         if kind not in (USER, CLIENT_ID, IP):
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
     if IP in named:
         if len(named) > 1:
-            raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP cannot be combined")
+            raise ResourceError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP cannot be combined")
         return IpEntity(_named(IP, named[IP]))
     return Stored(USER in named, named.get(USER), CLIENT_ID in named, named.get(CLIENT_ID))

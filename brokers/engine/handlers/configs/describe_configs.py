@@ -1,6 +1,7 @@
-"""DescribeConfigs of topics and brokers (QUO-60, ZK-13). A tenant sees the settings of brokers as far as they concern
-its topics. Operators see all settings of a broker, which answers for itself and, as in Kafka, for the settings common
-to all brokers (the empty name).
+"""DescribeConfigs of topics and brokers (QUO-60, ZK-13).
+
+A tenant sees the settings of brokers as far as they concern its topics. Operators see all settings of the broker that
+they ask, and with the empty name, as in Kafka, the settings that are common to all brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_S
 from brokers.engine.handlers.configs.broker_settings import BrokerSetting, Origin, origins, shared, value_of
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerLayers
-from brokers.engine.handlers.topics.topics import Wrong, check_right
+from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_bounds import BOUNDS, BROKER_BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
@@ -82,7 +83,7 @@ def _describe(
         else:
             check_kind(resource.resource_type)
             if not is_valid_topic_name(resource.resource_name):
-                raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
+                raise ResourceError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
             topic = find_topic(context, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
             configs = [
@@ -90,7 +91,7 @@ def _describe(
                 for line in topic_config.describe(topic.config, context.services.metadata.topic_defaults)
                 if not wanted or line.setting.name in wanted
             ]
-    except Wrong as wrong:
+    except ResourceError as wrong:
         code, message = wrong.code, str(wrong)
     return _result(resource, code, message, configs)
 
@@ -108,13 +109,13 @@ def _result(
 
 
 def _check_broker(context: RequestContext, name: str) -> None:
-    """Raises Wrong for a broker that is not on the caller's listener."""
+    """Raises ResourceError for a broker that is not on the caller's listener."""
     if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in context.view.endpoints):
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
 def check_right_to(context: RequestContext, resource_type: int, name: str) -> None:
-    """Raises Wrong if the principal may not make this call for the resource."""
+    """Raises ResourceError if the principal may not make this call for the resource."""
     if resource_type == TOPIC:
         check_right(context, ResourceType.TOPIC, name)
     elif resource_type == BROKER:
@@ -122,17 +123,19 @@ def check_right_to(context: RequestContext, resource_type: int, name: str) -> No
 
 
 def check_kind(resource_type: int) -> None:
-    """Raises Wrong for a kind of resource without settings."""
+    """Raises ResourceError for a kind of resource without settings."""
     if resource_type != TOPIC:
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
 
 
 def find_topic(context: RequestContext, name: str) -> TopicImage:
-    """Returns the topic. Raises Wrong if it does not exist for this caller."""
+    """Returns the topic. Raises ResourceError if it does not exist for this caller."""
     topic = context.view.namespace.topics.get(name.encode())
     error = context.refusal(topic, name)
     if topic is None or error:
-        raise Wrong(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise ResourceError(
+            error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
     return topic
 
 
@@ -140,15 +143,15 @@ def _line(
     context: RequestContext, request: DescribeConfigsRequest, line: DescribedSetting
 ) -> DescribeConfigsResourceResult:
     setting, source = line.setting, line.source
-    beneath = _beneath(context, setting)
-    if source is not ConfigSource.TOPIC and beneath:
-        source = ConfigSource(beneath[0].source)
+    inherited = _inherited(context, setting)
+    if source is not ConfigSource.TOPIC and inherited:
+        source = ConfigSource(inherited[0].source)
     own = [_synonym(setting.name, line.value, source)] if source is ConfigSource.TOPIC else []
     if line.beyond is not None:
         own = [_bound(context, line), _synonym(setting.name, line.beyond, ConfigSource.TOPIC)]
         source = ConfigSource(own[0].source)
     origin = Origin(setting.name, line.value, source)
-    return _entry(context, request, origin, setting.type, [*own, *beneath], setting.documentation, setting.read_only)
+    return _entry(context, request, origin, setting.type, [*own, *inherited], setting.documentation, setting.read_only)
 
 
 def _entry(
@@ -174,9 +177,9 @@ def _entry(
     )
 
 
-def _beneath(context: RequestContext, setting: Setting) -> list[DescribeConfigsSynonym]:
-    """Returns the values that apply if the topic has none. A tenant sees that the operator set a value; where, for one
-    broker or for all, only the operator sees.
+def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfigsSynonym]:
+    """Returns the values that apply if the topic has none. Only operators see if a value was set for one broker or for
+    all; a tenant sees that it was set.
     """
     if context.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
         by_source = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
@@ -246,8 +249,8 @@ def _broker_line(
 def _of_broker(
     context: RequestContext, request: DescribeConfigsRequest, name: str
 ) -> list[DescribeConfigsResourceResult]:
-    """Returns every setting of this broker, or those common to all brokers. Raises Wrong."""
-    broker_id = asked_broker(context, name)
+    """Returns every setting of this broker, or those common to all brokers. Raises ResourceError."""
+    broker_id = requested_broker(context, name)
     lines = []
     for setting in BROKER_SETTINGS.values():
         by_source = origins_of(context.services.metadata.broker_layers, setting, broker_id)
@@ -264,15 +267,17 @@ def origins_of(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | No
     return shared(layers, setting) if broker_id is None else origins(layers, setting)
 
 
-def asked_broker(context: RequestContext, name: str) -> int | None:
-    """Returns this broker's id, or None for all brokers. Raises Wrong for another broker."""
+def requested_broker(context: RequestContext, name: str) -> int | None:
+    """Returns this broker's id, or None for all brokers. Raises ResourceError for another broker."""
     if not name:
         return None
     if not name.isdecimal():
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if int(name) != context.services.broker_id:
         expected = context.services.broker_id
-        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+        raise ResourceError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}"
+        )
     return int(name)
 
 

@@ -53,7 +53,7 @@ class ToCoordinator(NamedTuple):
     kind: int
     id_of: Callable[[RequestContext, Any], str | None]
 
-    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+    def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
         return _is_partial(context) and self._target(context, request) != NO_BROKER
 
     async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
@@ -76,7 +76,7 @@ class ToEachCoordinator(NamedTuple):
     results: ListField
     id_of_result: Callable[[Any], str]
 
-    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+    def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
         if not _is_partial(context):
             return False
         items = self.ids.get(request)
@@ -137,7 +137,7 @@ class ToAllCoordinators(NamedTuple):
     results: ListField
     id_of_result: Callable[[Any], str]
 
-    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
+    def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
         return _is_partial(context)
 
     async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
@@ -173,8 +173,8 @@ class ByVersion(NamedTuple):
     before: Forwarding
     since: Forwarding
 
-    def leads_elsewhere(self, context: RequestContext, request: Any) -> bool:
-        return self._of(context).leads_elsewhere(context, request)
+    def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
+        return self._of(context).needs_other_brokers(context, request)
 
     async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
         return await self._of(context).answer(context, request, answer_here)

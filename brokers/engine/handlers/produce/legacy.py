@@ -32,7 +32,7 @@ from brokers.engine.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from brokers.engine.records.batch import MAGIC
-from brokers.engine.records.conversion import OldSet, Work, inspect, to_batch
+from brokers.engine.records.conversion import ConversionBudget, OldSet, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
     INFLATED_PER_REQUEST_MAX,
@@ -78,7 +78,7 @@ class _MessageSet:
     partition: Partition | None = None
     ahead: CheckedAhead | None = None
 
-    def convert(self, work: Work, now_ms: int, budget: InflationBudget) -> None:
+    def convert(self, work: ConversionBudget, now_ms: int, budget: InflationBudget) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
@@ -273,7 +273,7 @@ class _OldProduce:
 def _convert(sets: list[_MessageSet], now_ms: int) -> float:
     """Converts the record sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
-    work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()
+    work, budget = ConversionBudget(INFLATED_PER_REQUEST_MAX), InflationBudget()
     for record_set in sets:
         record_set.convert(work, now_ms, budget)
     return thread_time() - began_s

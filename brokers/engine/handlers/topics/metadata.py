@@ -44,8 +44,8 @@ from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
 
-# Operations on topics and on the cluster, as bits by operation number. Those on topics are listed by the allow-list
-# that they require; all of them also require a right.
+# Operations on topics, and on the cluster, as bits by operation number. Those on topics are grouped by the allow-list
+# that they require in addition to a right.
 TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
     Operation.CONSUME: 1 << 3,
     Operation.PRODUCE: 1 << 4,
@@ -65,7 +65,7 @@ _CONTROLLER_ENDPOINTS: Final = 2
 
 
 def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Answers synchronously, unless the response is long."""
+    """Returns the response, or an awaitable of it if it is long."""
     view = context.view
     brokers = [
         MetadataResponseBroker(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
@@ -122,15 +122,16 @@ def _topics(context: RequestContext, request: MetadataRequest) -> Iterator[Metad
             yield None if refused else _described(context, topic, request)
         return
     checks = repeat(True, CHECKED_AT_ONCE_MAX)
-    for wanted in _once_each(context, request.topics or ()):
-        yield None if wanted is None else _asked(context, wanted, request, checks)
+    for wanted in _without_repetitions(context, request.topics or ()):
+        yield None if wanted is None else _requested(context, wanted, request, checks)
 
 
-def _once_each(
+def _without_repetitions(
     context: RequestContext, topics: Iterable[MetadataRequestTopic]
 ) -> Iterator[MetadataRequestTopic | None]:
     """Yields each topic once, as Kafka does, since repetitions could multiply the response without limit. None stands
-    for a repetition, which takes time as well. Before versions with topic ids each repetition is rejected by itself.
+    for a repetition, because skipping it takes time as well. In versions without topic ids, every topic that is given
+    by id is yielded, to be rejected by itself.
     """
     has_ids = context.version >= _TOPIC_IDS_FROM
     seen: set[tuple[str | None, bytes]] = set()
@@ -145,7 +146,7 @@ def _once_each(
         yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
 
 
-def _asked(
+def _requested(
     context: RequestContext, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
 ) -> MetadataResponseTopic:
     namespace = context.view.namespace
@@ -225,8 +226,9 @@ def _partition(context: RequestContext, partition: PartitionImage) -> MetadataRe
 
 
 def _create_if_wanted(context: RequestContext, name: str, error: int, checks: Iterator[bool]) -> int:
-    """Starts to create the topic if the instance's settings allow it; the client retries (error 5). A topic that cannot
-    be created has the reason's error code, as far as `checks` allow more checks in this request.
+    """Starts to create the topic if the instance's settings allow it, and returns the error code for the client, which
+    retries after LEADER_NOT_AVAILABLE (5). The code of a topic that cannot be created states the reason, as long as
+    `checks` allows more checks in this request.
     """
     view, services = context.view, context.services
     instance = view.instance
@@ -248,7 +250,7 @@ def _create_if_wanted(context: RequestContext, name: str, error: int, checks: It
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the metadata will have it soon
             except Refused as refused:
                 _report_refused(context, name, refused)
-                return _shown(refused)
+                return _wire_code(refused)
         services.metadata.creating.add(internal)
         services.spawn(_create(context, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -288,7 +290,7 @@ def _audit_created(context: RequestContext, name: str, created: CreatedTopic) ->
     context.services.access.audit.changed(instance_id, context.source, (item,))
 
 
-def _shown(refused: Refused) -> int:
+def _wire_code(refused: Refused) -> int:
     """Returns the error code of a topic that cannot be created.
 
     librdkafka reports only invalid topics to its user; after POLICY_VIOLATION and INVALID_REQUEST it retries forever,

@@ -53,8 +53,8 @@ WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
 
 
-class Wrong(Exception):
-    """Error of one topic in a request."""
+class ResourceError(Exception):
+    """Error of one topic, or of another resource, in a request."""
 
     def __init__(self, code: int, message: str, shown: str | None = None) -> None:
         """Creates the error. `shown` is the name of a topic requested by id, if the client may know it."""
@@ -63,24 +63,24 @@ class Wrong(Exception):
         self.shown = shown
 
 
-def refusal(context: RequestContext, error: ClusterError) -> Wrong:
+def refusal(context: RequestContext, error: ClusterError) -> ResourceError:
     """Returns the error of a change that the store rejected."""
     code = error.wire_code
     if isinstance(error, TooManyChanges) and context.version < STRICT_FROM[context.api_key]:
         code = int(ErrorCode.REQUEST_TIMED_OUT)
-    return Wrong(code, str(error))
+    return ResourceError(code, str(error))
 
 
 def check_right(context: RequestContext, kind: ResourceType = ResourceType.CLUSTER, name: str = CLUSTER_NAME) -> None:
-    """Raises Wrong if the principal may not make this call for a resource."""
+    """Raises ResourceError if the principal may not make this call for a resource."""
     if denied := context.denial(kind, name):
-        raise Wrong(denied, DENIAL_TEXTS[denied])
+        raise ResourceError(denied, DENIAL_TEXTS[denied])
 
 
 def charge_client(context: RequestContext, partitions: int) -> None:
-    """Charges the client for a change. Raises Wrong if it first has to pay for earlier changes (QUO-41)."""
+    """Charges the client for a change. Raises ResourceError if it first has to pay for earlier changes (QUO-41)."""
     if not take(context, partitions):
-        raise Wrong(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
+        raise ResourceError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
 class Patience:
@@ -123,12 +123,12 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
         await yield_to_others()
         try:
             if names[topic.name] > 1:
-                raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+                raise ResourceError(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             if not may_create_all and (denied := context.denial(ResourceType.TOPIC, topic.name)):
-                raise Wrong(denied, NOT_AUTHORISED)
+                raise ResourceError(denied, NOT_AUTHORISED)
             _check_collision(context, topic.name, passed)
             created = await _create(context, topic, [plan for plan, _ in made], patience)
-        except Wrong as wrong:
+        except ResourceError as wrong:
             results.append(_refused(topic.name, wrong))
         else:
             passed[collision_key(topic.name)] = topic.name
@@ -140,7 +140,7 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
 
 
 async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicResult]:
-    refused, time_slice = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY), TimeSlice()
+    refused, time_slice = ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY), TimeSlice()
     results = []
     for topic in topics:
         results.append(_refused(topic.name, refused))
@@ -152,7 +152,7 @@ def _check_collision(context: RequestContext, name: str, passed: Mapping[str, st
     """Checks collisions among the topics of one request (CTL-18), except for the cluster's own topics."""
     other = passed.get(collision_key(name))
     if other is not None and context.view.instance_id is not None:
-        raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
+        raise ResourceError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 async def _create(
@@ -162,14 +162,14 @@ async def _create(
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise Wrong(
+            raise ResourceError(
                 ErrorCode.INVALID_REQUEST,
                 "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the "
                 "same time.",
             )
         assignment = {partition.partition_index: tuple(partition.broker_ids) for partition in topic.assignments}
         if len(assignment) != len(topic.assignments):
-            raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
+            raise ResourceError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
 
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
         return await context.services.metadata.store.create_topic(
@@ -187,7 +187,7 @@ async def _create(
         )
 
     if len(topic.configs) > CONFIGS_PER_RESOURCE_MAX:
-        raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
+        raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     try:
         try:
             # The last value of a repeated key counts.
@@ -202,7 +202,7 @@ async def _create(
         except topic_config.InvalidTopicConfig as error:
             # Kafka checks the configuration last: any other error takes precedence.
             await create({}, validate_only=True)
-            raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+            raise ResourceError(ErrorCode.INVALID_CONFIG, str(error)) from error
         plan = await create(config, validate_only=True)
         if patience is None:
             return plan
@@ -225,7 +225,7 @@ def _is_led(image: ClusterImage, created: CreatedTopic) -> bool:
     return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
 
-def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
+def _refused(name: str, wrong: ResourceError) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name, topic_id=UUID_ZERO, error_code=wrong.code, error_message=str(wrong), configs=[]
     )
@@ -272,15 +272,17 @@ async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -
         await time_slice.pause()
         try:
             if number >= TOPICS_PER_CALL_MAX:
-                raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
+                raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY)
             if not context.services.metadata.deletes_topics:
                 is_known = context.version >= DELETION_DISABLED_FROM
-                raise Wrong(ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST, NO_DELETION)
+                raise ResourceError(
+                    ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST, NO_DELETION
+                )
             topic = _find(context, state)
             if topic.name not in marked:
                 await _mark(context, topic, patience)
                 marked.add(topic.name)
-        except Wrong as wrong:
+        except ResourceError as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
             result = DeletableTopicResult(
                 name=wrong.shown or state.name, topic_id=state.topic_id, error_code=wrong.code, error_message=message
@@ -298,24 +300,24 @@ def _find(context: RequestContext, state: DeleteTopicState) -> TopicImage:
     namespace = context.view.namespace
     if state.name is None:
         if state.topic_id == UUID_ZERO:
-            raise Wrong(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Neither a name nor an id.")
+            raise ResourceError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Neither a name nor an id.")
         topic = namespace.topic_by_id(state.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     elif state.topic_id != UUID_ZERO:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Both a name and an id.")
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Both a name and an id.")
     else:
         topic = namespace.topics.get(state.name.encode())
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if state.name is None and topic is None:
-        raise Wrong(missing, "This server does not host this topic-partition.")
+        raise ResourceError(missing, "This server does not host this topic-partition.")
     name = namespace.shown(topic) if topic is not None else state.name or ""
     error = context.refusal(topic, name)
     if state.name is None and context.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE):
-        raise Wrong(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_RIGHT)
+        raise ResourceError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_RIGHT)
     if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise Wrong(error, NO_RIGHT, shown=name if context.denial(ResourceType.TOPIC, name) else None)
+        raise ResourceError(error, NO_RIGHT, shown=name if context.denial(ResourceType.TOPIC, name) else None)
     if topic is None or error:
-        raise Wrong(missing, "This server does not host this topic-partition.")
+        raise ResourceError(missing, "This server does not host this topic-partition.")
     return topic
 
 
@@ -349,9 +351,9 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
         await time_slice.pause()
         try:
             if names[topic.name] > 1:
-                raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+                raise ResourceError(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             made = await _grow(context, topic, [plan for plan, _ in grown], patience)
-        except Wrong as wrong:
+        except ResourceError as wrong:
             results[topic.name] = CreatePartitionsTopicResult(
                 name=topic.name, error_code=wrong.code, error_message=str(wrong)
             )
@@ -369,11 +371,15 @@ async def _grow(
     """Grows a topic; only validates the request without `patience`."""
     topic, error = context.named_topic(wanted.name)
     if error:
-        raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
+        raise ResourceError(
+            error, "This server does not host this topic-partition." if topic is None else "Not allowed."
+        )
     settings = context.services.coordination.settings
     if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
         # An id's partition follows from the number of partitions: after a change committed state would not be found.
-        raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
+        raise ResourceError(
+            ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes."
+        )
     assignment = None if wanted.assignments is None else [tuple(replicas.broker_ids) for replicas in wanted.assignments]
 
     async def grow(*, validate_only: bool) -> CreatedTopic:

@@ -182,7 +182,7 @@ async def test_a_usage_report_is_one_batch_in_the_usage_topic(house: House) -> N
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_invents(house: House, version: int) -> None:
-    from brokers.engine.throttling.usage import UsageCounter, own_numbers
+    from brokers.engine.throttling.usage import UsageCounter, numbers_in_memory
 
     house.broker.broker.metering.record_version = version
     await house.topic()
@@ -193,7 +193,7 @@ async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_inve
     # Includes counters that an earlier process may have left.
     key = ("t", "ANONYMOUS", "\x01" * 32_767, "produce")
     usage._counters.update(
-        {(*key[:2], f"{number}", "produce"): UsageCounter(key, own_numbers(key)) for number in range(9)}
+        {(*key[:2], f"{number}", "produce"): UsageCounter(key, numbers_in_memory(key)) for number in range(9)}
     )
     for number in range(9):
         usage.counter("t", "ANONYMOUS", f"{number}", "produce").add(1)

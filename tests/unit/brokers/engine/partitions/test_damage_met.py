@@ -16,7 +16,7 @@ from brokers.engine.records import error_codes
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.directories import META_FILE, DirectoryRefused
 from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS
-from brokers.engine.storage.leader_epochs import never_falling
+from brokers.engine.storage.leader_epochs import without_decreasing_epochs
 from tests.simulation.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
 
 LENGTH_AT = 8
@@ -161,4 +161,4 @@ def test_a_garbled_owner_of_a_directory_is_refused_in_one_line(log: SimulatedLog
     ],
 )
 def test_a_decreasing_epoch_is_a_flipped_bit(batches: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
-    assert never_falling(batches) == expected
+    assert without_decreasing_epochs(batches) == expected

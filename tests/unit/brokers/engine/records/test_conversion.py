@@ -10,7 +10,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, deflate
-from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches, inspect, to_batch
+from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import deflate_old
 from brokers.engine.records.rejections import BatchRejected
@@ -235,7 +235,7 @@ def test_every_size_of_set_up_to_a_thousand_passes_the_check_of_a_batch() -> Non
 def test_the_conversion_work_of_one_request_is_bounded() -> None:
     """REC-30: seven kilobytes can have a quarter of a million messages, and a request ten thousand such sets."""
     small = old_set(1, GZIP, [Record(0, None, b"")] * 1_000)
-    work = Work(100_000)
+    work = ConversionBudget(100_000)
     assert len(to_batch(small, inspect(small, LARGE), work, log_append_time=False)) > 0
     for data in (small, old_set(1, LZ4, [Record(0, None, b"")])):
         with pytest.raises(BatchRejected) as refused:
@@ -252,8 +252,8 @@ def test_a_response_ends_when_the_conversion_work_is_used_up() -> None:
     headers = [("", None)] * 1_000
     batches[1] = bytes(build_batch([Record(0, None, b"", headers)], codec=GZIP, base_offset=1_000))
     data = b"".join(batches)
-    assert from_batches(data, 1, 0, Work(10_000)) == from_batches(batches[0], 1, 0)
-    work = Work(200_000)
+    assert from_batches(data, 1, 0, ConversionBudget(10_000)) == from_batches(batches[0], 1, 0)
+    work = ConversionBudget(200_000)
     assert from_batches(data, 1, 0, work) == from_batches(data[: len(batches[0]) + len(batches[1])], 1, 0)
     assert work.is_over
 

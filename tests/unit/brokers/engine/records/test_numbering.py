@@ -13,7 +13,7 @@ from brokers.engine.records.compression import ZSTD
 from brokers.engine.records.numbering import is_numbered, numbered
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
-from brokers.engine.records.walk import Malformed, hop, stamps
+from brokers.engine.records.walk import Malformed, check_lengths, record_deltas
 
 # Value sizes of consecutive records, and timestamps, whose encoded width changes within runs too.
 RUNS = st.lists(
@@ -36,12 +36,12 @@ def block_of(runs: list[tuple[int, int, int]], off: tuple[float, int] | None) ->
 @settings(max_examples=300, deadline=None)
 def test_the_fast_check_agrees_with_the_slow_one(runs: list[tuple[int, int, int]], off: tuple[float, int]) -> None:
     block, count = block_of(runs, off)
-    hop(block, count)
-    deltas = [delta for delta, _ in stamps(block, count)]
+    check_lengths(block, count)
+    deltas = [delta for delta, _ in record_deltas(block, count)]
     assert is_numbered(block, count) == (deltas == list(range(count)))
     mended = numbered(block, count)
-    hop(mended, count)
-    assert [delta for delta, _ in stamps(mended, count)] == list(range(count))
+    check_lengths(mended, count)
+    assert [delta for delta, _ in record_deltas(mended, count)] == list(range(count))
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 63, 64, 8_191, 8_192, 19_999])
@@ -50,7 +50,7 @@ def test_wrong_deltas_of_every_width_are_detected(wrong: int | None, size: int) 
     block = b"".join(
         encode_record(Record(0, None, b"v" * size), index ^ (1 if index == wrong else 0), 0) for index in range(20_000)
     )
-    hop(block, 20_000)
+    check_lengths(block, 20_000)
     assert is_numbered(block, 20_000) == (wrong is None)
 
 
@@ -68,7 +68,7 @@ def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> 
     """Their lengths are consistent, but rewritten records would not be."""
     misnumbered = encode_record(Record(0, None, b"v"), 1, 0)
     block = misnumbered + (bytes((2 * len(body),)) + body) * 5
-    hop(block, 6)
+    check_lengths(block, 6)
     assert not is_numbered(block, 6)
     with pytest.raises(Malformed):
         numbered(block, 6)

@@ -1,4 +1,4 @@
-"""The hop agrees with the full walk, for records of equal size, of few sizes and of random sizes."""
+"""The check of lengths agrees with the full walk, for records of equal size, of few sizes and of random sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.records.builder import Record, encode_record
-from brokers.engine.records.walk import Malformed, check_fields, hop, walk
+from brokers.engine.records.walk import Malformed, check_fields, check_lengths, walk
 
 sizes = st.lists(st.sampled_from([0, 1, 50, 57, 58, 100, 9_000]) | st.integers(0, 300), min_size=1, max_size=60)
 runs = st.lists(st.tuples(st.integers(0, 120), st.integers(1, 90)), min_size=1, max_size=12)
@@ -22,11 +22,11 @@ def block_of(value_sizes: list[int]) -> bytes:
 @given(sizes)
 def test_the_declared_count_and_no_other_is_accepted(value_sizes: list[int]) -> None:
     block = block_of(value_sizes)
-    hop(block, len(value_sizes))
+    check_lengths(block, len(value_sizes))
     assert sum(1 for _ in walk(block, len(value_sizes))) == len(value_sizes)
     check_fields(block, len(value_sizes))
     for wrong in (len(value_sizes) - 1, len(value_sizes) + 1):
-        for checker in (hop, check_fields):
+        for checker in (check_lengths, check_fields):
             with pytest.raises(Malformed):
                 checker(block, wrong)
 
@@ -35,16 +35,16 @@ def test_the_declared_count_and_no_other_is_accepted(value_sizes: list[int]) -> 
 def test_runs_of_equal_records_are_counted_exactly(shape: list[tuple[int, int]]) -> None:
     value_sizes = [size for size, count in shape for _ in range(count)]
     block = block_of(value_sizes)
-    hop(block, len(value_sizes))
+    check_lengths(block, len(value_sizes))
     with pytest.raises(Malformed):
-        hop(block, len(value_sizes) + 1)
+        check_lengths(block, len(value_sizes) + 1)
 
 
 @given(sizes, st.data())
 def test_a_cut_block_is_refused(value_sizes: list[int], data: st.DataObject) -> None:
     block = block_of(value_sizes)
     cut = data.draw(st.integers(0, len(block) - 1))
-    for checker in (hop, check_fields):
+    for checker in (check_lengths, check_fields):
         with pytest.raises(Malformed):
             checker(block[:cut], len(value_sizes))
 
@@ -52,7 +52,7 @@ def test_a_cut_block_is_refused(value_sizes: list[int], data: st.DataObject) -> 
 @given(st.binary(max_size=200), st.integers(1, 40))
 def test_random_bytes_raise_only_malformed(rubbish: bytes, count: int) -> None:
     with contextlib.suppress(Malformed):
-        hop(rubbish, count)
+        check_lengths(rubbish, count)
     results = set()
     for checker in (check_fields, lambda data, number: list(walk(data, number))):
         try:
@@ -70,7 +70,7 @@ def test_the_hop_accepts_everything_that_the_full_walk_accepts(value_sizes: list
     block[at] ^= 1 << data.draw(st.integers(0, 7))
     with contextlib.suppress(Malformed):
         check_fields(bytes(block), len(value_sizes))
-        hop(bytes(block), len(value_sizes))
+        check_lengths(bytes(block), len(value_sizes))
 
 
 @given(sizes, st.data())
