@@ -74,7 +74,7 @@ def loads(text: bytes) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Message):
-        return {MESSAGE: value.to_body()}
+        return {MESSAGE: _plain(value.to_body())}
     if value is None or isinstance(value, str | int | float):
         return value
     kind = type(value)

@@ -17,6 +17,7 @@ from config.cache import KEY_CHARS_MAX, JsonSerializer, bounded_key
 from instances.groups.interfaces import Committed, GroupDescription, GroupList, GroupListing, GroupMember, GroupSummary
 from instances.interfaces import BrokerUnresponsive
 from tenants import cached_values
+from tenants.errors import Message
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 keys = st.text() | st.integers() | st.tuples(st.text(), st.integers())
@@ -44,6 +45,14 @@ GROUP = GroupSummary(
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     made = JsonSerializer().dumps(value)
     assert JsonSerializer().loads(str(made).encode() if isinstance(made, int) else made) == value
+
+
+@pytest.mark.parametrize("why", [3, "x", Message("broker %(id)s does not answer", id=3)])
+def test_a_message_keeps_its_id_and_its_values(why: object) -> None:
+    message = Message("Not at the moment: %(why)s.", why=why)
+    result = cached_values.loads(cached_values.dumps({"trouble": message}))["trouble"]
+    assert isinstance(result, Message)
+    assert (result, result.msgid, result.values) == (message, message.msgid, message.values)
 
 
 @pytest.mark.parametrize(
