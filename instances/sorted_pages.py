@@ -1,7 +1,7 @@
-"""Pages of rows that are sorted by any of their columns, with the way on and back.
+"""Pages of rows that are sorted by any of their columns, with tokens of the adjacent pages.
 
-A token is the place behind a row: its value in the column and its unique name. Rows that come or go between two pages
-neither repeat nor hide the others.
+A token is the position after a row: its value in the column and its unique name. Rows that are added or removed between
+two requests neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST = ""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedPage(Generic[Row]):
     """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
-    `first` is the place of the first row, from 1 on.
+    `first` is the number of the first row, from 1 on.
     """
 
     rows: Sequence[Row]
@@ -40,7 +40,7 @@ def sorted_page(
     page_size: int,
     binding: str,
 ) -> SortedPage[Row]:
-    """Sorts `rows` in place. What is None comes last in either order, names decide between equals.
+    """Returns a page of `rows`, which are sorted in place. None comes last in either order; equals are sorted by name.
 
     Raises `DomainError(invalid_page_token)`.
     """

@@ -26,8 +26,8 @@ class LiveBody(Protocol):
 
 
 class ServedBody:
-    """A `LiveBody` whose steps run outside of a request, in whichever thread is free: each cares for that thread's
-    connection to the database, as Django does around a request.
+    """A `LiveBody` whose steps run outside of a request, in any free thread. Each step renews that thread's connection
+    to the database if it is too old, as Django does around a request.
     """
 
     def __init__(self, body: LiveBody) -> None:
@@ -43,8 +43,8 @@ class ServedBody:
 
 
 class LiveResponse(StreamingHttpResponse):
-    """Events of a `LiveBody`. Under a server that does not know it, it ends after its first parts, and its reader comes
-    again.
+    """Events of a `LiveBody`. A server without support for it ends the response after the first parts, and the reader
+    connects again.
     """
 
     def __init__(self, body: LiveBody) -> None:
@@ -65,6 +65,6 @@ def event(data: str, *, name: str = "", event_id: str = "") -> str:
 
 
 def _first_parts(body: LiveBody) -> Iterator[bytes]:
-    """The head of the stream, and what is there at once."""
+    """Yields the head of the stream, and the events that are available at once."""
     yield body.step()[0]
     yield body.step()[0]

@@ -1,4 +1,6 @@
-"""PostgreSQL by its own tools: dumped as of one moment, and loaded beside what is there before it takes its place."""
+"""Dump and restore of PostgreSQL by its own tools. A dump is loaded beside the present database, and then replaces
+it.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def other_sessions(url: str) -> int:
 
 
 def load(url: str, source: Path, *, made_by: int) -> None:
-    """Load a dump beside what is there. `keep` makes it final, `take_back` undoes it.
+    """Loads a dump beside the present database. `keep` makes it final, `take_back` undoes it.
 
     Raises:
         BackupRefused: the server is older than the one of the dump, or refuses it. Nothing was changed then.

@@ -1,6 +1,6 @@
 """Manifest of a backup: its versions, and size and checksum of each of its files. Pure.
 
-The manifest is written last. A directory without one is no backup, whatever else is in it.
+The manifest is written last. A directory without a manifest is no backup.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Manifest:
     """Description of a backup.
 
     `newest_transaction` is the highest transaction id that was seen in ZooKeeper; a restored tree must begin above it,
-    because brokers tell their lives apart by these ids. `is_consistent` is True if two readings of the tree were equal,
-    so that it is the tree of one moment. `outside` names the variables that point at secrets kept elsewhere.
+    because brokers distinguish their incarnations by these ids. `is_consistent` is True if two readings of the tree
+    were equal, so that it is the tree of one moment. `outside` names the variables that point at secrets kept
+    elsewhere.
     """
 
     penstock: str

@@ -238,7 +238,7 @@ class _Target:
         return self._state.root / f"{name}{REPLACED_SUFFIX}"
 
     def _set_aside(self, name: str) -> None:
-        """Move a directory of the state directory away; whatever is made in its place goes if the restore fails."""
+        """Moves a directory of the state directory away. If the restore fails, its replacement is deleted."""
         present, aside = self._state.root / name, self._aside(name)
         if aside.exists():  # a restore was killed here: the first one set aside is the one to keep
             shutil.rmtree(present, ignore_errors=True)

@@ -35,7 +35,7 @@ class TreeNode:
 
 
 def relative(path: str) -> str:
-    """Returns a path below its cluster's root; "" for that root and for what is above it."""
+    """Returns a path below its cluster's root; "" for that root and for paths above it."""
     return "".join(f"/{part}" for part in path.split("/")[CHROOT_PARTS + 1 :])
 
 
@@ -74,7 +74,7 @@ def _leader_epoch_ahead(data: bytes) -> bytes:
         body = json.loads(data)
         body["leader_epoch"] = int(body["leader_epoch"]) + LEADER_EPOCHS_AHEAD
     except (ValueError, KeyError, TypeError):
-        return data  # brokers know what to do with documents that make no sense
+        return data  # brokers handle unreadable documents
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -1,8 +1,9 @@
-"""Epoch of an embedded ZooKeeper that is made anew: its transaction ids begin above all that were ever given out.
+"""Epoch of an embedded ZooKeeper that is created again: its transaction ids begin above all that were ever assigned.
 
-Brokers tell their lives apart by the transaction ids of their registrations, and usage is counted by life. A fresh
-server begins at zero, and would give the ids of earlier lives out again. An ensemble that elects a leader begins a new
-epoch in the upper half of its ids; a restored server does the same, by the name of the snapshot that it starts from.
+Brokers distinguish their incarnations by the transaction ids of their registrations, and usage is counted by
+incarnation. A fresh server begins at zero, and would assign the ids of earlier incarnations again. An ensemble that
+elects a leader begins a new epoch in the upper half of its ids; a restored server does the same, by the name of the
+snapshot that it starts from.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def next_epoch(newest_transactions: list[int], now_s: float) -> int:
 
 
 def newest_transaction(directory: Path) -> int:
-    """Highest transaction id that a server's files are named by; 0 where there are none. The files tell nothing of
-    what came after, but no file reaches beyond its epoch.
+    """Returns the highest transaction id in the names of a server's files; 0 without files. Later transactions are not
+    in the names, but no file has transactions of a later epoch.
     """
     return max((_named_by(file) for file in _data(directory).glob("*.*")), default=0)
 
 
 def holds_data(directory: Path) -> bool:
-    """True if a server has kept anything in the directory."""
+    """True if a server has stored data in the directory."""
     return _data(directory).is_dir() and any(_data(directory).iterdir())
 
 

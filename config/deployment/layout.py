@@ -38,7 +38,7 @@ class DeploymentOrder:
 
 
 def fixed_variables(role: ProgramRole) -> dict[str, str]:
-    """Variables with a value: what tells a program who it is and where it keeps things."""
+    """Returns the variables whose values are fixed: the identity of a program and the places of its files."""
     return {
         "DJANGO_SETTINGS_MODULE": "config.settings",
         "PENSTOCK_STATE_DIR": STATE_DIR,

@@ -66,9 +66,9 @@ class ClientPage(Generic[Client]):
 def connection_page(
     instance: Instance, *, contains: str = "", sort: str = DEFAULT_SORT, page_token: str = "", page_size: int = 50
 ) -> ClientPage[Connection]:
-    """Returns one page; `contains` is looked for in client id, user, address and software.
+    """Returns one page; `contains` is searched in client id, user, address and software.
 
-    Raises `Conflict` while there are no brokers to ask, and `Unavailable` where none answers.
+    Raises `Conflict` while the instance has no brokers, and `Unavailable` if none answers.
     """
     listed = connections_now(instance)
     words = contains.lower()

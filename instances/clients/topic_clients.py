@@ -118,10 +118,10 @@ def topic_client_page(
     page_token: str = "",
     page_size: int = 50,
 ) -> TopicClientPage:
-    """Returns one page of those that produce or consume; `contains` is looked for in client id, user and address.
+    """Returns one page of the clients that produce or consume; `contains` is searched in client id, user and address.
 
-    Raises `NotFound` for a topic that is not there, `Conflict` while there are no brokers to ask, and `Unavailable`
-    where none answers.
+    Raises `NotFound` for an unknown topic, `Conflict` while the instance has no brokers, and `Unavailable` if none
+    answers.
     """
     require_reachable(instance)
     described(instance, topic)

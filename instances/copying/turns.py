@@ -49,7 +49,7 @@ def due() -> Sequence[str]:
 
 
 def run_turn(copy_id: str, *, ends_s: float, now: datetime) -> None:
-    """Carries a copy on until `time.monotonic()` is `ends_s`. The caller sees to it that nobody else does."""
+    """Continues a copy until `time.monotonic()` is `ends_s`. The caller holds its lock."""
     copy = TopicCopy.objects.select_related("instance__tenant").filter(pk=copy_id, state=CopyState.RUNNING).first()
     if copy is None:
         return

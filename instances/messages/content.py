@@ -19,7 +19,7 @@ SHOWN_FORMATS: Final = (TEXT, JSON, HEX, BASE64, *FORMATS, NULL, MASKED)
 STRUCTURED: Final = (JSON, *FORMATS)
 SENT_AS: Final = (TEXT, JSON, HEX, BASE64)
 
-# Beyond these bytes, nobody checks whether a text is JSON.
+# Longer texts are not checked for being JSON.
 JSON_CHECKED_BYTES_MAX: Final = 1_000_000
 _LINE_ENDS: Final = "\t\n\r"
 _UTF8_BYTES_MAX: Final = 4

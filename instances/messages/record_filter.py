@@ -68,7 +68,7 @@ class RecordFilter:
             raise UnusableFilter("jq", error.args[0]) from None
 
     def accepts(self, renderer: Renderer, record: Record) -> bool:
-        """True if all filters hold; what costs little is looked at first."""
+        """True if all filters match; cheap ones are evaluated first."""
         return (
             (not self._header_contains or any(self._header_contains in line for line in renderer.header_lines(record)))
             and self._has_texts(renderer, record)

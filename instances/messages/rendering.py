@@ -1,6 +1,6 @@
 """Contents of messages as one reader may see them: decoded by schema, masked, and cut. Pure.
 
-Filters run on what is shown. A reader who may not see a field cannot search for it either.
+Filters run on the shown contents. A reader who may not see a field cannot search for it either.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Renderer:
         )
 
     def searched_key(self, record: Record) -> bytes:
-        """Bytes of the key in which a text is looked for."""
+        """Returns the bytes of the key in which filters search."""
         return self._searched(KEY, record.key)
 
     def searched_value(self, record: Record) -> bytes:
@@ -100,7 +100,9 @@ class Renderer:
         )  # fmt: skip
 
     def _masked(self, part: str, raw: bytes) -> Content:
-        """Bytes in which a field cannot be found are hidden as a whole, in whichever format they are asked for."""
+        """Returns the content with its fields masked. Bytes without a known structure are hidden as a whole, in every
+        format.
+        """
         decoded = None if self._how in (content.HEX, content.BASE64) else self._readable(part, raw)
         if decoded is None:
             return Content(content.MASKED, None, len(raw), is_masked=True)
@@ -140,7 +142,7 @@ class Renderer:
             return None
 
     def _searched(self, part: str, raw: bytes | None) -> bytes:
-        """Bytes that a text is looked for in: as they are stored, or as a masked reader sees them."""
+        """Returns the bytes in which filters search: the stored ones, or for a masked reader the shown ones."""
         if raw is None or not self._masks.covers(part):
             return raw or b""
         decoded = self._readable(part, raw)

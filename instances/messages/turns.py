@@ -53,7 +53,7 @@ class ReadTurns:
 
 
 class StreamPlaces:
-    """Streams that are open: at most `total` in all, `per_tenant` and `per_instance`. Nobody waits for a place."""
+    """Number of open streams: at most `total` of them, `per_tenant` and `per_instance`. Others are refused at once."""
 
     def __init__(self, *, total: int, per_tenant: int, per_instance: int) -> None:
         self._total, self._per_tenant, self._per_instance = total, per_tenant, per_instance

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLES, PUSH = "instance", "push"
 
-# A run that nobody ended gives its places back after this.
+# A run that was not ended counts as ended after this time.
 KEPT_S = 2 * SAMPLE_RUN_S
 
 

@@ -1,4 +1,4 @@
-"""Undo of a user's deletion: a deleted user may not sign in and is not listed, and goes for good when its time is over.
+"""Restoration of deleted users: they may not sign in and are not listed, and are purged when their time is over.
 
 Passwords, full access, expiry, access rules and quotas stay where they are; so the name stays taken.
 """
@@ -94,7 +94,7 @@ def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run:
 
 
 def purge_expired_users(now: datetime) -> int:
-    """Deletes users that nobody can restore any more, and returns how many; one that fails is tried again in the next
+    """Purges users that can no longer be restored, and returns their number; a failed one is tried again in the next
     round.
     """
     reachable = [phase.value for phase in REACHABLE]

@@ -57,8 +57,8 @@ class MessageStream:
         return page_token.encode(self.positions, self.binding)
 
     def step(self) -> StreamStep:
-        """Reads what is new, with the masks, schemas and rights of now. The stream of a token that is revoked, or of a
-        member who is removed or has a role that may not read, ends.
+        """Reads new messages with the current masks, schemas and rights. The stream ends if the token was revoked, or
+        if the member was removed or has a role without the right.
         """
         if self.is_closed or self.now_s() >= self.ends_s:
             return StreamStep(wait_s=None)

@@ -22,7 +22,7 @@ ALL, BEFORE_TIME, BEFORE_OFFSET = "all", "time", "offset"
 
 
 class TopicListForm(forms.Form):
-    """Filter, order and place of the list of topics, from its address."""
+    """Filter, order and page of the list of topics, from the query of its URL."""
 
     q = forms.CharField(required=False, max_length=TOPIC_CHARS_MAX)
     sort = forms.ChoiceField(required=False, choices=[(name, name) for name in SORTS])
@@ -30,7 +30,7 @@ class TopicListForm(forms.Form):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Filter, order and token; the first page of all topics where one of them is none."""
+        """Filter, order and token; those of the first page of all topics if one is invalid."""
         if not self.is_valid():
             return "", DEFAULT_SORT, ""
         values = self.cleaned_data
@@ -58,7 +58,7 @@ class SelectedTopicsForm(forms.Form):
 
 
 class PurgeForm(forms.Form):
-    """Which messages of a topic go. Values that another choice takes are not looked at."""
+    """Choice of the messages of a topic to delete. Values of the other choices are ignored."""
 
     what = forms.ChoiceField(
         label=_("Delete"), widget=forms.RadioSelect, initial=ALL,

@@ -46,7 +46,7 @@ class TopicReport:
     refused: tuple[RefusedTopic, ...] = ()
 
 
-# (instance id): every topic as the brokers report it now. Never an error: who does not answer is in `silent`.
+# Takes the instance id; returns every topic as the brokers report it now. Brokers that do not answer are in `silent`.
 topic_report: Interface[Callable[[str], TopicReport]] = Interface("instances.topics.interfaces.topic_report")
-# (instance id): bring the kept table of topics up to date, soon; losing the call is harmless.
+# Takes the instance id: updates the cached table of topics soon; losing the call is harmless.
 refresh_topics: Interface[Callable[[str], Any]] = Interface("instances.topics.interfaces.refresh_topics")

@@ -1,4 +1,4 @@
-"""A page of an instance's topics: filtered, sorted by any column, with totals, and the way on and back."""
+"""Pages of an instance's topics: filtered and sorted by any column, with totals and links to adjacent pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Form of all settings of a topic: what is left empty is the default, and what differs from now is a change."""
+"""Form of all settings of a topic: an empty field means the default, and a field that differs is a change."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class TopicSettingsForm(forms.Form):
 
 
 class SharedSettingsForm(TopicSettingsForm):
-    """Settings for several topics at once: what is left empty stays as it is in each of them."""
+    """Form of settings for several topics at once: an empty field changes nothing."""
 
     def __init__(self, data: Any = None, *, most: Mapping[str, int] | None = None) -> None:
         entries = [ConfigEntry(name=name, value="", is_default=True, is_read_only=False) for name in SETTINGS]

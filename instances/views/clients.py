@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 class ClientListForm(forms.Form):
-    """Filter, order and place of the list of connections, from its address."""
+    """Filter, order and page of the list of connections, from the query of its URL."""
 
     q = forms.CharField(required=False, max_length=CONTAINS_CHARS_MAX)
     sort = forms.ChoiceField(required=False, choices=[(name, name) for name in SORTS])
@@ -41,7 +41,7 @@ class ClientListForm(forms.Form):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Filter, order and token; the first page of all connections where one of them is none."""
+        """Filter, order and token; those of the first page of all connections if one is invalid."""
         if not self.is_valid():
             return "", DEFAULT_SORT, ""
         values = self.cleaned_data

@@ -55,7 +55,7 @@ class MessageRow:
 @instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "HEAD"])
 def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """A topic opens with its messages; for who may not read them, with its partitions."""
+    """Shows the messages of a topic, or its partitions to members who may not read messages."""
     if not access.permits(request.actor, Scope.MESSAGES_READ):  # type: ignore[attr-defined]
         return partitions_of(request, instance, name)
     topic = selectors.topic_detail(instance, name)
@@ -143,7 +143,7 @@ def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: Read
 
 
 def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: MessagePage) -> dict[str, Any]:
-    """Rows of what began with the newest are the newest first, whichever way the page was read."""
+    """Returns the values of a page. Its rows are newest first if the reader began with the newest."""
     values = form.cleaned_data
     newest_first = (values["start"] or NEWEST) == NEWEST
     shown = list(page.messages)

@@ -122,7 +122,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry) -> HttpResponse:
-    """To what is left of the group. The way back is offered where brokers would take it: without running members."""
+    """Redirects to the rest of the group. An undo is offered if brokers would accept it: without running members."""
     words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
     left = _left(instance, group)
     if left is None or left.is_empty:
@@ -133,7 +133,7 @@ def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str,
 
 
 def _left(instance: Instance, group: str) -> GroupDetail | None:
-    """The group as it is now; None where it is gone, or nobody says."""
+    """Returns the current state of the group; None if it is gone or unknown."""
     try:
         return selectors.group_detail(instance, group, fresh=True)
     except DomainError:

@@ -1,4 +1,4 @@
-"""Users of an instance: who may sign in, when each was last used, passwords shown once, and how one is cut off."""
+"""Pages of an instance's users: list with state and last use, passwords that are shown once, disabling and deletion."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role
         detail = Message(gettext_noop("You are no member of this tenant. Ask an admin for an invitation."))
         raise SsoFailed("no_member", detail)
     if user is not None and (user.email_verified_at is None or user.email != claims.email or not may_enter(user)):
-        # Somebody else may have made the account with this address, and would become a member with us.
+        # Another person may have created the account with this address, and would become a member.
         detail = Message(
             gettext_noop("There is an account with your address already. Accept the invitation by its link first.")
         )

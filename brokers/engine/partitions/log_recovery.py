@@ -34,7 +34,7 @@ class RecoveredTable(Protocol):
 
 
 class LogRecovery:
-    """Fills `partitions`, and `nobodys` with the logs that have no topic id because of a power cut."""
+    """Fills `partitions`, and `nobodys` with the logs that have no topic id because of a power failure."""
 
     def __init__(
         self,
