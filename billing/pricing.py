@@ -22,7 +22,6 @@ from tenants.errors import Conflict, FieldError, Invalid, Message
 from tenants.models import Tenant
 
 PRICE_FIELDS = ("effective_from", "currency", "base_per_hour", "per_mb_s_hour", "per_gb_hour")
-COMPONENT_FIELDS = ("meter", "scheme", "tiers", "included", "commit", "overage_price")
 
 
 def plan_of_code(code: str) -> Plan | None:

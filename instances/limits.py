@@ -107,7 +107,6 @@ THROTTLED_NAME_CHARS_MAX = 64
 THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
 # One page of the console: steps and causes in total.
 THROTTLED_STEPS_SHOWN_MAX = 300
-EVENTS_PER_PAGE_MAX = 200
 # Snippets use the newest topic among this many that were created last.
 TOPICS_CREATED_LOOKED_AT_MAX = 50
 # The table of topics: up to this age it is shown as it is; a table that took longer than this to build is shown older

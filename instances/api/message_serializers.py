@@ -251,11 +251,6 @@ class MessagesIn(StrictSerializer):
     messages = serializers.ListField(child=NewMessageIn(), min_length=1, max_length=limits.SENT_MESSAGES_MAX)
 
 
-class SendErrorOut(serializers.Serializer):
-    code = serializers.CharField()
-    detail = serializers.CharField()
-
-
 class SendResultOut(serializers.Serializer):
     """The position of a stored message, in the order in which the messages were sent."""
 

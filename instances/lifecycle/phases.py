@@ -61,7 +61,6 @@ REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # Phases with pending work: the reconciler's sweep handles these first.
 MOVING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
-ALIVE = frozenset(Phase) - {Phase.DELETED}
 # Phases that are counted, summed and priced. A failed or deleted instance costs nothing, though it is still listed.
 COUNTED = frozenset(Phase) - {Phase.FAILED, Phase.DELETING, Phase.DELETED}
 

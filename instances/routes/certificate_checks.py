@@ -104,12 +104,6 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
     )
 
 
-def authorities_of(pem: str) -> frozenset[str]:
-    """Returns the `authority_key` of each certificate in a PEM text that was checked before."""
-    certificates = x509.load_pem_x509_certificates(pem.encode()) if pem else []
-    return frozenset(_key_of(_read(certificate, CA_FIELD)) for certificate in certificates)
-
-
 def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime) -> RevocationList:
     """Returns the checked revocation lists of a PEM text, at most one of each authority.
 

@@ -91,7 +91,6 @@ COUNTERS_INTERVAL_S = 600.0
 UNCACHED_READERS = 4
 # Threads that convert records for old clients. They compete with the event loop: many would leave it a small share.
 CONVERTERS = 2
-DRAIN_TIMEOUT_S = 1.0
 
 STARTING = "the broker is starting"
 

@@ -17,7 +17,6 @@ from instances.messages.schemas.work import NO_SCHEMA, Undecodable
 AVRO, PROTOBUF = "avro", "protobuf"
 FORMATS: Final = (AVRO, PROTOBUF)
 PLAIN, CONFLUENT = "plain", "confluent"
-FRAMINGS: Final = (PLAIN, CONFLUENT)
 SCHEMA_ID_MAX: Final = 2**31 - 1
 
 
