@@ -200,7 +200,7 @@ def _write_down(
     ranges: Sequence[Range],
     troubles: Mapping[int, str],
 ) -> None:
-    """Stores the plan before any file is written: it tells which files to sweep if the run is killed."""
+    """Stores the plan before any file is written: the sweep after a killed run needs it."""
     ends = {range_.partition: range_.stop for range_ in ranges}
     ArchivePartition.objects.bulk_create(
         [

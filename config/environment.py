@@ -60,7 +60,7 @@ def ensure_secret(directory: Path, name: str, *, prefix: str = "") -> Path:
     folder = directory / SECRETS_DIR
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / name
-    if not file.exists() or not file.stat().st_size:  # empty after a power failure: nobody got it
+    if not file.exists() or not file.stat().st_size:  # empty after a power failure, and therefore not in use
         draft = folder / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:

@@ -66,9 +66,9 @@ def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
 
 
 def months_used_late(closed: Period) -> list[tuple[str, datetime]]:
-    """Returns months before `closed` that had no charges, and of which usage arrived after they were last looked at.
+    """Returns months before `closed` that had no charges, and whose usage arrived after their last evaluation.
 
-    A month is looked at until the following one ends. Late usage of a month that has an invoice is a line of the next
+    A month is evaluated until the following one ends. Late usage of a month that has an invoice is a line of the next
     invoice (`billing.invoices.adjustments`); one without an invoice gets its own. The pairs are a tenant's id and the
     start of a month.
     """

@@ -122,7 +122,7 @@ def is_east_asian(letter: str) -> bool:
 
 
 def preferred_for(text: str) -> Face:
-    """Returns the font whose shapes Chinese characters of the text should have: its kana or Hangul tell."""
+    """Returns the font for Chinese characters of a text, which is chosen by its kana or Hangul."""
     words = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
     if words & {*KANA}:
         return JAPANESE

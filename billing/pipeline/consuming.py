@@ -38,7 +38,7 @@ class UsageConsumer:
         from confluent_kafka import Consumer
 
         self._consumer = Consumer(consumer_conf(bootstrap, login))
-        # Set by another thread, to end a `read` early whose records nobody needs any more.
+        # Set by another thread, to end a `read` whose records are no longer needed.
         self.is_ending = False
 
     def __enter__(self) -> Self:
@@ -69,8 +69,8 @@ class UsageConsumer:
     def read(self, partition: int, start: int, stop: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
         """Yields the records `[start, stop)` as rows of `schema.EVENT`, all rows of a record in one batch.
 
-        They end with the batch, or the record in it, that reaches `bytes_max`, counted as read or as decoded, whichever
-        is more; or at `stop`. The highest offset tells where.
+        They end with the batch, or the record in it, that reaches `bytes_max`, counted as read or as decoded, the
+        greater of both; or at `stop`. The highest offset is the position.
 
         Raises:
             UsageReadStalled: no progress for `READ_TIMEOUT_S`.

@@ -51,7 +51,7 @@ class ReadAhead:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def begin(self, ranges: Sequence[ReadRange]) -> None:
-        """Begins to read the ranges; until `finish` nobody else uses the consumer."""
+        """Begins to read the ranges; the consumer must not be used until `finish`."""
         if ranges:
             self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="usage-ahead")
             self._reading = self._thread.submit(self._read_all, ranges)

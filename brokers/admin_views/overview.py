@@ -87,8 +87,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def overview(
     now: datetime, *, with_instances: bool = True, with_usage: bool = True
 ) -> tuple[list[ClusterSummary], list[OperatorActionItem]]:
-    """Returns clusters, and needs of all of them in order of urgency. Of very many clusters those that need somebody
-    come first, and the others are left out. The number of queries does not depend on the clusters.
+    """Returns clusters, and their action items in order of urgency. Clusters with action items come first; those beyond
+    the limit are left out. The number of queries does not depend on the number of clusters.
     """
     clusters = list(selectors.clusters()[:CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)

@@ -67,7 +67,7 @@ class Identities:
 
 @contextmanager
 def connected(address: str, identities: Identities | None, tls: ZooKeeperTls | None) -> Iterator[Tree]:
-    """A session with an ensemble.
+    """Opens a session with an ensemble.
 
     Raises:
         BackupRefused: ZooKeeper does not answer, refuses us, or goes away.

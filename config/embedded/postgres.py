@@ -85,7 +85,7 @@ class EmbeddedPostgres:
         )
 
     def start(self) -> None:
-        """Creates the data directory on first use and starts the server; `is_ready` tells when it serves.
+        """Creates the data directory on first use and starts the server; `is_ready` returns whether it serves.
 
         Raises:
             StartFailed: the directory cannot be created.

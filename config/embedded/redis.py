@@ -45,7 +45,7 @@ class EmbeddedRedis:
         )
 
     def start(self) -> None:
-        """Writes the configuration and starts the process; `is_ready` tells when it serves.
+        """Writes the configuration and starts the process; `is_ready` returns whether it serves.
 
         Raises:
             StartFailed: the socket's directory belongs to another user.

@@ -86,7 +86,7 @@ class EmbeddedZooKeeper:
         )
 
     def start(self) -> None:
-        """Writes the configuration and starts the process; `is_ready` tells when it serves."""
+        """Writes the configuration and starts the process; `is_ready` returns whether it serves."""
         make_private(self.directory)
         file = self.directory / "zoo.cfg"
         file.touch(mode=0o600)

@@ -43,7 +43,7 @@ class Chunk:
 class RecordLog(Protocol):
     """Records of one topic, read and written as the instance's owner, against its bandwidth.
 
-    Raises `NotFound` for a topic that is not there, and `Unavailable` where nobody answers.
+    Raises `NotFound` for an unknown topic, and `Unavailable` if no broker answers.
     """
 
     def bounds(self) -> Mapping[int, tuple[int, int]]:

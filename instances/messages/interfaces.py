@@ -117,7 +117,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """Place of one sent message. With an `error` it was not stored, or nobody knows (`OutcomeUnknown`)."""
+    """Position of one sent message. With an `error` it was not stored, or that is unknown (`OutcomeUnknown`)."""
 
     partition: int
     offset: int | None = None
@@ -127,7 +127,7 @@ class SendResult:
 class MessageAdminClient(Protocol):
     """Reads and sends messages as the instance's owner, against its bandwidth.
 
-    Raises `NotFound` for a topic that is not there, and `Unavailable` where nobody answers.
+    Raises `NotFound` for an unknown topic, and `Unavailable` if no broker answers.
     """
 
     def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:

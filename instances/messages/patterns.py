@@ -1,8 +1,8 @@
 """Regular expressions of tenants (RE2) whose cost is bounded. Pure.
 
 RE2 takes time in proportion to the text times the size of the compiled expression, at worst: an expression of 200
-characters may compile to thousands of instructions, each of which is looked at for each byte. So the size is limited,
-and how much of a text is searched follows from it.
+characters may compile to thousands of instructions, each of which is evaluated for each byte. Therefore the size is
+limited, and the searched part of a text is derived from it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def hold_topic(instance: Instance, name: str) -> None:
 
 
 def hold_user(instance: Instance, name: str) -> None:
-    """Locks a user of the instance in the way of `hold_topic`."""
+    """Locks a user of the instance, like `hold_topic`."""
     _hold(f"user\n{instance.pk}\n{name}", "Another change of this user is being carried out.")
 
 
@@ -79,7 +79,7 @@ def hold_copies(instance: Instance) -> None:
 
 
 def hold_acls(instance: Instance) -> None:
-    """Locks all access rules of the instance in the way of `hold_topic`, so that audit rows have the state before."""
+    """Locks all access rules of the instance, like `hold_topic`, so that audit rows have the state before."""
     _hold(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
 
 

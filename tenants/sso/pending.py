@@ -1,6 +1,6 @@
 """Sign-in in progress: what the callback must match, in a signed cookie of the browser that began it.
 
-No row is written before somebody has signed in, so visitors and robots cost none. The cookie is removed when it is
+No row is written before a person has signed in, so visitors and robots cause none. The cookie is removed when it is
 used: a state of another browser, of another tenant, or of an earlier sign-in is unknown.
 """
 

@@ -1,7 +1,7 @@
 """Storage room: the bytes that this broker may still append for one instance.
 
 A produce compares and subtracts one integer. Bytes count once for each replica that will store them. The controller
-(`ledger`) fills the room; while it does not answer, only what is left can be used.
+(`ledger`) fills the room; while it does not answer, only the rest can be used.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
 # Limits of a part, each of which takes a broker's event loop about three milliseconds: counters in the part, characters
-# of their names, and counters that were looked at.
+# of their names, and counters that were examined.
 EVENTS_PER_PART_MAX: Final = 100
 NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
@@ -140,9 +140,9 @@ class UsageReport:
 def reports(
     accountings: Mapping[str, UsageAccounting], head: ReportHead, values_max: int = EVENTS_PER_PART_MAX
 ) -> Iterator[UsageReport]:
-    """Yields what changed in all `accountings` (by instance id) since it was confirmed last, in parts of up to
+    """Yields the changes of all `accountings` (by instance id) since they were last confirmed, in parts of up to
     `values_max` counters and `NAME_CHARACTERS_PER_PART_MAX`. A part without values means that
-    `COUNTERS_PER_PART_MAX` counters were looked at, none of which had changed.
+    `COUNTERS_PER_PART_MAX` counters were examined, and none had changed.
     """
     part, looked_at = UsageReport(), 0
     for instance_id, accounting in accountings.items():
