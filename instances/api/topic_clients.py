@@ -13,7 +13,7 @@ from instances.api.topics import DATA_PLANE_ERRORS
 from instances.api.watching import SilentOut
 from instances.clients import topic_clients
 from instances.clients.listing import CONTAINS_CHARS_MAX
-from instances.clients.topic_clients import TopicClient, topic_client_page
+from instances.clients.topic_clients import TopicClient, TopicClientPage, topic_client_page
 from instances.limits import CLIENT_ADDRESSES_SHOWN_MAX, CLIENT_GROUPS_ASKED_MAX, CLIENT_GROUPS_SHOWN_MAX
 from tenants.access import permits
 from tenants.api.base import ApiView, endpoint
@@ -103,9 +103,24 @@ class TopicConsumerPageOut(TopicProducerPageOut):
     items = TopicConsumerOut(many=True)
 
 
-class ProducerCollection(ApiView):
+class _TopicClients(ApiView):
     tag = "Clients"
 
+    def clients(self, instance_id: str, topic: str, direction: str, *, with_groups: bool = False) -> TopicClientPage:
+        """Returns the page of clients that the query asks for."""
+        return topic_client_page(
+            access.instance(self.actor, instance_id),
+            topic,
+            direction,
+            with_groups=with_groups,
+            contains=self.query.get("contains", ""),
+            sort=self.query["sort"],
+            page_token=self.query.get("page_token") or "",
+            page_size=self.query["page_size"],
+        )
+
+
+class ProducerCollection(_TopicClients):
     @endpoint(
         "list_producers",
         Scope.CLIENTS_READ,
@@ -115,21 +130,10 @@ class ProducerCollection(ApiView):
     )
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """List the clients that produce to a topic, by client id and user."""
-        page = topic_client_page(
-            access.instance(self.actor, instance_id),
-            name,
-            topic_clients.PRODUCE,
-            contains=self.query.get("contains", ""),
-            sort=self.query["sort"],
-            page_token=self.query.get("page_token") or "",
-            page_size=self.query["page_size"],
-        )
-        return self.one(page, TopicProducerPageOut)
+        return self.one(self.clients(instance_id, name, topic_clients.PRODUCE), TopicProducerPageOut)
 
 
-class ConsumerCollection(ApiView):
-    tag = "Clients"
-
+class ConsumerCollection(_TopicClients):
     @endpoint(
         "list_consumers",
         Scope.CLIENTS_READ,
@@ -139,14 +143,6 @@ class ConsumerCollection(ApiView):
     )
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """List the clients that consume from a topic, by client id and user, with their groups and lag."""
-        page = topic_client_page(
-            access.instance(self.actor, instance_id),
-            name,
-            topic_clients.CONSUME,
-            with_groups=permits(self.actor, Scope.GROUPS_READ),
-            contains=self.query.get("contains", ""),
-            sort=self.query["sort"],
-            page_token=self.query.get("page_token") or "",
-            page_size=self.query["page_size"],
-        )
+        with_groups = permits(self.actor, Scope.GROUPS_READ)
+        page = self.clients(instance_id, name, topic_clients.CONSUME, with_groups=with_groups)
         return self.one(page, TopicConsumerPageOut)
