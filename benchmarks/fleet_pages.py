@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ START_TIMEOUT_S: Final = 60.0
 CALLS: Final = 10
 AIM_MS: Final = 200.0
 TENANTS: Final = 100
-PROFILE_LINES: Final = 25
+SILENT_FOR: Final = timedelta(hours=1)
+PROFILE_LINES: Final = 70
 SLOW_QUERY_S: Final = 0.005
 SHOWN_SQL_CHARS: Final = 600
 
@@ -67,7 +69,9 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from django.conf import settings
     from django.db import connection
     from django.test import Client
+    from django.utils import timezone
 
+    from brokers.models import Broker, Host
     from tenants.models import User
     from tests.testkit.api_cases import PASSWORD, ROOT, make_tenant, make_token, owner_of
     from tests.testkit.large_fleet import make_large_fleet, panel_addresses, rest_addresses
@@ -98,10 +102,20 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         assert answer.status_code == 200, (address, answer.content)
         return bytes(answer.content)
 
+    def report(ago: timedelta) -> None:
+        """Writes when brokers answered last, and agents."""
+        at = timezone.now() - ago
+        Broker.objects.update(observed_at=at)
+        Host.objects.update(agent_seen_at=at)
+
     for ask, addresses in ((panel, panel_addresses(fleet)), (rest, rest_addresses(fleet))):
         for address in addresses:
             if given.only in address:
+                report(timedelta())
                 yield _timed(ask, address, given)
+    report(SILENT_FOR)
+    index = next(iter(panel_addresses(fleet)))
+    yield _timed(panel, index, given) | {"page": f"{index} while all brokers and agents are silent"}
 
 
 def _timed(ask: Ask, address: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -117,17 +131,19 @@ def _timed(ask: Ask, address: str, given: argparse.Namespace) -> dict[str, Any]:
         took_ms.append((time.perf_counter() - began) * 1_000)
     with CaptureQueriesContext(connection) as captured:
         ask(address)
+    queries = list(captured.captured_queries)
     if given.profile:
-        _print_profile(ask, address, captured.captured_queries)
+        _print_profile(ask, address, queries)
     took_ms.sort()
+    p95_ms = took_ms[min(given.calls - 1, int(given.calls * 0.95))]
     return {
         "page": address,
         "p50_ms": round(statistics.median(took_ms)),
-        "p95_ms": round(took_ms[min(given.calls - 1, int(given.calls * 0.95))]),
-        "queries": len(captured),
-        "queries_ms": round(sum(float(query["time"]) for query in captured.captured_queries) * 1_000),
+        "p95_ms": round(p95_ms),
+        "queries": len(queries),
+        "queries_ms": round(sum(float(query["time"]) for query in queries) * 1_000),
         "bytes": size_bytes,
-        "is_within_aim": took_ms[min(given.calls - 1, int(given.calls * 0.95))] <= AIM_MS,
+        "is_within_aim": p95_ms <= AIM_MS,
     }
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from django.http import HttpRequest
@@ -95,7 +96,9 @@ def overview(
     for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
     summaries = _summaries(clusters, brokers, now)
-    silent = [row for own in brokers.values() for row in own if attention.is_silent(row, now)]
+    # More items than these are counted, not shown.
+    everything_silent = (row for cluster in clusters for row in brokers[cluster.pk] if attention.is_silent(row, now))
+    silent = list(islice(everything_silent, NEEDS_MAX))
     known = incidents.affected_by(clusters, silent) if with_instances else {}
     needs: list[Need] = []
     in_need = set()

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from django.urls import reverse
+from django.urls import reverse, reverse_lazy
 from django.utils.translation import gettext as _
 
 from brokers.agent.check_rules import has_failed
@@ -54,6 +54,13 @@ class ActLink(NamedTuple):
 KnownAffected = Mapping[Incident, Affected]
 
 
+def _address(name: str, key: str) -> str:
+    """Returns the address of a page, worked out when it is shown: that costs more than the rest of an item, and of many
+    items few are shown.
+    """
+    return cast(str, reverse_lazy(f"admin:{name}", args=[key]))
+
+
 def is_silent(broker: Broker, now: datetime) -> bool:
     """True if the broker should run and does not serve: its instances have lost it."""
     return health(broker, now) in (Health.LATE, Health.DOWN)
@@ -71,11 +78,11 @@ def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) 
 def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})) -> Iterator[Need]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    on_map = ActLink(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
-    page = ActLink(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
     result = health(broker, now)
     if result == Health.STOPPED:
         return
+    on_map = ActLink(_address("brokers_cluster_map", broker.cluster_id), _("Open the map"))
+    page = ActLink(_address("brokers_broker_change", broker.pk), _("Open the broker"))
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if result == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
@@ -128,7 +135,6 @@ def of_cluster(
     """A cluster: its partitions, its room, and the transactions that its coordinators say hang."""
     words = {"cluster": cluster.name}
     if found is not None and found.is_known and not found.is_checking:
-        partitions = reverse("admin:brokers_cluster_partitions", args=[cluster.pk])
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
             ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
@@ -138,7 +144,7 @@ def of_cluster(
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})
                 hit = _hit(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
                 is_now = state != "under_replicated"
-                link = f"{partitions}?state={state}"
+                link = f"{reverse('admin:brokers_cluster_partitions', args=[cluster.pk])}?state={state}"
                 yield Need(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
     if hanging:
         text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")
