@@ -92,8 +92,11 @@ def overview(
     come first, and the others are left out. The number of queries does not depend on the clusters.
     """
     clusters = list(selectors.clusters()[:CLUSTERS_MAX])
+    by_id = {cluster.pk: cluster for cluster in clusters}
     brokers: dict[str, list[Broker]] = defaultdict(list)
-    for row in selectors.brokers().filter(cluster__in=clusters):
+    rows = selectors.brokers().select_related(None).defer("data_dirs", "overrides", "process_error")
+    for row in rows.filter(cluster__in=clusters):
+        row.cluster = by_id[row.cluster_id]
         brokers[row.cluster_id].append(row)
     summaries = _summaries(clusters, brokers, now)
     # More items than these are counted, not shown.

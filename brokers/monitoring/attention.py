@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from django.urls import reverse, reverse_lazy
 from django.utils.translation import gettext as _
@@ -46,12 +46,17 @@ class Need:
     affected_link: str = ""
 
 
-class ActLink(NamedTuple):
-    to: str
-    act: str
-
-
 KnownAffected = Mapping[Incident, Affected]
+
+
+def _map_of(broker: Broker) -> dict[str, str]:
+    """Returns the fields of an item that lead to the map of a broker's cluster."""
+    return {"link": _address("brokers_cluster_map", broker.cluster_id), "act": _("Open the map")}
+
+
+def _page_of(broker: Broker) -> dict[str, str]:
+    """Returns the fields of an item that lead to the page of a broker."""
+    return {"link": _address("brokers_broker_change", broker.pk), "act": _("Open the broker")}
 
 
 def _address(name: str, key: str) -> str:
@@ -81,16 +86,14 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
     result = health(broker, now)
     if result == Health.STOPPED:
         return
-    on_map = ActLink(_address("brokers_cluster_map", broker.cluster_id), _("Open the map"))
-    page = ActLink(_address("brokers_broker_change", broker.pk), _("Open the broker"))
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if result == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
-        yield Need(text=text, link=on_map.to, act=on_map.act, **hit)
+        yield Need(text=text, **_map_of(broker), **hit)
     elif result == Health.DOWN:
-        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act, **hit)
+        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, **_page_of(broker), **hit)
     elif result == Health.DISK_OFFLINE:
-        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
+        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **_page_of(broker))
     if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
@@ -98,21 +101,19 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield Need(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
+        yield Need(text=text % (words | {"count": f"{unopened:,}"}), **_page_of(broker))
     if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
         text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
-        yield Need(text=text % words, link=page.to, act=page.act)
+        yield Need(text=text % words, **_page_of(broker))
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
+        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, **_page_of(broker))
     kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
     if kept >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
-        yield Need(
-            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, link=on_map.to, act=on_map.act
-        )
+        yield Need(text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, **_map_of(broker))
 
 
 def fullest_disk_percent(broker: Broker) -> int:

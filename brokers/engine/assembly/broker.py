@@ -195,8 +195,7 @@ class Broker:
         for room in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
             self.session.on_registered(room.on_registered)
         self.ready_reasons = {STARTING}
-        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
-        self.admin = AdminServer(self._admin_port().answer, rules, report, self.security.identify)
+        self.admin = self._admin_server()
 
     # -- construction
     # -----------------------------------------------------------------------------------------------------
@@ -288,6 +287,10 @@ class Broker:
             document=_broker_document(config, self.started_at_ms),
             on_fatal=self._stop.fail,
         )
+
+    def _admin_server(self) -> AdminServer:
+        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
+        return AdminServer(self._admin_port().answer, rules, report, self.security.identify)
 
     def _admin_port(self) -> AdminPort:
         return AdminPort(

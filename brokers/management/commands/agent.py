@@ -1,8 +1,8 @@
 """Runs the broker processes of one host as configured.
 
 `manage.py agent --host NAME` reaches the database; `manage.py agent --join URL --token T` needs none, and from then on
-neither does `manage.py agent`, with the same state directory. `manage.py agent --joined` waits until the host has joined,
-and never looks for a database.
+neither does `manage.py agent`, with the same state directory. `manage.py agent --joined` waits until the host has
+joined, and never looks for a database.
 """
 
 from __future__ import annotations
