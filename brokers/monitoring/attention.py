@@ -49,12 +49,12 @@ class Need:
 KnownAffected = Mapping[Incident, Affected]
 
 
-def _map_of(broker: Broker) -> dict[str, str]:
+def _map_of(broker: Broker) -> dict[str, Any]:
     """Returns the fields of an item that lead to the map of a broker's cluster."""
     return {"link": _address("brokers_cluster_map", broker.cluster_id), "act": _("Open the map")}
 
 
-def _page_of(broker: Broker) -> dict[str, str]:
+def _page_of(broker: Broker) -> dict[str, Any]:
     """Returns the fields of an item that lead to the page of a broker."""
     return {"link": _address("brokers_broker_change", broker.pk), "act": _("Open the broker")}
 
