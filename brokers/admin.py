@@ -291,6 +291,7 @@ class PlacementAdmin(OperatorAdmin):
     when_empty = _("Which cluster an instance lives in. It is chosen when a tenant creates the instance.")
     symbol = "grid_view"
     list_display = ("instance", "cluster", "why", "bandwidth_mb_s", "storage_gb", "placed_at")
+    ordering = ("cluster_id", "instance_id")  # of its own columns: by names, all rows would be sorted for each page
     list_filter = ("cluster",)
     list_select_related = ("instance", "cluster")
     search_fields = ("instance__id", "instance__name")
@@ -317,5 +318,9 @@ class PortLeaseAdmin(OperatorAdmin):
     )
     symbol = "settings_ethernet"
     list_display = ("instance", "route", "broker", "host", "port", "leased_at")
-    list_select_related = ("instance", "route", "broker__host", "host")
+    list_select_related = ("instance", "route", "broker", "host")
+    ordering = ("instance_id", "broker_id")  # of its own columns, like placements
     search_fields = ("instance__id", "port")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("broker__observed", "host__checks")

@@ -1,9 +1,11 @@
-"""Fields and rows of agents that joined by a token (decision 163); part of `brokers.models`."""
+"""Fields that agents fill in, and rows of agents that joined by a token (decision 163); part of `brokers.models`."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from brokers.contract.agent_requests import REPORT_ID_CHARS_MAX
 
 
 class JoinedAgent(models.Model):
@@ -15,6 +17,30 @@ class JoinedAgent(models.Model):
     join_token_hash = models.CharField(max_length=64, blank=True, default="", db_index=True, editable=False)
     join_token_expires_at = models.DateTimeField(_("join token valid until"), null=True, blank=True, editable=False)
     join_token_used_at = models.DateTimeField(_("join token used"), null=True, blank=True, editable=False)
+    # Id of the last report that was stored: the agent repeats a report whose answer it did not get.
+    agent_report_id = models.CharField(max_length=REPORT_ID_CHARS_MAX, blank=True, default="", editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class ReportedHost(JoinedAgent):
+    """Fields of a host that its agent reports, whichever way it reaches the control plane."""
+
+    # Processors and memory (`brokers.agent.machine.MachineUse`); empty before the first check.
+    machine = models.JSONField(_("machine"), default=dict, editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class CertifiedBroker(models.Model):
+    """Field of a broker whose certificates may be revoked (decision 168)."""
+
+    # Certificates for other processes that were issued before this moment are not accepted.
+    certificates_void_before = models.DateTimeField(
+        _("certificates void before"), null=True, blank=True, editable=False
+    )
 
     class Meta:
         abstract = True

@@ -141,7 +141,7 @@ BROKER_LATE_S = 3 * OBSERVE_EVERY_S
 KEPT_IMAGE_S = 120
 
 # The operator's first page: bounds of clusters and action items, and the ages from which an item needs a person.
-OVERVIEW_CLUSTERS_MAX = 50
+OVERVIEW_CLUSTERS_MAX = 25
 NEEDS_MAX = 40
 NEEDS_OF_A_KIND_MAX = 10
 # Instances named per incident, and instances known of partitions with problems.

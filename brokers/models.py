@@ -28,7 +28,7 @@ from brokers.contract import paths, process_identity
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.fleet_operation import FleetOperation as FleetOperation
 from brokers.joined_agent import AgentCertificate as AgentCertificate
-from brokers.joined_agent import JoinedAgent
+from brokers.joined_agent import CertifiedBroker, ReportedHost
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
 from instances.models import Instance, Route
@@ -119,7 +119,7 @@ class Cluster(Versioned):
             return ""
 
 
-class Host(JoinedAgent, Versioned):
+class Host(ReportedHost, Versioned):
     """A machine with an agent. `port_*` is the pool of tenant ports on this host."""
 
     id = TypedIdField("hst")
@@ -166,7 +166,7 @@ class Host(JoinedAgent, Versioned):
         return self.name
 
 
-class Broker(Versioned):
+class Broker(CertifiedBroker, Versioned):
     """One broker process: its configuration, its capacity, and its last observed state."""
 
     id = TypedIdField("brk")

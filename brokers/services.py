@@ -99,9 +99,13 @@ def note_restart(broker_id: str) -> None:
     Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
 
 
-def note_checks(host_id: str, checks: Sequence[Mapping[str, Any]], agent_version: str) -> None:
-    """Stores the checks that an agent has made of its machine."""
-    Host.objects.filter(pk=host_id).update(checks=list(checks), checked_at=timezone.now(), agent_version=agent_version)
+def note_checks(
+    host_id: str, checks: Sequence[Mapping[str, Any]], agent_version: str, machine: Mapping[str, Any] | None
+) -> None:
+    """Stores the checks that an agent has made of its machine; an agent of an earlier version has not measured it."""
+    Host.objects.filter(pk=host_id).update(
+        checks=list(checks), checked_at=timezone.now(), agent_version=agent_version, machine=dict(machine or {})
+    )
 
 
 def notify(broker: Broker) -> None:

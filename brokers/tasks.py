@@ -26,7 +26,7 @@ from brokers.monitoring import (
     traffic_samples,
     watching,
 )
-from brokers.operations import compiled_uptake, job_runner
+from brokers.operations import compiled_uptake, job_runner, revocation
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances.copying import turns as copy_turns
@@ -64,6 +64,13 @@ def renew_certificates() -> None:
         renew_control()
     except (OSError, ValueError) as error:
         log.warning("certificates.not_renewed", reason=f"{type(error).__name__}: {error}")
+
+
+@shared_task(name="brokers.publish_revocations", ignore_result=True)
+def publish_revocations() -> int:
+    """Publishes to brokers which certificates of others are revoked."""
+    close_old_connections()
+    return revocation.publish(timezone.now())
 
 
 @shared_task(bind=True, name="brokers.reconcile_instance", max_retries=RETRIES_MAX)

@@ -20,6 +20,7 @@ WATCH_EVERY_S = 2
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
 CERTIFICATES_EVERY_S = 3_600
+REVOCATIONS_EVERY_S = 10
 DELETED_TOPICS_EVERY_S = 30
 USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
@@ -54,6 +55,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "form and retire clusters": every(WORK_EVERY_S, "brokers.work_on_clusters"),
     "renew certificates": every(CERTIFICATES_EVERY_S, "brokers.renew_certificates"),
+    "publish revoked certificates": every(REVOCATIONS_EVERY_S, "brokers.publish_revocations"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
     "copy topics": every(COPY_EVERY_S, "brokers.copy_topics"),
     "delete topics for good": every(DELETED_TOPICS_EVERY_S, "brokers.purge_deleted_topics"),

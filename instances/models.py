@@ -133,6 +133,7 @@ class Instance(Versioned):
         indexes = (
             models.Index(fields=("phase", "updated_at"), name="instance_by_phase"),
             models.Index(fields=("tenant", "-created_at"), name="instance_by_tenant"),
+            models.Index(fields=("-created_at", "id"), name="instance_by_time"),
         )
         constraints = (
             models.UniqueConstraint(
@@ -380,6 +381,7 @@ class Operation(models.Model):
         verbose_name_plural = _("operations")
         indexes = (
             models.Index(fields=("tenant", "-created_at"), name="operation_by_tenant"),
+            models.Index(fields=("-created_at", "id"), name="operation_by_time"),
             models.Index(fields=("instance", "state"), name="operation_by_instance"),
         )
         constraints = (

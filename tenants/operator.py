@@ -54,7 +54,7 @@ class OperatorAdmin(ModelAdmin):
     may_change = False
     may_add = False
     list_fullwidth = True
-    list_per_page = 50
+    list_per_page = 25  # a row takes milliseconds to render
     show_full_result_count = False
     actions_selection_counter = True
 

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from brokers import selectors
+from brokers.admin_views.check_boxes import ManyCheckBoxes
 from brokers.admin_views.panel import attempt, cluster_or_404, page, refuse_fields, show
 from brokers.choices import ClusterKind
 from brokers.limits import (
@@ -70,7 +71,7 @@ class ClusterForm(ClusterEditForm):
         help_text=gettext_lazy("A dedicated cluster is for one instance of that type alone."),
     )  # fmt: skip
     hosts = forms.ModelMultipleChoiceField(
-        selectors.hosts().none(), label=gettext_lazy("Hosts"), required=False, widget=forms.CheckboxSelectMultiple,
+        selectors.hosts().none(), label=gettext_lazy("Hosts"), required=False, widget=ManyCheckBoxes,
         help_text=gettext_lazy("Without any, add brokers on its map later."),
     )  # fmt: skip
     brokers_per_host = forms.IntegerField(

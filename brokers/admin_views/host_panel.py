@@ -100,9 +100,15 @@ def host(request: HttpRequest, host_id: str) -> HttpResponse:
         "checks": shown_checks(row),
         "brokers": brokers,
         "disks": selectors.disks_of(brokers),
+        "memory_used_bytes": _memory_used_bytes(row),
     }
     template = "host_part" if request.headers.get("HX-Request") else "host"
     return show(request, template, _("Host %(name)s") % {"name": row.name}, context)
+
+
+def _memory_used_bytes(row: Host) -> int | None:
+    """Returns the memory that programs use; None if the agent has not reported it."""
+    return row.machine["memory_bytes"] - row.machine["memory_available_bytes"] if row.machine else None
 
 
 @page
@@ -148,8 +154,8 @@ def host_token(request: HttpRequest, host_id: str) -> HttpResponse:
     sentences = [_("The line that joins the machine is shown once. Its token is for one use within an hour.")]
     if row.agent_joined_at is not None:
         sentences.append(
-            _("The certificate of its agent is revoked: its brokers go on, and nobody starts one that ends until the "
-              "agent has joined again.")
+            _("The certificate of its agent is revoked, and so are those of its brokers: until the agent has joined "
+              "again, other brokers refuse them (within 30 s), and a broker that ends is not started.")
         )  # fmt: skip
     context = {
         "sentences": sentences,

@@ -5,7 +5,7 @@ They are created before a broker starts and renewed while it runs, together with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -62,8 +62,9 @@ class Renewal:
             return
         self._looked_at_s, self._known = now_s, set(wanted)
         try:
+            hosts = route_hosts(list(wanted.values()))
             for broker in wanted.values():
-                if ensure_certificate(settings.TLS_DIR, _name(broker), route_hosts(broker)) is None:
+                if ensure_certificate(settings.TLS_DIR, _name(broker), hosts[broker.pk]) is None:
                     log.warning("agent.no_certificate", broker_id=broker.number, directory=settings.TLS_DIR.name)
                 if _ensure_internal(broker) is None:
                     directory = settings.INTERNAL_TLS_DIR.name
@@ -79,7 +80,11 @@ def renew_control() -> None:
         ensure_process_certificate(settings.INTERNAL_TLS_DIR, process_identity.control(process))
 
 
-def route_hosts(broker: Broker) -> list[str]:
-    """Returns the host names for clients; the first is that of its host."""
-    rows = Route.objects.filter(port_leases__broker=broker).exclude(advertised_host="")
-    return [broker.host.advertised_host, *sorted(set(rows.values_list("advertised_host", flat=True)))]
+def route_hosts(brokers: Collection[Broker]) -> dict[str, list[str]]:
+    """Returns the host names for clients of each broker; the first is that of its host."""
+    named: dict[str, set[str]] = {broker.pk: set() for broker in brokers}
+    rows = Route.objects.filter(port_leases__broker__in=named).exclude(advertised_host="").order_by()
+    for broker_id, name in rows.values_list("port_leases__broker_id", "advertised_host").distinct():
+        if broker_id in named:
+            named[broker_id].add(name)
+    return {broker.pk: [broker.host.advertised_host, *sorted(named[broker.pk])] for broker in brokers}

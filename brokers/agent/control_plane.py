@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,8 +45,8 @@ class HostFacts(Protocol):
         """Returns the log directories of the brokers of the host."""
         ...
 
-    def note(self, host: Host, found: list[Check]) -> None:
-        """Records the result."""
+    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
+        """Records the result, with the use of the machine (`brokers.agent.machine`)."""
         ...
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection
 from django.db.migrations.loader import MigrationLoader
+from django.db.models import Count
 from django.utils import timezone
 
 from brokers import services
@@ -67,8 +68,8 @@ class DatabaseFacts:
         used = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
         return [path for paths in used for path in paths]
 
-    def note(self, host: Host, found: list[Check]) -> None:
-        services.note_checks(host.pk, found, VERSION)
+    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
+        services.note_checks(host.pk, found, VERSION, machine)
 
     def close(self) -> None:
         connection.close()
@@ -103,7 +104,7 @@ class DatabaseControlPlane:
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         try:
             with _translated_errors():
-                return process_settings(broker)
+                return process_settings(broker, cluster_sizes([broker.cluster_id])[broker.cluster_id])
         except Unavailable as error:
             raise OSError(error.detail) from error
 
@@ -135,9 +136,15 @@ class DatabaseControlPlane:
         """Does nothing: each state was written when it was seen."""
 
 
-def process_settings(broker: Broker) -> BrokerProcessSettings:
-    """Returns the settings of a broker's process."""
-    brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
+def cluster_sizes(cluster_ids: Iterable[str]) -> dict[str, int]:
+    """Returns the number of brokers of each cluster."""
+    wanted = set(cluster_ids)
+    counted = Broker.objects.filter(cluster__in=wanted, removed_at=None).order_by().values("cluster_id")
+    return dict.fromkeys(wanted, 0) | dict(counted.annotate(found=Count("pk")).values_list("cluster_id", "found"))
+
+
+def process_settings(broker: Broker, cluster_size: int) -> BrokerProcessSettings:
+    """Returns the settings of a broker's process; `cluster_size` is the number of brokers of its cluster."""
     own = identity()
     return BrokerProcessSettings(
         broker_id=broker.number,
@@ -158,7 +165,7 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
         rack=broker.effective_rack or None,
-        overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
+        overrides=cluster_defaults(cluster_size) | {str(key): str(value) for key, value in broker.overrides.items()},
     )
 
 

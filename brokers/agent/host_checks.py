@@ -1,4 +1,7 @@
-"""An agent's checks of its own machine, for the operator who added it: version, clock, address, ports, directories."""
+"""An agent's checks of its own machine, for the operator who added it: version, clock, address, ports, directories.
+
+With each check it measures the use of processors and memory.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from brokers.agent import check_rules
 from brokers.agent.check_rules import Check
 from brokers.agent.control_plane import HostFacts
 from brokers.agent.database import DatabaseFacts
+from brokers.agent.machine import MachineMeter
 from brokers.limits import HOST_CHECKED_EVERY_S
 from brokers.models import Host
 
@@ -40,6 +44,7 @@ class HostChecks:
     def __init__(self, run_dir: Path, facts: HostFacts | None = None) -> None:
         self._run_dir = run_dir
         self._facts = facts or DatabaseFacts()
+        self._meter = MachineMeter()
         self._started_at_s: float | None = None
         self._version = -1
         self._thread: threading.Thread | None = None
@@ -73,7 +78,7 @@ class HostChecks:
 
     def check(self, host: Host) -> None:
         """Check the machine, and note the result at its host. Raises `DatabaseError` or `OSError`."""
-        self._facts.note(host, self.checks(host))
+        self._facts.note(host, self.checks(host), self._meter.measure())
 
     def checks(self, host: Host) -> list[Check]:
         """All checks, in the order in which they are shown."""

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers.choices import HostCheck, HostCheckState, ProcessState
-from brokers.contract.agent_requests import TIME_HEADER, Purpose
+from brokers.contract.agent_requests import REPORT_ID_CHARS_MAX, TIME_HEADER, Purpose
 from brokers.limits import (
     AGENT_CHECKS_MAX,
     AGENT_CSR_CHARS_MAX,
@@ -40,6 +40,7 @@ from tenants.errors import RateLimited
 from tenants.requests import client_ip
 
 GENERATION_MAX = 2**31 - 1
+MEMORY_BYTES_MAX = 2**53 - 1
 BROKER_ID_CHARS_MAX = 32
 ERROR_CHARS_MAX = 500
 CHECK_TEXT_CHARS_MAX = 500
@@ -119,10 +120,25 @@ def _is_plain(value: Any, *, depth: int) -> bool:
     return False
 
 
+class ReportedMachineIn(StrictSerializer):
+    cpus = Integer(min_value=0, max_value=GENERATION_MAX)
+    cpu_percent = Integer(
+        min_value=0, max_value=100, allow_null=True, help_text="Of all processors since the check before."
+    )
+    memory_bytes = Integer(min_value=0, max_value=MEMORY_BYTES_MAX)
+    memory_available_bytes = Integer(min_value=0, max_value=MEMORY_BYTES_MAX)
+
+
 class ReportIn(StrictSerializer):
     agent_version = Text(max_length=AGENT_VERSION_CHARS_MAX)
+    report_id = Text(
+        max_length=REPORT_ID_CHARS_MAX,
+        required=False,
+        help_text="Of this report. One that is sent again with the id of the last stored one changes nothing.",
+    )
     brokers = ReportedBrokerIn(many=True, max_length=BROKERS_PER_HOST_MAX)
     checks = ReportedCheckIn(many=True, required=False, max_length=AGENT_CHECKS_MAX)
+    machine = ReportedMachineIn(required=False, help_text="Stored with `checks`.")
 
 
 class _AgentApiView(ApiView):
@@ -203,11 +219,20 @@ class AgentAuthority(_AgentApiView):
 
 
 class AgentJoin(_AgentApiView):
+    @property
+    def actor(self) -> Actor:
+        """Sender of a join: with one Idempotency-Key, the same token and signing request get the same certificate."""
+        http = self.request._request
+        return joining.joining_actor(
+            self.body["token"], ip=client_ip(http), request_id=getattr(http, "request_id", None)
+        )
+
     @endpoint("join_host", ANYBODY, body=JoinIn, returns=JoinOut, status=201, dry_run=False, errors=(401, 403, 503))
     def post(self, request: Request) -> Response:
         """Use a join token: get a certificate for a key of the host.
 
-        The token is used up. Requests of the agent are signed with the key from then on.
+        The token is used up. Requests of the agent are signed with the key from then on. Repeated with the same
+        Idempotency-Key, because the answer was lost, the request gets the same certificate.
         """
         http = request._request
         made = joining.join(
@@ -253,12 +278,17 @@ class AgentWanted(AgentView):
 class AgentReport(AgentView):
     @endpoint("report_host", ANYBODY, body=ReportIn, status=204, dry_run=False, errors=(401, 403, 413))
     def post(self, request: Request) -> Response:
-        """Report processes of brokers, and checks of the machine."""
+        """Report processes of brokers, and checks of the machine.
+
+        A report whose answer was lost is sent again with the same `report_id`, before the next one.
+        """
         agent_reports.apply_report(
             host=self.host,
             brokers=self.body["brokers"],
             checks=self.body.get("checks"),
+            machine=self.body.get("machine"),
             agent_version=self.body["agent_version"],
+            report_id=self.body.get("report_id", ""),
         )
         return self.nothing()
 

@@ -84,6 +84,17 @@ class HostPatch(_HostFields):
     port_last = _port(required=False)
 
 
+class MachineOut(serializers.Serializer):
+    """Use of a host's machine, as its agent measured it with its last checks."""
+
+    cpus = serializers.IntegerField()
+    cpu_percent = serializers.IntegerField(
+        allow_null=True, help_text="Of all processors in the minute before; null: not known yet."
+    )
+    memory_bytes = serializers.IntegerField()
+    memory_available_bytes = serializers.IntegerField(help_text="What programs could have without swapping.")
+
+
 class HostOut(serializers.ModelSerializer[Host]):
     broker_count = serializers.IntegerField()
     used_mb_s = serializers.IntegerField(help_text="What its brokers may sell together, in MB/s.")
@@ -97,6 +108,7 @@ class HostOut(serializers.ModelSerializer[Host]):
     )
     agent_version = serializers.CharField(allow_blank=True, help_text='Of the agent that checked it last; "" before.')
     checks_failed = serializers.SerializerMethodField(help_text="True if its last checks found something wrong.")
+    machine = serializers.SerializerMethodField(help_text="Null: not measured yet, or by an agent of version 0.1.")
 
     class Meta:
         model = Host
@@ -104,7 +116,7 @@ class HostOut(serializers.ModelSerializer[Host]):
             "id", "name", "zone", "advertised_host", "bind_host", "internal_host", "port_first", "port_last",
             "capacity_mb_s", "capacity_gb", "used_mb_s", "used_gb", "data_dirs", "broker_count", "agent_seen_at",
             "agent_is_alive", "agent_command", "agent_version", "agent_joined_at", "agent_certificate_expires_at",
-            "checks_failed", "created_at",
+            "checks_failed", "machine", "created_at",
         )  # fmt: skip
 
     def get_agent_is_alive(self, host: Host) -> bool:
@@ -115,6 +127,10 @@ class HostOut(serializers.ModelSerializer[Host]):
 
     def get_checks_failed(self, host: Host) -> bool:
         return has_failed(host.checks)
+
+    @extend_schema_field(MachineOut(allow_null=True))
+    def get_machine(self, host: Host) -> dict[str, Any] | None:
+        return dict(MachineOut(host.machine).data) if host.machine else None
 
 
 class JoinTokenOut(serializers.Serializer):
@@ -204,8 +220,9 @@ class HostJoinToken(OperatorView):
     def post(self, request: Request, host_id: str) -> Response:
         """Make a new join token of a host.
 
-        An unused earlier one is void, and the certificate of its agent is revoked: its brokers go on, and no agent of
-        the host is heard until one has joined with the new token.
+        An unused earlier one is void, and the certificate of its agent is revoked: no agent of the host is heard until
+        one has joined with the new token. If an agent had joined before, certificates of its brokers are revoked, too:
+        within 30 s other brokers refuse them, and once the agent has joined again, they get new ones.
         """
         row = hosts.locked_host(host_id)
         token = shown_token(joining.new_join_token(acting=self.actor, host=row), is_dry_run=self.dry_run)

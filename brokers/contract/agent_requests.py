@@ -18,11 +18,16 @@ WANTED_PATH: Final = "/api/v1/agent/wanted"
 REPORT_PATH: Final = "/api/v1/agent/report"
 CERTIFICATES_PATH: Final = "/api/v1/agent/certificates"
 
+# File of a host that has joined, in the directory of its agent.
+MEMBERSHIP_FILE: Final = "joined.json"
+
 SCHEME: Final = "Penstock-Agent"
 # Time of the control plane in milliseconds, in each of its answers to an agent.
 TIME_HEADER: Final = "Penstock-Time-Ms"
 # Version of the document that says what is wanted of a host.
 DOCUMENT_VERSION: Final = 1
+# Length of the id of a report. A report that is sent again has the id of the first time, and is stored once.
+REPORT_ID_CHARS_MAX: Final = 32
 # The identity in an agent's certificate. It is not below `urn:penstock:`, so that brokers take it for no process.
 AGENT_URI: Final = "urn:penstock-agent:"
 # The only purpose of an agent's certificate, made of a random UUID: no TLS server and no TLS client may use it.

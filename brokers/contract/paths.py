@@ -20,6 +20,8 @@ INSTANCE_ACKS = "/ckafka/acks"
 INSTANCE_PORTS = "/ckafka/ports"
 CREATIONS = "/ckafka/creations"
 KEY_REQUESTS = "/ckafka/key_requests"
+# A `revoked_certificates.RevokedCertificates`, which the control plane writes.
+REVOKED_CERTIFICATES = "/ckafka/revoked_certificates"
 FLOW_MASTER = "/ckafka/master"
 FLOW_MASTER_EPOCH = "/ckafka/master_epoch"
 CHANGES = "/ckafka/changes"

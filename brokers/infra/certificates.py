@@ -28,13 +28,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from brokers.contract.agent_requests import SIGNS_REQUESTS_OID, agent_uri
 from brokers.contract.certificates import ROUTE_KEYS_FILE
 from brokers.contract.process_identity import CA_NAME, ProcessIdentity, ProcessRole
+from brokers.contract.revoked_certificates import ISSUED_BEFORE_S
 
 CA_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 90
 # A certificate is renewed when its remaining lifetime is shorter than this.
 RENEWAL_DAYS: Final = 30
 # Tolerated error of client clocks.
-CLOCK_SKEW: Final = timedelta(hours=1)
+CLOCK_SKEW: Final = timedelta(seconds=ISSUED_BEFORE_S)
 CA_FILE: Final = "ca.pem"
 CA_KEY_FILE: Final = "ca_key.pem"
 ROUTE_KEYS_BYTES: Final = 32
@@ -165,8 +166,10 @@ def ensure_process_certificate(
     return ensure_certificate(directory, process.file_name.removesuffix(".pem"), hosts, now, process=process)
 
 
-def serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
-    """True if a certificate remains valid long enough and names all these hosts. False for a corrupt file."""
+def serves(pem: bytes, hosts: Iterable[str], now: datetime, *, issued_from_s: int = 0) -> bool:
+    """True if a certificate remains valid long enough, names all these hosts, and was not issued before a time (in
+    seconds since 1970). False for a corrupt file.
+    """
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -174,6 +177,8 @@ def serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
         return False
     known = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
     left = certificate.not_valid_after_utc - now
+    if (certificate.not_valid_before_utc + CLOCK_SKEW).timestamp() < issued_from_s:
+        return False
     return left > timedelta(days=RENEWAL_DAYS) and known.issuperset(map(_plain, hosts))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, cast
 
-from django.urls import reverse
+from django.urls import reverse, reverse_lazy
 from django.utils.translation import gettext as _
 
 from brokers.agent.check_rules import has_failed
@@ -48,12 +48,24 @@ class OperatorActionItem:
     affected_link: str = ""
 
 
-class ActLink(NamedTuple):
-    to: str
-    act: str
-
-
 KnownAffected = Mapping[Incident, Affected]
+
+
+def _map_of(broker: Broker) -> dict[str, Any]:
+    """Returns the fields of an item that lead to the map of a broker's cluster."""
+    return {"link": _address("brokers_cluster_map", broker.cluster_id), "act": _("Open the map")}
+
+
+def _page_of(broker: Broker) -> dict[str, Any]:
+    """Returns the fields of an item that lead to the page of a broker."""
+    return {"link": _address("brokers_broker_change", broker.pk), "act": _("Open the broker")}
+
+
+def _address(name: str, key: str) -> str:
+    """Returns the address of a page, worked out when it is shown: that costs more than the rest of an item, and of many
+    items few are shown.
+    """
+    return cast(str, reverse_lazy(f"admin:{name}", args=[key]))
 
 
 def is_silent(broker: Broker, now: datetime) -> bool:
@@ -75,22 +87,18 @@ def of_broker(
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    on_map = ActLink(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
-    page = ActLink(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
     result = health(broker, now)
     if result == Health.STOPPED:
         return
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if result == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
-        yield OperatorActionItem(text=text, link=on_map.to, act=on_map.act, **hit)
+        yield OperatorActionItem(text=text, **_map_of(broker), **hit)
     elif result == Health.DOWN:
-        yield OperatorActionItem(
-            text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act, **hit
-        )
+        yield OperatorActionItem(text=_("Broker %(number)s of %(cluster)s is down.") % words, **_page_of(broker), **hit)
     elif result == Health.DISK_OFFLINE:
         yield OperatorActionItem(
-            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act
+            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **_page_of(broker)
         )
     if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
@@ -99,20 +107,20 @@ def of_broker(
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield OperatorActionItem(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % (words | {"count": f"{unopened:,}"}), **_page_of(broker))
     if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
         text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
-        yield OperatorActionItem(text=text % words, link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % words, **_page_of(broker))
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield OperatorActionItem(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
+        yield OperatorActionItem(text=text % (words | {"percent": percent}), is_now=is_now, **_page_of(broker))
     kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
     if kept >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
         yield OperatorActionItem(
-            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, link=on_map.to, act=on_map.act
+            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, **_map_of(broker)
         )
 
 
@@ -138,7 +146,6 @@ def of_cluster(
     """
     words = {"cluster": cluster.name}
     if found is not None and found.is_known and not found.is_checking:
-        partitions = reverse("admin:brokers_cluster_partitions", args=[cluster.pk])
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
             ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
@@ -148,7 +155,7 @@ def of_cluster(
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})
                 hit = _hit(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
                 is_now = state != "under_replicated"
-                link = f"{partitions}?state={state}"
+                link = f"{reverse('admin:brokers_cluster_partitions', args=[cluster.pk])}?state={state}"
                 yield OperatorActionItem(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
     if hanging:
         text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")

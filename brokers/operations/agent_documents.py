@@ -14,16 +14,18 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from django.conf import settings
+from django.db import transaction
 
 from brokers.agent.broker_certificates import internal_identity, route_hosts
-from brokers.agent.database import process_settings
+from brokers.agent.database import cluster_sizes, process_settings
 from brokers.choices import ProcessState
 from brokers.contract.agent_requests import DOCUMENT_VERSION, Purpose
 from brokers.contract.certificates import ROUTE_KEYS_FILE
 from brokers.contract.version import VERSION
 from brokers.infra import certificates
 from brokers.limits import AGENT_POLL_S_MAX, AGENT_POLL_S_MIN, AGENT_POLLS_PER_S_MAX
-from brokers.models import Broker, Host
+from brokers.models import AgentCertificate, Broker, Host
+from brokers.operations import revocation
 from brokers.operations.agent_access import AgentRefused
 from brokers.operations.joining import checked_key
 from tenants import audit
@@ -46,8 +48,10 @@ def wanted_document(host: Host) -> dict[str, Any]:
     rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
     # The process of a removed broker may still run, if the agent was away when it was to be stopped.
     ended = (ProcessState.STOPPED, ProcessState.UNKNOWN)
+    present = list(rows.exclude(removed_at__isnull=False, process_state__in=ended))
+    sizes, hosts = cluster_sizes(broker.cluster_id for broker in present), route_hosts(present)
     files: dict[str, str] = {}
-    brokers = [_broker(broker, files) for broker in rows.exclude(removed_at__isnull=False, process_state__in=ended)]
+    brokers = [_broker(broker, sizes[broker.cluster_id], hosts[broker.pk], files) for broker in present]
     if any(broker["settings"] for broker in brokers):
         _add(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
     return {
@@ -79,11 +83,16 @@ def poll_after_s(agents: int) -> float:
     return min(AGENT_POLL_S_MAX, max(AGENT_POLL_S_MIN, agents / AGENT_POLLS_PER_S_MAX))
 
 
+@transaction.atomic
 def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str, csr_pem: str, now: datetime) -> str:
     """Returns a certificate of a broker of the host, in PEM, for a key that the host has made.
 
     The names in it are ours, and not those of the signing request. Raises `AgentRefused` for a broker of another host.
     """
+    # Locked, so that no certificate is issued while those of the host are revoked, and dated after that.
+    locked = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
+    if not AgentCertificate.objects.filter(host=locked, revoked_at=None).exclude(first_used_at=None).exists():
+        raise AgentRefused("The certificate is revoked.", code="certificate_revoked", host=host)
     broker = broker_of(host, broker_id)
     key = checked_key(csr_pem)
     hosts: tuple[str, ...]
@@ -91,9 +100,11 @@ def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str,
         if purpose == Purpose.INTERNAL:
             identity = internal_identity(broker)
             name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.ALWAYS)
-            made = certificates.issue(settings.INTERNAL_TLS_DIR, name, key, _once(hosts), now, process=identity)
+            dated = revocation.issue_date(broker, now)
+            made = certificates.issue(settings.INTERNAL_TLS_DIR, name, key, _once(hosts), dated, process=identity)
         else:
-            name, hosts = f"{broker.cluster_id}-{broker.number}", (*route_hosts(broker), *certificates.ALWAYS)
+            clients = route_hosts([broker])[broker.pk]
+            name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.ALWAYS)
             made = certificates.issue(settings.TLS_DIR, name, key, _once(hosts), now)
     except OSError:
         raise Unavailable("The web process has no key of the authority (ca_key.pem).", retry_after_s=60) from None
@@ -110,7 +121,7 @@ def broker_of(host: Host, broker_id: str) -> Broker:
     return row
 
 
-def _broker(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
+def _broker(broker: Broker, cluster_size: int, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
     """Returns the part about a broker; a removed one has no settings."""
     is_removed = broker.removed_at is not None
     return {
@@ -121,14 +132,15 @@ def _broker(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
         "restart_generation": broker.restart_generation,
         "process_restart_generation": broker.process_restart_generation,
         "process_state": broker.process_state,
-        "settings": None if is_removed else _settings(broker, files),
+        "settings": None if is_removed else _settings(broker, cluster_size, files),
         "internal_hosts": [] if is_removed else [broker.host.internal_host],
-        "route_hosts": [] if is_removed else route_hosts(broker),
+        "route_hosts": [] if is_removed else hosts,
+        "internal_certificate_from_s": revocation.valid_from_s(broker),
     }
 
 
-def _settings(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
-    applied = asdict(process_settings(broker))
+def _settings(broker: Broker, cluster_size: int, files: dict[str, str]) -> dict[str, Any]:
+    applied = asdict(process_settings(broker, cluster_size))
     for field, pattern in NAMED_FILES.items():
         if applied[field]:
             name = pattern.format(cluster_id=broker.cluster_id)
@@ -139,6 +151,8 @@ def _settings(broker: Broker, files: dict[str, str]) -> dict[str, Any]:
 
 def _add(files: dict[str, str], name: str, file: Path) -> None:
     """Adds a file. One that is missing here is missing there: a broker without it says what it needs it for."""
+    if name in files:
+        return
     try:
         files[name] = file.read_text(encoding="ascii")
     except FileNotFoundError:

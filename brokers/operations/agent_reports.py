@@ -24,14 +24,21 @@ def apply_report(
     host: Host,
     brokers: Sequence[Mapping[str, Any]],
     checks: Sequence[Mapping[str, Any]] | None,
+    machine: Mapping[str, Any] | None,
     agent_version: str,
+    report_id: str,
 ) -> None:
-    """Stores a report. Raises `AgentRefused`, and stores nothing, if it is about a broker of another host."""
+    """Stores a report; one that was stored last is not stored again, because only its answer was lost.
+
+    Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
+    """
     own = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
     if not own.issuperset(item["id"] for item in brokers):
         raise AgentRefused(
             "The report is about a broker of another host.", code="other_host", host=host, http_status=403
         )
+    if report_id and not _is_new(host, report_id):
+        return
     for item in brokers:
         fields = {name: item[name] for name in COLUMNS if name in item}
         if fields:
@@ -39,6 +46,11 @@ def apply_report(
         if item.get("ends"):
             Broker.objects.filter(pk=item["id"]).update(process_restarts=F("process_restarts") + item["ends"])
     if checks is not None:
-        services.note_checks(host.pk, checks, agent_version)
+        services.note_checks(host.pk, checks, agent_version, machine)
     elif agent_version != host.agent_version:
         Host.objects.filter(pk=host.pk).update(agent_version=agent_version)
+
+
+def _is_new(host: Host, report_id: str) -> bool:
+    """Notes the id of a report; False if it is noted already. Of two at once, the second waits for the first."""
+    return bool(Host.objects.filter(pk=host.pk).exclude(agent_report_id=report_id).update(agent_report_id=report_id))

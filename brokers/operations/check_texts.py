@@ -32,42 +32,70 @@ def shown_checks(host: Host) -> list[ShownCheck]:
     for check in host.checks:
         try:
             name, state, data = HostCheck(check["name"]), HostCheckState(check["state"]), check["data"]
-            fact, remedy = _WORDS[name](data)
+            fact, remedy = _WORDS[name](data, host.agent_joined_at is not None)
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
             continue  # of a newer agent
         result.append(ShownCheck(name, state, fact, "" if state is HostCheckState.PASSED else remedy))
     return result
 
 
-def _version(data: Data) -> tuple[str, str]:
-    own = data["version"]
+def _version(data: Data, is_joined: bool) -> tuple[str, str]:
+    """Returns the texts about the version; a joined agent knows the control plane, and no database."""
+    words = {"version": data["version"]}
     if data["behind"]:
         return (
-            _("The agent is of version %(version)s, and the database of a newer one.") % {"version": own},
+            (
+                _("The agent is of version %(version)s, and the control plane of a newer one.")
+                if is_joined
+                else _("The agent is of version %(version)s, and the database of a newer one.")
+            )
+            % words,
             _("Install the control plane's version on this machine and start its agent again."),
         )
     if data["ahead"]:
         return (
-            _("The agent is of version %(version)s, and the database of an older one.") % {"version": own},
+            (
+                _("The agent is of version %(version)s, and the control plane of an older one.")
+                if is_joined
+                else _("The agent is of version %(version)s, and the database of an older one.")
+            )
+            % words,
             _("Upgrade the control plane first: manage.py prepare, then web, worker and pipeline."),
         )
-    return _("The agent is of version %(version)s, like the database.") % {"version": own}, ""
+    fact = (
+        _("The agent is of version %(version)s, like the control plane.")
+        if is_joined
+        else _("The agent is of version %(version)s, like the database.")
+    )
+    return fact % words, ""
 
 
-def _clock(data: Data) -> tuple[str, str]:
+def _clock(data: Data, is_joined: bool) -> tuple[str, str]:
     offset_ms = data["offset_ms"]
     words = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
     if abs(offset_ms) <= CLOCK_OFFSET_MS_MAX:
-        return _("Within %(offset)s ms of the database's clock.") % words, ""
-    fact = (
-        _("%(offset)s ms ahead of the database's clock; at most %(limit)s ms are fine.")
-        if offset_ms > 0
-        else _("%(offset)s ms behind the database's clock; at most %(limit)s ms are fine.")
-    )
+        fact = (
+            _("Within %(offset)s ms of the control plane's clock.")
+            if is_joined
+            else _("Within %(offset)s ms of the database's clock.")
+        )
+        return fact % words, ""
+    if is_joined:
+        fact = (
+            _("%(offset)s ms ahead of the control plane's clock; at most %(limit)s ms are fine.")
+            if offset_ms > 0
+            else _("%(offset)s ms behind the control plane's clock; at most %(limit)s ms are fine.")
+        )
+    else:
+        fact = (
+            _("%(offset)s ms ahead of the database's clock; at most %(limit)s ms are fine.")
+            if offset_ms > 0
+            else _("%(offset)s ms behind the database's clock; at most %(limit)s ms are fine.")
+        )
     return fact % words, _("Let both machines take their time from the same servers: chrony, or systemd-timesyncd.")
 
 
-def _address(data: Data) -> tuple[str, str]:
+def _address(data: Data, _is_joined: bool) -> tuple[str, str]:
     words = {"address": data["address"], "reason": data["reason"]}
     if not data["reason"]:
         return _("Brokers can listen on %(address)s.") % words, ""
@@ -77,7 +105,7 @@ def _address(data: Data) -> tuple[str, str]:
     )
 
 
-def _ports(data: Data) -> tuple[str, str]:
+def _ports(data: Data, _is_joined: bool) -> tuple[str, str]:
     words = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
     if data["taken_count"]:
         named = ", ".join(map(str, data["taken"]))
@@ -98,7 +126,7 @@ def _ports(data: Data) -> tuple[str, str]:
     return _("Ports %(first)d to %(last)d are free.") % words, ""
 
 
-def _directories(data: Data) -> tuple[str, str]:
+def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
     if not data["wrong"]:
         return (
             ngettext("%(count)d directory can be written.", "%(count)d directories can be written.", data["count"])
@@ -112,7 +140,7 @@ def _directories(data: Data) -> tuple[str, str]:
     )
 
 
-_WORDS: Mapping[HostCheck, Callable[[Data], tuple[str, str]]] = {
+_WORDS: Mapping[HostCheck, Callable[[Data, bool], tuple[str, str]]] = {
     HostCheck.VERSION: _version,
     HostCheck.CLOCK: _clock,
     HostCheck.ADDRESS: _address,

@@ -21,6 +21,7 @@ from brokers.limits import (
     ZONE_CHARS_MAX,
 )
 from brokers.models import AgentCertificate, Broker, FormerPort, Host, PortLease
+from brokers.operations import revocation
 from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, overlap
 from tenants import access, audit
 from tenants.actors import Actor
@@ -129,6 +130,7 @@ def remove_host(*, acting: Actor, host: Host) -> Host:
     row.removed_at = timezone.now()
     row.save_changes(["removed_at"])
     AgentCertificate.objects.filter(host=row, revoked_at=None).update(revoked_at=row.removed_at)
+    revocation.revoke_for_host(row, row.removed_at)
     FormerPort.objects.filter(host=row).delete()
     audit.record(acting, "host.removed", row, shown(row), None)
     return row

@@ -17,10 +17,11 @@ from brokers.infra import certificates
 from brokers.infra.request_signatures import fingerprint, requested_key
 from brokers.limits import JOIN_TOKEN_MINUTES
 from brokers.models import AgentCertificate, Host
+from brokers.operations import revocation
 from brokers.operations.agent_access import AgentRefused, agent_actor
 from tenants import access, audit
 from tenants.actors import Actor
-from tenants.choices import Scope
+from tenants.choices import ActorKind, Scope
 from tenants.errors import Conflict, Invalid, Message, NotFound, Unavailable
 from tenants.secrets import hash_secret, new_secret
 
@@ -49,7 +50,9 @@ class Membership:
 
 @transaction.atomic
 def new_join_token(*, acting: Actor, host: Host) -> JoinToken:
-    """Makes the join token of a host. An earlier token and the certificates of its agent are void from now on."""
+    """Makes the join token of a host. An earlier token and the certificates of its agent are void from now on, and so
+    are those of its brokers for other processes, if an agent had joined: its keys and theirs are on one machine.
+    """
     access.require(acting, Scope.OPERATOR)
     row = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
     if row.removed_at is not None:
@@ -59,9 +62,18 @@ def new_join_token(*, acting: Actor, host: Host) -> JoinToken:
     Host.objects.filter(pk=row.pk).update(
         join_token_hash=hash_secret(secret), join_token_expires_at=expires_at, join_token_used_at=None
     )
-    revoked = revoke_certificates(row, now)
-    audit.record(acting, "host.join_token_made", row, None, {"expires_at": expires_at, "revoked_certificates": revoked})
+    after = {"expires_at": expires_at, "revoked_certificates": revoke_certificates(row, now)}
+    if row.agent_joined_at is not None:
+        after["revoked_broker_certificates"] = revocation.revoke_for_host(row, now)
+    audit.record(acting, "host.join_token_made", row, None, after)
     return JoinToken(secret=secret, expires_at=expires_at, command=join_command(secret))
+
+
+def joining_actor(token: str, *, ip: str | None, request_id: str | None) -> Actor:
+    """Returns the actor of a join, who is known by the token alone."""
+    return Actor(
+        kind=ActorKind.SYSTEM, id=f"join:{hash_secret(token)[:32]}", label="join", ip=ip, request_id=request_id
+    )
 
 
 def join_command(secret: str) -> str:

@@ -19,6 +19,7 @@ from brokers.contract import documents, paths
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTopicDocument
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
+from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
@@ -296,6 +297,25 @@ class Publisher:
     def forget_key_request(self, instance_id: str) -> None:
         """Deletes a key request that is being handled, or has nothing to fetch."""
         self._delete(self._at(paths.key_request(instance_id)))
+
+    # --- whose certificates are not taken ---------------------------------------------------------------------------
+
+    def publish_revoked(self, wanted: RevokedCertificates) -> bool:
+        """Publishes which certificates of brokers are revoked; True if something was written."""
+        path, raw = self._at(paths.REVOKED_CERTIFICATES), wanted.to_json()
+        for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
+            present = self._read(path)
+            if present is not None and present[0] == raw:
+                return False
+            self._ensure([paths.REVOKED_CERTIFICATES.rpartition("/")[0]])
+            write = self._client.transaction()
+            if present is None:
+                self._create_in(write, paths.REVOKED_CERTIFICATES, raw)
+            else:
+                write.set_data(path, raw, present[1])
+            if _committed(write):
+                return True
+        raise LostRace("the document of revoked certificates keeps changing")
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def _reference(variable: Variable) -> str | None:
 
 def _example(wanted: DeploymentOrder) -> str:
     needed = {variable: None for role in wanted.roles for variable in role.variables}
-    host = [f"{HOST_VARIABLE}="] if any(role.uses_host_network for role in wanted.roles) else []
+    host = [f"{HOST_VARIABLE}="] if any(role.names_host for role in wanted.roles) else []
     lines = [f"{'' if variable.is_required else '#'}{variable.name}=" for variable in needed]
     return "\n".join(
         ["# For its owner alone (0600): docs/reference/settings.md.", "PENSTOCK_IMAGE=", *host, *lines, ""]

@@ -67,6 +67,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
     place = Installation(
         python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"$({NODE_VARIABLE})"
     )
+    certificates = {} if role.has_own_certificates else CERTIFICATES
     container: dict[str, Any] = {
         "name": role.name,
         "image": IMAGE,
@@ -83,7 +84,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
             {"name": "tmp", "mountPath": TEMPORARY},
             *(
                 {"name": name, "mountPath": f"{STATE_DIR}/{SECRETS_DIR}/{folder}", "readOnly": True}
-                for name, folder in CERTIFICATES.items()
+                for name, folder in certificates.items()
             ),
             *({"name": name, "mountPath": directory} for name, directory in _data_dirs(role, wanted)),
         ],
@@ -109,7 +110,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
         "volumes": [
             {"name": "state"} | _state_volume(role),
             {"name": "tmp", "emptyDir": {}},
-            *({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}} for name in CERTIFICATES),
+            *({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}} for name in certificates),
             *(
                 {"name": name, "hostPath": {"path": directory, "type": "Directory"}}
                 for name, directory in _data_dirs(role, wanted)
@@ -123,7 +124,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
 
 def _environment(role: ProgramRole) -> Iterator[dict[str, Any]]:
     """Yields the name of the node first: the command refers to it."""
-    if role.uses_host_network:
+    if role.names_host:
         yield {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     for name, value in fixed_variables(role).items():
         yield {"name": name, "value": value}

@@ -44,7 +44,7 @@ def fixed_variables(role: ProgramRole) -> dict[str, str]:
         "PENSTOCK_STATE_DIR": STATE_DIR,
         # The code is not writable.
         "PENSTOCK_NATIVE_DIR": f"{STATE_DIR}/native",
-        PROCESS_VARIABLE: role.name,
+        PROCESS_VARIABLE: role.process or role.name,
         "PYTHONUNBUFFERED": "1",
         **role.fixed,
     }
@@ -57,6 +57,8 @@ def stop_seconds(role: ProgramRole) -> int:
 def example(role: ProgramRole) -> str:
     """Returns an empty settings file of a role: each variable that it reads, without a value."""
     lines = [f"# Settings of {PREFIX}-{role.name}: docs/reference/settings.md. For root alone (0600)."]
+    if not role.variables:
+        lines.append("# None is needed: the host joins by a token (docs/how-to/run-on-several-machines.md).")
     return "\n".join([*lines, *(_line(variable) for variable in role.variables), ""])
 
 

@@ -85,10 +85,16 @@ class ProgramRole:
     command: Callable[[Installation], Sequence[str]]
     variables: tuple[Variable, ...]
     fixed: Mapping[str, str] = field(default_factory=dict)
+    # Name in logs and certificates, if it is not that of the role.
+    process: str = ""
     stop_timeout_s: float = 10.0
     niceness: int = 0
     # Brokers of the agent listen on ports that hosts name, and are found by clients at the host's own address.
     uses_host_network: bool = False
+    # Its command names the machine.
+    names_host: bool = False
+    # It gets its certificates by itself, and needs none of the installation's.
+    has_own_certificates: bool = False
     listens_on: tuple[int, ...] = ()
     # At most one of it: beat would give every task out twice, and web counts rates in its own memory.
     is_single: bool = True
@@ -122,6 +128,10 @@ def _pipeline(place: Installation) -> Sequence[str]:
 
 
 def _agent(place: Installation) -> Sequence[str]:
+    return place.python, f"{place.code}/manage.py", "agent", "--joined"
+
+
+def _agent_with_database(place: Installation) -> Sequence[str]:
     return place.python, f"{place.code}/manage.py", "agent", "--host", place.host
 
 
@@ -161,9 +171,24 @@ AGENT: Final = ProgramRole(
     name="agent",
     title="brokers of this host",
     command=_agent,
-    variables=(DATABASE, ZOOKEEPER, *ZOOKEEPER_FILES, Variable("PENSTOCK_INTERNAL_SECURITY")),
+    # The control plane sends addresses and secrets.
+    variables=(),
     stop_timeout_s=AGENT_STOP_S,
     uses_host_network=True,
+    has_own_certificates=True,
     is_single=False,
 )
-ROLES: Final = {role.name: role for role in (WEB, WORKER, PIPELINE, AGENT)}
+AGENT_WITH_DATABASE: Final = ProgramRole(
+    name="agent-with-database",
+    title="brokers of this host",
+    command=_agent_with_database,
+    variables=(DATABASE, ZOOKEEPER, *ZOOKEEPER_FILES, Variable("PENSTOCK_INTERNAL_SECURITY")),
+    process="agent",
+    stop_timeout_s=AGENT_STOP_S,
+    uses_host_network=True,
+    names_host=True,
+    is_single=False,
+)
+# Roles of an installation on several machines.
+DEFAULT_ROLES: Final = (WEB, WORKER, PIPELINE, AGENT)
+ROLES: Final = {role.name: role for role in (*DEFAULT_ROLES, AGENT_WITH_DATABASE)}

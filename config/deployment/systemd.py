@@ -39,10 +39,12 @@ def files(wanted: DeploymentOrder) -> dict[str, str]:
 def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
     place = Installation(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
     required = " ".join(variable.name for variable in role.required)
+    # A file that sets nothing may be missing.
+    file = f"{'' if required else '-'}{SETTINGS_DIR}/{role.name}.env"
     environment = (f'Environment="{name}={value}"' for name, value in fixed_variables(role).items())
     lines = [
         f"# {NOTE}",
-        f"# {SETTINGS_DIR}/{role.name}.env has to set: {required}",
+        f"# {SETTINGS_DIR}/{role.name}.env has to set: {required or 'nothing'}",
         "[Unit]",
         f"Description=Penstock {role.name}: {role.title}",
         "Wants=network-online.target",
@@ -58,7 +60,7 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
         f"StateDirectory={PurePosixPath(STATE_DIR).name}",
         "StateDirectoryMode=0700",
         *environment,
-        f"EnvironmentFile={SETTINGS_DIR}/{role.name}.env",
+        f"EnvironmentFile={file}",
         f"ExecStart={_command(role.command(place))}",
         "Restart=always",
         f"RestartSec={RESTART_S}",

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from functools import partial
 
 from brokers.infra.child_environment import agent_variables, pipeline_variables
-from config.deployment.roles import AGENT, HTTP_PORT, PIPELINE, WEB, WORKER, Installation, ProgramRole
+from config.deployment.roles import (
+    AGENT_WITH_DATABASE,
+    HTTP_PORT,
+    PIPELINE,
+    WEB,
+    WORKER,
+    Installation,
+    ProgramRole,
+)
 from config.embedded.niceness import give_way
 from config.embedded.process import Child
 from config.environment import BASE_DIR, PROCESS_VARIABLE
@@ -41,7 +49,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
 
 def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str, name: str = "agent") -> Child:
     """Returns the agent of a host; it owns the broker processes and stops them before it ends."""
-    child = _child(AGENT, state, agent_variables(environment), host=host, name=name)
+    child = _child(AGENT_WITH_DATABASE, state, agent_variables(environment), host=host, name=name)
     child.stop_signal = signal.SIGTERM
     return child
 
@@ -62,7 +70,7 @@ def _child(
         name=name or role.name,
         command=tuple(role.command(place)),
         log_file=state.log_file(name or role.name),
-        environment={**environment, **role.fixed, PROCESS_VARIABLE: role.name},
+        environment={**environment, **role.fixed, PROCESS_VARIABLE: role.process or role.name},
         directory=BASE_DIR,
         stop_timeout_s=role.stop_timeout_s,
     )

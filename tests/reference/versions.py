@@ -15,6 +15,7 @@ from brokers.contract import audit, documents, usage, usage_columns
 from brokers.contract.acls import AclDocument, PatternType, ResourcePattern, ResourceType
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.oauth import OAuthDocument
+from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.contract.users import UserDocument
 from brokers.dataplane import (
     acls,
@@ -141,6 +142,7 @@ def document_rows() -> Iterator[list[str]]:
         "/config/…": documents.config_to_json({}),
         "/config/changes/…": documents.config_change_to_json("topics/t"),
         "/ckafka/master": documents.flow_master_to_json(1, 0),
+        "/ckafka/revoked_certificates": RevokedCertificates().to_json(),
         "/ckafka/changes/…": documents.change_to_json([]),
         "/ckafka/instances/INSTANCE": instance.to_json(),
         "/ckafka/acks/INSTANCE/BROKER": ack.to_json(),

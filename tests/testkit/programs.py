@@ -3,8 +3,8 @@
 with Programs(tmp_path) as programs:
     programs.prepare(BASE_DIR)                      # services, secrets, tables, an operator and the demo tenant
     programs.start("web", BASE_DIR)
-    programs.start("agent", BASE_DIR, host="east")  # its brokers end with it
-    programs.stop("agent", host="east")
+    programs.start("agent-with-database", BASE_DIR, host="east")  # its brokers end with it
+    programs.stop("agent-with-database", host="east")
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Programs:
             name=f"{role}-{host}" if host else role,
             command=(*before, *program.command(place)),
             log_file=self._logs / f"{role}{host and '-'}{host}.log",
-            environment=self._environment_of(code) | dict(program.fixed) | {PROCESS_VARIABLE: role},
+            environment=self._environment_of(code) | dict(program.fixed) | {PROCESS_VARIABLE: program.process or role},
             directory=code,
             stop_timeout_s=program.stop_timeout_s + 10.0,
         )

@@ -69,13 +69,18 @@ class JoinedCertificates:
             if broker["settings"] is None:
                 continue
             try:
-                self._ensure(broker, Purpose.INTERNAL, internal_file(broker), broker["internal_hosts"])
+                # Certificates of a host that was joined again may be revoked.
+                from_s = int(broker.get("internal_certificate_from_s", 0))
+                self._ensure(broker, Purpose.INTERNAL, internal_file(broker), broker["internal_hosts"], from_s)
                 self._ensure(broker, Purpose.ROUTES, routes_file(broker), broker["route_hosts"])
             except ApiRefused as refusal:
                 log.warning("agent.certificate_refused", broker_id=broker["number"], reason=str(refusal))
 
-    def _ensure(self, broker: Mapping[str, Any], purpose: str, file: Path, hosts: Iterable[str]) -> None:
-        if file.exists() and serves(file.read_bytes(), (*hosts, *ALWAYS), datetime.now(UTC)):
+    def _ensure(
+        self, broker: Mapping[str, Any], purpose: str, file: Path, hosts: Iterable[str], issued_from_s: int = 0
+    ) -> None:
+        wanted = (*hosts, *ALWAYS)
+        if file.exists() and serves(file.read_bytes(), wanted, datetime.now(UTC), issued_from_s=issued_from_s):
             return
         key = new_key()
         body = {"purpose": purpose, "broker_id": broker["id"], "csr_pem": request_pem(key, file.stem)}

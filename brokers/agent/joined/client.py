@@ -84,23 +84,27 @@ class ApiClient:
         # Lead of this machine's clock over the control plane's, as of the last answer.
         self.clock_offset_ms: int | None = None
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "") -> ApiAnswer:
-        """Returns the answer to a request.
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "", once: str = ""
+    ) -> ApiAnswer:
+        """Returns the answer to a request. `once` is its Idempotency-Key.
 
+        It is sent again if a connection ends that was open before, because the server may have closed an idle one, and
+        if the request has an Idempotency-Key.
         Raises `ApiRefused`, and `OSError`, `HTTPException` or `ValueError` for no answer or one that is not ours.
         """
         content = b"" if body is None else json.dumps(body).encode()
+        headers = ({"If-None-Match": tag} if tag else {}) | ({"Idempotency-Key": once} if once else {})
         with self._lock:
             is_fresh = self._connection is None
             try:
-                return self._exchange(method, path, content, tag)
+                return self._exchange(method, path, content, headers)
             except (OSError, HTTPException):
                 self._close()
-                if is_fresh:
+                if is_fresh and not once:
                     raise
-            # The server has closed an idle connection.
             try:
-                return self._exchange(method, path, content, tag)
+                return self._exchange(method, path, content, headers)
             except (OSError, HTTPException):
                 self._close()
                 raise
@@ -115,14 +119,12 @@ class ApiClient:
             self._connection.close()
             self._connection = None
 
-    def _exchange(self, method: str, path: str, content: bytes, tag: str) -> ApiAnswer:
+    def _exchange(self, method: str, path: str, content: bytes, more: Mapping[str, str]) -> ApiAnswer:
         if self._connection is None:
             self._connection = self._connect()
-        headers = {"Accept": "application/json", "User-Agent": f"penstock-agent/{VERSION}"}
+        headers = {"Accept": "application/json", "User-Agent": f"penstock-agent/{VERSION}", **more}
         if content:
             headers["Content-Type"] = "application/json"
-        if tag:
-            headers["If-None-Match"] = tag
         if self.signer is not None:
             headers["Authorization"] = self._authorization(self.signer, method, path, content)
         before_s = time.time()

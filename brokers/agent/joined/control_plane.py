@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -52,7 +53,9 @@ class JoinedControlPlane:
         self._certified_at_s: float | None = None
         self._lock = threading.Lock()
         self._reports: dict[str, dict[str, Any]] = {}
-        self._checks: list[Check] | None = None
+        self._checks: dict[str, Any] | None = None
+        # The report that was sent last, until it is known to be received: it is repeated as it is.
+        self._unanswered: dict[str, Any] | None = None
         self._has_said_version = False
         self._news, self._work, self._is_closing = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -170,41 +173,34 @@ class JoinedControlPlane:
             self._news.set()
 
     def _push(self) -> None:
+        """Sends what is to be said: first, as it was, a report whose answer was lost."""
+        for _ in range(2):
+            if self._unanswered is None:
+                self._unanswered = self._next_report()
+            if self._unanswered is None:
+                return
+            try:
+                self._client.call("POST", REPORT_PATH, self._unanswered)
+            except ApiRefused as refusal:
+                # Repeated, a report that is wrong would be refused for good, and with it all that follow.
+                if not refusal.is_passing and refusal.status != UNAUTHENTICATED:
+                    self._unanswered = None
+                raise
+            self._unanswered, self._has_said_version = None, True
+
+    def _next_report(self) -> dict[str, Any] | None:
+        """Returns a report of what was seen since the last one, None if there is nothing to say."""
         with self._lock:
             reports, self._reports = self._reports, {}
             checks, self._checks = self._checks, None
         if not reports and checks is None and self._has_said_version:
-            return
-        body: dict[str, Any] = {
-            "agent_version": VERSION,
-            "brokers": [{"id": broker_id, **fields} for broker_id, fields in reports.items()],
-        }
-        if checks is not None:
-            body["checks"] = checks
-        try:
-            self._client.call("POST", REPORT_PATH, body)
-        except ApiRefused as refusal:
-            # Repeated, a report that is wrong would be refused for good, and with it all that follow.
-            if refusal.is_passing or refusal.status == UNAUTHENTICATED:
-                self._take_back(reports, checks)
-            raise
-        except (OSError, HTTPException, ValueError):
-            self._take_back(reports, checks)
-            raise
-        self._has_said_version = True
+            return None
+        brokers = [{"id": broker_id, **fields} for broker_id, fields in reports.items()]
+        return {"agent_version": VERSION, "report_id": uuid.uuid4().hex, "brokers": brokers, **(checks or {})}
 
-    def _take_back(self, reports: dict[str, dict[str, Any]], checks: list[Check] | None) -> None:
-        """Keeps what was not received; what was seen since is newer."""
+    def _note_checks(self, found: list[Check], machine: Mapping[str, Any]) -> None:
         with self._lock:
-            for broker_id, fields in reports.items():
-                newer = self._reports.get(broker_id, {})
-                ends = min(AGENT_REPORT_ENDS_MAX, fields.get("ends", 0) + newer.get("ends", 0))
-                self._reports[broker_id] = {**fields, **newer, **({"ends": ends} if ends else {})}
-            self._checks = checks if self._checks is None else self._checks
-
-    def _note_checks(self, found: list[Check]) -> None:
-        with self._lock:
-            self._checks = found
+            self._checks = {"checks": found, "machine": machine}
         self._work.set()
 
 

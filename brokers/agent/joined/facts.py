@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -23,7 +24,7 @@ class JoinedFacts:
         run_dir: Path,
         document: Callable[[], JoinedDocument | None],
         clock_offset_ms: Callable[[], int | None],
-        note: Callable[[list[Check]], None],
+        note: Callable[[list[Check], Mapping[str, Any]], None],
     ) -> None:
         self._run_dir = run_dir
         self._document = document
@@ -59,8 +60,8 @@ class JoinedFacts:
         document = self._document()
         return document.directories() if document else []
 
-    def note(self, host: Host, found: list[Check]) -> None:
-        self._note(found)
+    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
+        self._note(found, machine)
 
     def close(self) -> None:
         """Does nothing: a check holds no connection."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from brokers.agent.joined.client import ApiClient, ApiRefused, ControlPlaneAddress, Signer
-from brokers.contract.agent_requests import AUTHORITY_PATH, JOIN_PATH, agent_uri, serial_text
+from brokers.contract.agent_requests import AUTHORITY_PATH, JOIN_PATH, MEMBERSHIP_FILE, agent_uri, serial_text
 from brokers.infra.certificates import write_private
 from brokers.infra.request_signatures import (
     fingerprint,
@@ -24,7 +25,6 @@ from brokers.infra.request_signatures import (
     serial_of,
 )
 
-MEMBERSHIP_FILE: Final = "joined.json"
 CERTIFICATE_FILE: Final = "agent.pem"
 AUTHORITY_FILE: Final = "authority.pem"
 DOCUMENT_FILE: Final = "wanted.json"
@@ -89,7 +89,9 @@ def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_nam
             if wanted_sha256:
                 _require_authority(client.call("GET", AUTHORITY_PATH).body, wanted_sha256)
             body = {"token": token, "csr_pem": request_pem(key, host_name or "agent")}
-            made = client.call("POST", JOIN_PATH, body | ({"host": host_name} if host_name else {})).body
+            # The token is used up by the first one of two requests whose answer was lost.
+            once = uuid.uuid4().hex
+            made = client.call("POST", JOIN_PATH, body | ({"host": host_name} if host_name else {}), once=once).body
         finally:
             client.close()
         if wanted_sha256:

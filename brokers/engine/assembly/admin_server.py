@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole, identity_in
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
@@ -45,13 +45,22 @@ class AdminServer:
     `answer` must not wait.
     """
 
-    def __init__(self, answer: Answer, rules: ListenerRules = OPEN_TO_ALL, report: Report | None = None) -> None:
-        """Creates the server. `report` is called for failed handshakes with the listener, the peer and the error."""
+    def __init__(
+        self,
+        answer: Answer,
+        rules: ListenerRules = OPEN_TO_ALL,
+        report: Report | None = None,
+        identify: Callable[[Mapping[str, Any]], ProcessIdentity | None] = identity_in,
+    ) -> None:
+        """Creates the server. `report` is called for failed handshakes with the listener, the peer and the error.
+        `identify` returns the process that a verified certificate proves.
+        """
         self.rules = rules
         self.unread = UnreadBytes()
         self.turns = InstanceTurns(None)
         self._answer = answer
         self._report = report
+        self._identify = identify
         self._loop = asyncio.get_running_loop()
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
         self._buffers = FrameBuffers(soon=self._loop.call_soon)
@@ -115,7 +124,7 @@ class AdminServer:
     def enter(
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
-        process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
+        process = self._identify(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
         exchange = _Exchange(accepted, process, self._loop, self._answer, self._forget)
         self._open[exchange] = None
         exchange.start()

@@ -16,7 +16,7 @@ from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.contract.version import VERSION
 from brokers.contract.zookeeper_access import TreeAccess
 from brokers.engine import compatibility, garbage, lifecycle
-from brokers.engine.assembly import dynamic_configs
+from brokers.engine.assembly import dynamic_configs, revocations
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.admin_server import AdminServer
 from brokers.engine.assembly.audit_log import AuditLog
@@ -36,6 +36,7 @@ from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.pool_charges import PoolCharges
 from brokers.engine.assembly.replication import Replication
+from brokers.engine.assembly.revocations import Revocations
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
@@ -157,6 +158,7 @@ class Broker:
         self.services = self._services(defaults)
         self.listeners = self._listeners()
         self.security = InternalSecurity(config, self.services.loop)
+        self.revocations = Revocations(tree, self.security.use_revoked)
         # Subscriptions are in the order of dependence: settings, leadership, rights, then new connections.
         self.dynamic = dynamic_configs.DynamicSettings(config, self.services)
         # Before connections to and from a broker that joined.
@@ -192,8 +194,7 @@ class Broker:
         for room in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
             self.session.on_registered(room.on_registered)
         self.ready_reasons = {STARTING}
-        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
-        self.admin = AdminServer(self._admin_port().answer, rules, report)
+        self.admin = self._admin_server()
 
     # -- construction --------------------------------------------------------------------------------------------------
 
@@ -285,6 +286,10 @@ class Broker:
             on_fatal=self._stop.fail,
         )
 
+    def _admin_server(self) -> AdminServer:
+        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
+        return AdminServer(self._admin_port().answer, rules, report, self.security.identify)
+
     def _admin_port(self) -> AdminPort:
         return AdminPort(
             services=self.services,
@@ -346,6 +351,7 @@ class Broker:
             await self.session.start()
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
+        await self.revocations.refresh()
         internal.go_on()
         await self.tenant_listeners.start_serving(self.current.image)
         self._keep_going()
@@ -378,6 +384,7 @@ class Broker:
         periodic.every(AUDIT_TICK_S, self.services.access.audit.tick)
         periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
         periodic.every(RELOAD_INTERVAL_S, self.security.reload)
+        periodic.every(revocations.INTERVAL_S, self.revocations.refresh)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
         if self.accountings.callback is not None:

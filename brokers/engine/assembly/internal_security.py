@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
+from brokers.contract import process_identity
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, ProcessIdentity, identity_in
+from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.access import external
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.config import EngineConfig
@@ -53,7 +56,10 @@ class InternalSecurity:
         # Contexts as a client, for other machines and for this machine.
         self._clients: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._listener: Listener | None = None
-        self._peer_tls = PeerTls(loop, config.cluster_id, self._client_context) if self.has_tls else None
+        self._revoked = RevokedCertificates()
+        self._peer_tls = (
+            PeerTls(loop, config.cluster_id, self._client_context, self._is_revoked) if self.has_tls else None
+        )
         self.reload()
         if self.has_tls and self._server is None:
             raise StartFailed("the certificate for the internal listener cannot be used: see the line before")
@@ -80,14 +86,15 @@ class InternalSecurity:
         def by_secret(connection: Connection) -> SaslSession:
             return SaslSession(services, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
 
-        def session_of(process: ProcessIdentity | None, connection: Connection) -> AnySession:
+        def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
             tell_failed = listeners.reports.authentication_failed
-            if process is None or not external.may_enter(process, config.cluster_id):
-                return UnwelcomeSession(services, connection, tell_failed, process)
+            if process is None or is_revoked or not external.may_enter(process, config.cluster_id):
+                return UnwelcomeSession(services, connection, tell_failed, process, is_revoked=is_revoked)
             return CertificateSession(services, connection, DISPATCH_TABLE, tell_failed, process)
 
         def by_certificate(tls: ssl.SSLSocket) -> MakeSession:
-            return partial(session_of, identity_in(tls.getpeercert()))
+            certificate = tls.getpeercert() or {}
+            return partial(session_of, identity_in(certificate), self._is_revoked(certificate))
 
         rules = OPEN_TO_ALL
         if self.has_tls:
@@ -107,6 +114,27 @@ class InternalSecurity:
     def admin_rules(self) -> ListenerRules:
         """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_rights`)."""
         return ListenerRules(tls=self.server_context, admits_plaintext=_always) if self.has_tls else OPEN_TO_ALL
+
+    def identify(self, certificate: Mapping[str, Any]) -> ProcessIdentity | None:
+        """Returns the identity in a verified certificate, None for one that is revoked."""
+        return None if self._is_revoked(certificate) else identity_in(certificate)
+
+    def use_revoked(self, revoked: RevokedCertificates) -> None:
+        """Refuses these certificates from now on, and closes connections of the brokers that they name.
+
+        A broker whose connections were made with a later certificate connects again.
+        """
+        before, self._revoked = self._revoked.valid_from_s, revoked
+        changed = [id for id, date_s in revoked.valid_from_s.items() if before.get(id) != date_s]
+        if self._listener is None or not changed:
+            return
+        named = [process_identity.broker(self.cluster_id, id) for id in changed]
+        for connection in tuple(self._listener.connections):
+            if isinstance(connection, Connection) and _process_of(connection.session) in named:
+                self._listener.end(connection, endings.NOT_ALLOWED)
+
+    def _is_revoked(self, certificate: Mapping[str, Any]) -> bool:
+        return self._revoked.include(self.cluster_id, identity_in(certificate), certificate)
 
     def on_image(self, _before: ClusterImage, image: ClusterImage) -> None:
         """Closes connections that used the secret when no broker of the cluster needs it any more."""
@@ -180,6 +208,12 @@ def _came_by_secret(session: object) -> bool:
     if isinstance(session, Session):
         return session.principal.process is None
     return isinstance(session, SaslSession)
+
+
+def _process_of(session: object) -> ProcessIdentity | None:
+    if isinstance(session, Session):
+        return session.principal.process
+    return session.process if isinstance(session, CertificateSession) else None
 
 
 def _always() -> bool:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from socket import socket
-from typing import Final
+from typing import Any, Final
 
 from brokers.contract.process_identity import identity_in
 from brokers.engine.network.tls_stream import IN_CLEAR, TlsStream, is_loopback, plain_socket
@@ -23,15 +23,20 @@ class PeerTls:
     """TLS client of one broker process.
 
     `context` returns the context of a handshake; its argument says whether the connection may continue without
-    encryption.
+    encryption. `is_revoked` says if a verified certificate is revoked.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, cluster_id: str, context: Callable[[bool], ssl.SSLContext]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        cluster_id: str,
+        context: Callable[[bool], ssl.SSLContext],
+        is_revoked: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._loop = loop
         self._cluster_id = cluster_id
         self._context = context
+        self._is_revoked = is_revoked
         self._threads: ThreadPoolExecutor | None = None
 
     async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
@@ -43,9 +48,12 @@ class PeerTls:
         tls = context.wrap_socket(sock, do_handshake_on_connect=False)
         try:
             await self._until_done(tls, tls.do_handshake)
-            identity = identity_in(tls.getpeercert())
+            certificate = tls.getpeercert() or {}
+            identity = identity_in(certificate)
             if identity is None or not identity.is_broker(self._cluster_id, broker_id):
                 raise ConnectionRefusedError(0, f"its certificate is not that of broker {broker_id}")
+            if self._is_revoked(certificate):
+                raise ConnectionRefusedError(0, f"the certificate of broker {broker_id} is revoked")
             if tls.selected_alpn_protocol() == IN_CLEAR:
                 await self._until_done(tls, tls.unwrap)
                 return plain_socket(tls)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.deployment import compose, kubernetes, systemd
 from config.deployment.layout import USER, DeploymentOrder
-from config.deployment.roles import ROLES, ProgramRole
+from config.deployment.roles import AGENT, AGENT_WITH_DATABASE, DEFAULT_ROLES, ROLES, ProgramRole
 from config.environment import BASE_DIR
 
 FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
@@ -28,7 +28,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=FORMATS, required=True)
         parser.add_argument(
-            "--roles", type=_roles, default=list(ROLES.values()), help=f"some of {','.join(ROLES)}, separated by commas"
+            "--roles",
+            type=_roles,
+            default=list(DEFAULT_ROLES),
+            help=f"some of {','.join(ROLES)}, separated by commas; agent is for hosts that join by a token",
         )
         parser.add_argument("--output", type=Path, metavar="DIR", help="write files there instead of printing them")
         parser.add_argument(
@@ -64,6 +67,8 @@ def _roles(text: str) -> list[ProgramRole]:
     unknown = [name for name in names if name not in ROLES]
     if unknown:
         raise ArgumentTypeError(f"{unknown[0]!r} is no role; there are {', '.join(ROLES)}")
+    if AGENT.name in names and AGENT_WITH_DATABASE.name in names:
+        raise ArgumentTypeError(f"a machine has one agent: {AGENT.name} or {AGENT_WITH_DATABASE.name}")
     return [ROLES[name] for name in names]
 
 

@@ -112,7 +112,7 @@ def test_brokers_learn_where_their_credentials_are_and_how_the_control_plane_is_
         str(tmp_path / "control"),
         str(tmp_path / "broker"),
     )
-    made = process_settings(cluster.brokers.get(number=1))
+    made = process_settings(cluster.brokers.get(number=1), 1)
     assert made.zookeeper_credentials_file == str(tmp_path / "broker")
     assert made.zookeeper_control_digest == Credentials("control", "password-of-control").digest
     assert "password" not in made.zookeeper_control_digest

@@ -58,6 +58,8 @@ def test_a_machine_that_fits_passes(host: Host, checks: HostChecks) -> None:
     assert states(host.checks) == dict.fromkeys(("version", "clock", "address", "ports", "directories"), "passed")
     assert host.agent_version == VERSION
     assert host.checked_at is not None
+    assert host.machine["cpus"] > 0
+    assert 0 < host.machine["memory_available_bytes"] < host.machine["memory_bytes"]
     assert not any(check.remedy for check in shown_checks(host))
 
 

@@ -24,22 +24,23 @@ from pytest_django.live_server_helper import LiveServer
 
 from brokers import services
 from brokers.agent.control_plane import ControlPlaneAway
-from brokers.agent.joined.certificates import JoinedCertificates
+from brokers.agent.joined.certificates import JoinedCertificates, internal_file
 from brokers.agent.joined.client import ApiClient, ApiRefused, ControlPlaneAddress
 from brokers.agent.joined.control_plane import JoinedControlPlane
 from brokers.agent.joined.documents import JoinedDocument
 from brokers.agent.joined.membership import CERTIFICATE_FILE, JoinedHost, NotJoined, join, read_signer
 from brokers.choices import ProcessState, WantedState
-from brokers.contract.agent_requests import WANTED_PATH
+from brokers.contract.agent_requests import JOIN_PATH, REPORT_PATH, WANTED_PATH
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import MUTUAL_TLS
-from brokers.infra.certificates import ensure_ca, ensure_internal_ca, issue_agent, write_private
+from brokers.infra.certificates import ensure_ca, ensure_internal_ca, issue_agent, serves, write_private
 from brokers.infra.request_signatures import key_pem, new_key
 from brokers.models import AgentCertificate, Broker, Cluster, Host
-from brokers.operations import joining
+from brokers.operations import joining, revocation
 from config.environment import BASE_DIR
 from tenants.actors import system_actor
 from tests.testkit.fleet import make_fleet
+from tests.testkit.lossy_front import lossy_front
 from tests.testkit.ports import unused_port
 from tests.testkit.waiting import eventually
 
@@ -129,7 +130,11 @@ def test_a_broker_comes_up_outlives_its_agent_and_is_stopped_by_the_next_one(
 
     token, sha256 = token_and_fingerprint(broker().host)
     line = ("--join", live_server.url, "--token", token, "--ca-sha256", sha256)
-    agent = start_agent(*line)
+    # As units run it: started first, and joined by hand beside it.
+    agent = start_agent("--joined")
+    log = tmp_path / "agent.log"
+    eventually(lambda: "has not joined yet" in log.read_text(), within_s=START_S, what="the agent to wait")
+    assert start_agent("--join-only", *line).wait(START_S) == 0
     eventually(has(ProcessState.RUNNING), within_s=START_S, what="a report that the broker runs")
     eventually(lambda: is_ready(broker()), within_s=START_S, what="the broker")
 
@@ -189,6 +194,70 @@ def test_secrets_travel_encrypted_or_on_this_machine(url: str, is_accepted: bool
     else:
         with pytest.raises(ValueError, match=r"https://"):
             ControlPlaneAddress.parse(url)
+
+
+def test_a_join_whose_answer_is_lost_is_repeated_and_gets_the_same_certificate(
+    cluster: Cluster, live_server: LiveServer, state_dir: Path
+) -> None:
+    host = cluster.brokers.get().host
+    token, _ = token_and_fingerprint(host)
+    with lossy_front(live_server.url) as front:
+        front.loses = JOIN_PATH
+        joined = join(state_dir, url=front.url, token=token)
+        assert front.lost == 1
+    assert joined.host_id == host.pk
+    (certificate,) = AgentCertificate.objects.filter(host=host)
+    assert certificate.serial == read_signer(state_dir).serial
+
+
+def test_an_end_whose_report_was_answered_in_vain_is_counted_once(
+    cluster: Cluster, live_server: LiveServer, state_dir: Path, settings: Any
+) -> None:
+    settings.STATE_DIR = state_dir
+    broker = cluster.brokers.get()
+    token, _ = token_and_fingerprint(broker.host)
+    with lossy_front(live_server.url) as front:
+        control_plane = JoinedControlPlane(join(state_dir, url=front.url, token=token), state_dir)
+        control_plane.begin_round()
+        try:
+            eventually(lambda: Host.objects.get(pk=broker.host_id).agent_version, within_s=30, what="the first report")
+            front.loses = REPORT_PATH
+            control_plane.note_restart(broker.pk)
+            eventually(lambda: front.lost, within_s=30, what="an answer that is lost")
+            control_plane.note_restart(broker.pk)
+            control_plane.note_process(broker.pk, {"process_state": ProcessState.BACKING_OFF})
+            eventually(
+                lambda: cluster.brokers.get().process_state == ProcessState.BACKING_OFF,
+                within_s=30, what="the report after it",
+            )  # fmt: skip
+        finally:
+            control_plane.close()
+    assert cluster.brokers.get().process_restarts == 2
+
+
+def test_a_host_that_joined_again_gets_certificates_that_are_not_revoked(
+    cluster: Cluster, live_server: LiveServer, state_dir: Path
+) -> None:
+    def joined_certificate() -> bytes:
+        """Joins by a new token, and returns the certificate that the broker has after that."""
+        token, _ = token_and_fingerprint(cluster.brokers.get().host)
+        joined = join(state_dir, url=live_server.url, token=token)
+        client = ApiClient(joined.address, read_signer(state_dir))
+        try:
+            brokers = JoinedDocument(client.call("GET", WANTED_PATH).body).brokers
+            own = JoinedCertificates(client, joined, state_dir)
+            own.ensure_brokers(brokers)
+            issued = internal_file(brokers[0]).read_bytes()
+            own.ensure_brokers(brokers)
+            assert internal_file(brokers[0]).read_bytes() == issued
+        finally:
+            client.close()
+        return issued
+
+    certificates = [joined_certificate() for _ in range(2)]
+    from_s = revocation.valid_from_s(cluster.brokers.get())
+    hosts, now = ["127.0.0.1"], datetime.now(UTC)
+    assert [serves(pem, hosts, now, issued_from_s=from_s) for pem in certificates] == [False, True]
 
 
 def test_an_authority_with_another_fingerprint_gets_no_token(
@@ -276,16 +345,6 @@ def test_a_control_plane_that_is_away_holds_nothing_up(away: JoinedControlPlane)
     away.close()
     assert away._reports == {"brk-a": {"process_state": "running", "ends": 1}}
     assert not any(thread.name == "control-plane" for thread in threading.enumerate())
-
-
-def test_a_lost_report_is_sent_again_with_what_was_seen_since(away: JoinedControlPlane) -> None:
-    taken = {"brk-a": {"process_state": "running", "process_pid": 7, "ends": 2}, "brk-b": {"process_state": "stopped"}}
-    away.note_process("brk-a", {"process_state": ProcessState.STOPPED})
-    away.note_restart("brk-a")
-    away._take_back(taken, None)
-    assert away._reports == {
-        "brk-a": {"process_state": "stopped", "process_pid": 7, "ends": 3}, "brk-b": {"process_state": "stopped"},
-    }  # fmt: skip
 
 
 def document(**changes: Any) -> JoinedDocument:

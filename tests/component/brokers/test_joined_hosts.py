@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
-from django.utils import timezone
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone, translation
 
 from brokers import services
 from brokers.choices import ProcessState
@@ -20,13 +22,15 @@ from brokers.contract.agent_requests import CERTIFICATES_PATH, REPORT_PATH, WANT
 from brokers.infra.certificates import CA_FILE, ensure_ca, ensure_internal_ca, ensure_process_certificate
 from brokers.infra.request_signatures import key_pem, new_key, request_pem
 from brokers.limits import AGENT_CLOCK_S_MAX, AGENT_REFUSALS_AUDITED_PER_MINUTE_MAX, AGENT_REPORT_BYTES_MAX
-from brokers.models import AgentCertificate, Broker, Cluster, Host
+from brokers.models import AgentCertificate, Broker, Cluster, Host, PortLease
 from brokers.operations import agent_access, hosts
 from brokers.operations.agent_documents import poll_after_s
+from brokers.operations.check_texts import shown_checks
+from instances.models import Route
 from tenants.actors import system_actor
 from tenants.models import AuditEntry
-from tests.testkit.api_cases import Api, assert_problem
-from tests.testkit.fleet import make_fleet
+from tests.testkit.api_cases import Api, assert_problem, make_tenant
+from tests.testkit.fleet import make_fleet, make_instance
 from tests.testkit.joined_hosts import SigningAgent, join_with, send, token_for
 
 pytestmark = pytest.mark.django_db
@@ -105,6 +109,29 @@ class TestTokens:
         assert AgentCertificate.objects.filter(host=host).count() == 1
         assert AuditEntry.objects.get(action="host.joined").target_id == host.pk
 
+    def test_a_join_repeated_with_its_idempotency_key_gets_the_same_certificate_and_no_other_one(
+        self, host: Host, other: Broker
+    ) -> None:
+        token, key = token_for(host), new_key()
+        body = json.dumps({"token": token, "csr_pem": request_pem(key, "agent")})
+
+        def ask(content: str, once: str) -> Any:
+            headers = {"Idempotency-Key": once}
+            return Client().post("/api/v1/agent/join", content, content_type="application/json", headers=headers)
+
+        first, again = ask(body, "a"), ask(body, "a")
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.json() == first.json()
+        assert again["Idempotency-Replayed"] == "true"
+        another = json.dumps({"token": token, "csr_pem": request_pem(new_key(), "agent")})
+        assert_problem(ask(another, "a"), 422, "idempotency_key_reused")
+        assert_problem(ask(body, "b"), 401, "join_token_used")
+        assert_problem(ask(body, "x" * 129), 400)
+        # The key of one token says nothing of that of another one.
+        elsewhere = json.dumps({"token": token_for(other.host), "csr_pem": request_pem(key, "agent")})
+        assert ask(elsewhere, "a").json()["host_id"] == other.host_id
+        assert AgentCertificate.objects.filter(host=host).count() == 1
+
     def test_an_expired_token_is_refused(self, host: Host) -> None:
         token = token_for(host)
         Host.objects.filter(pk=host.pk).update(join_token_expires_at=timezone.now())
@@ -176,6 +203,34 @@ class TestWanted:
         assert changed.status_code == 200
         assert changed.json()["brokers"][0]["restart_generation"] == 1
 
+    def test_a_poll_takes_as_many_queries_for_many_brokers_as_for_few(
+        self, agent: SigningAgent, cluster: Cluster, host: Host
+    ) -> None:
+        def queries() -> int:
+            agent.get()
+            with CaptureQueriesContext(connection) as captured:
+                assert agent.get().status_code == 200
+            return len(captured)
+
+        few = queries()
+        for number in range(3, 13):
+            Broker.objects.create(
+                cluster=cluster, host=host, number=number, internal_port=30_000 + number, admin_port=31_000 + number,
+                data_dirs=["/srv/kafka"],
+            )  # fmt: skip
+        assert len(agent.get().json()["brokers"]) == 12
+        assert queries() == few
+
+    def test_a_document_has_the_hosts_of_each_brokers_own_routes(self, agent: SigningAgent, cluster: Cluster) -> None:
+        first, second = cluster.brokers.select_related("host").order_by("number")
+        instance = make_instance(make_tenant())
+        for broker, name in ((first, "a.example"), (second, "b.example")):
+            route = Route.objects.create(instance=instance, name=name[0], security="tls", advertised_host=name)
+            port = broker.host.port_first + broker.number
+            PortLease.objects.create(instance=instance, broker=broker, route=route, host=broker.host, port=port)
+        named = {broker["number"]: broker["route_hosts"] for broker in agent.get().json()["brokers"]}
+        assert named == {1: ["127.0.0.1", "a.example"], 2: ["127.0.0.1", "b.example"]}
+
     def test_a_request_is_contact(self, agent: SigningAgent, host: Host) -> None:
         Host.objects.filter(pk=host.pk).update(agent_seen_at=None)
         agent.get()
@@ -199,6 +254,67 @@ class TestReports:
         assert (broker.process_state, broker.process_pid, broker.process_restarts) == ("running", 17, 2)
         host.refresh_from_db()
         assert (host.checks, host.agent_version) == ([check], "0.1.0")
+
+    def test_a_report_that_is_sent_again_is_stored_once(self, agent: SigningAgent, cluster: Cluster) -> None:
+        """The answer to the first one was lost: the sender signs it again, with the id that it had."""
+        broker = cluster.brokers.get(number=1)
+
+        def report(report_id: str, **fields: Any) -> int:
+            return int(agent.report({"id": broker.pk, **fields}, report_id=report_id).status_code)
+
+        assert [report("1", ends=2, process_state="running"), report("1", ends=2, process_state="stopped")] == [204] * 2
+        broker.refresh_from_db()
+        assert (broker.process_restarts, broker.process_state) == (2, "running")
+        assert [report("2", ends=1), report("3", ends=1)] == [204, 204]
+        broker.refresh_from_db()
+        assert broker.process_restarts == 4
+        assert agent.report({"id": broker.pk}, report_id="x" * 33).status_code == 400
+
+    def test_a_report_that_was_refused_may_be_sent_again(
+        self, agent: SigningAgent, cluster: Cluster, other: Broker
+    ) -> None:
+        broker = cluster.brokers.get(number=1)
+        mixed = [{"id": broker.pk, "ends": 1}, {"id": other.pk}]
+        assert_problem(agent.report(*mixed, report_id="1"), 403, "other_host")
+        assert agent.report(mixed[0], report_id="1").status_code == 204
+        broker.refresh_from_db()
+        assert broker.process_restarts == 1
+
+    def test_the_machine_is_on_the_page_and_in_rest(
+        self, agent: SigningAgent, host: Host, operator: Api, panel: Client
+    ) -> None:
+        at, page_at = f"/operator/hosts/{host.pk}", f"/operator/brokers/host/{host.pk}/change/"
+        assert operator.get(at).json()["machine"] is None
+        assert "Not reported by its agent yet" in panel.get(page_at).content.decode()
+        machine = {"cpus": 8, "cpu_percent": None, "memory_bytes": 16 * 10**9, "memory_available_bytes": 4 * 10**9}
+        check = {"name": "clock", "state": "passed", "data": {"offset_ms": 3}}
+        assert agent.report(checks=[check], machine=machine).status_code == 204
+        assert operator.get(at).json()["machine"] == machine
+        page = panel.get(page_at).content.decode()
+        for shown in ("of 8 processors", "Use is known a minute after", "12 GB", "of 16 GB", "4 GB available"):
+            assert shown in page
+        assert agent.report(checks=[check], machine=machine | {"cpu_percent": 37}).status_code == 204
+        assert "37 % <small>of 8 processors" in panel.get(page_at).content.decode()
+        for wrong in ({"cpu_percent": 101}, {"memory_bytes": -1}, {"memory_bytes": 2**60}, {"swap_bytes": 1}):
+            assert_problem(agent.report(checks=[check], machine=machine | wrong), 400)
+
+    def test_checks_of_a_joined_agent_compare_with_the_control_plane(self, agent: SigningAgent, host: Host) -> None:
+        data = {"version": "0.1.0", "behind": 1, "ahead": 0}
+        checks = [
+            {"name": "version", "state": "failed", "data": data},
+            {"name": "clock", "state": "failed", "data": {"offset_ms": 1_500}},
+        ]
+        agent.report(checks=checks)
+        host.refresh_from_db()
+        said = [check.fact for check in shown_checks(host)]
+        assert said == [
+            "The agent is of version 0.1.0, and the control plane of a newer one.",
+            "1,500 ms ahead of the control plane's clock; at most 1,000 ms are fine.",
+        ]
+        with translation.override("zh-hans"):
+            assert all("控制平面" in check.fact for check in shown_checks(host))
+        host.agent_joined_at = None
+        assert all("database" in check.fact for check in shown_checks(host))
 
     def test_a_replayed_report_is_refused(self, agent: SigningAgent, cluster: Cluster, host: Host) -> None:
         broker = cluster.brokers.get(number=1)
@@ -374,7 +490,7 @@ class TestPanel:
         agent = SigningAgent.of(host)
         agent.report()
         page = panel.get(at).content.decode()
-        for shown in ("Joined by a token", "Version 0.1.0", "Certificate until", "Last seen at"):
+        for shown in ("Joined by a token", "Version 0.1.0", "Until 2", "Renewed before", "Last seen at"):
             assert shown in page
         token_for(host)
-        assert "Certificate revoked" in panel.get(at).content.decode()
+        assert "Make a join token, and join again" in panel.get(at).content.decode()

@@ -212,7 +212,7 @@ def test_a_route_opened_while_the_instance_leaves_a_broker_does_not_bring_it_bac
 def test_certificates_name_what_routes_advertise(instance: Instance, cluster: Cluster, acting: Actor) -> None:
     instance.routes.filter(name="open").update(advertised_host="kafka.example")
     broker = cluster.brokers.select_related("host").get(number=1)
-    assert broker_certificates.route_hosts(broker) == ["127.0.0.1", "kafka.example"]
+    assert broker_certificates.route_hosts([broker])[broker.pk] == ["127.0.0.1", "kafka.example"]
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,12 @@ def units(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="this machine has no systemd-analyze")
-def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
-    done = units("--format", "systemd", "--output", str(tmp_path), "--data-dir", "/srv/disk1")
+@pytest.mark.parametrize(("roles", "count"), [((), 4), (("--roles", "agent-with-database"), 1)])
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, roles: tuple[str, ...], count: int) -> None:
+    done = units("--format", "systemd", "--output", str(tmp_path), "--data-dir", "/srv/disk1", *roles)
     assert done.returncode == 0, done.stderr
     services = sorted(map(str, tmp_path.glob("*.service")))
-    assert len(services) == 4
+    assert len(services) == count
     assert done.stdout.split() == [str(path) for path in map(Path, done.stdout.split()) if path.is_file()]
     checked = subprocess.run([str(ANALYZE), "verify", *services], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -47,6 +48,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
         (["--format", "systemd", "--data-dir", "/disk 1"], "no absolute path"),
         (["--format", "systemd", "--user", "penstock\nUser=root"], "--user"),
         (["--format", "nomad"], "invalid choice"),
+        (["--format", "systemd", "--roles", "agent,agent-with-database"], "a machine has one agent"),
     ],
 )
 def test_options_that_would_not_work_are_refused(words: list[str], said: str) -> None:

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,12 @@ from brokers.contract.process_identity import (
     broker,
     control,
 )
+from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.infra.certificates import ensure_certificate
+from brokers.provisioning.publisher import Publisher
 from tests.testkit.engine import HOST, BrokerProcess, EngineCluster, TestInstance, eventually
 from tests.testkit.tls import context_with, make_certificate, process_context, process_file
 from tests.testkit.wire import WireClient
@@ -206,6 +210,24 @@ def test_a_renewed_certificate_is_taken_up_while_the_broker_runs(cluster: Engine
     process_file(tmp_path / "renewing", identity).rename(file)
     eventually(lambda: shown() != before, "the other certificate is shown")
     produce(cluster.instances[INSTANCE], b"renewed")
+
+
+def test_a_revoked_certificate_is_refused_within_30_s_and_a_later_one_is_not(cluster: EngineCluster) -> None:
+    """The certificate is that of a broker that does not run, so that the others go on."""
+    identity, tls = broker(cluster.cluster_id, 9), cluster.internal_tls
+    earlier = process_context(tls, identity)
+    for one in cluster.brokers:
+        assert asyncio.run(asked(one, earlier))
+    from_at = datetime.now(UTC) + timedelta(seconds=2)
+    publisher = Publisher(cluster.zookeeper, "")
+    revoked = RevokedCertificates({9: int(from_at.timestamp())})
+    assert publisher.publish_revoked(revoked)
+    assert not publisher.publish_revoked(revoked)
+    for one in cluster.brokers:
+        eventually(lambda one=one: not asyncio.run(asked(one, earlier)), "the certificate is refused", 30.0)
+    later = ensure_certificate(tls, "later", [HOST], from_at, process=identity)
+    assert asyncio.run(asked(cluster.brokers[0], context_with(later, tls / CA_FILE)))
+    produce(cluster.instances[INSTANCE], b"after the revocation")
 
 
 @pytest.mark.long("brokers/engine/assembly", "brokers/engine/replication")

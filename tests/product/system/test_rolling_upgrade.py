@@ -68,7 +68,7 @@ class Fleet:
             status, made = self._operator.call("POST", "/operator/hosts", host)
             assert status == 201, made
             ids.append(made["id"])
-            self._programs.start("agent", code, host=zone)
+            self._programs.start("agent-with-database", code, host=zone)
         status, forming = self._operator.call(
             "POST", "/operator/clusters", {"name": "zones", "kind": "shared", "host_ids": ids}
         )
@@ -78,8 +78,8 @@ class Fleet:
 
     def replace(self, zone: str, code: Path) -> None:
         """Restarts the agent of a host, and with it its broker, from a tree; returns when no replica is missing."""
-        self._programs.stop("agent", host=zone)
-        self._programs.start("agent", code, host=zone)
+        self._programs.stop("agent-with-database", host=zone)
+        self._programs.start("agent-with-database", code, host=zone)
         self.wait_until_in_sync()
 
     def wait_until_in_sync(self) -> None:

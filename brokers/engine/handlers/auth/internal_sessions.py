@@ -189,7 +189,7 @@ class CertificateSession(InternalSession):
         process: ProcessIdentity,
     ) -> None:
         super().__init__(services, channel, dispatch_table, tell_failed)
-        self._process = process
+        self.process = process
 
     def _choose(self, is_known: bool, version: int) -> None:
         self._has_mechanism = is_known
@@ -197,10 +197,10 @@ class CertificateSession(InternalSession):
     def _on_other(self, api_key: int, buffer: memoryview, start: int, end: int) -> None:
         if self._has_mechanism or api_key == ApiKey.SASL_AUTHENTICATE:
             raise MalformedRequest(f"api key {api_key} in the middle of an authentication")
-        self._become(external.asks_for_cluster(self._process)).on_frame(buffer, start, end)
+        self._become(external.asks_for_cluster(self.process)).on_frame(buffer, start, end)
 
     def _prove(self, token: bytes) -> Asker:
-        return external.asks_as(token, self._process)
+        return external.asks_as(token, self.process)
 
 
 class UnwelcomeSession(UnauthenticatedSession):
@@ -212,13 +212,17 @@ class UnwelcomeSession(UnauthenticatedSession):
         channel: AuthenticatedChannel,
         tell_failed: TellFailed,
         process: ProcessIdentity | None,
+        *,
+        is_revoked: bool = False,
     ) -> None:
         super().__init__(services, channel)
         self._report_failure = tell_failed
-        self._who = "no process of this installation" if process is None else process.uri
+        who = "no process of this installation" if process is None else process.uri
+        why = "is revoked" if is_revoked else "does not open this listener"
+        self._reason = f"the certificate of {who} {why}"
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        self._report_failure(self.channel.peer_host, f"the certificate of {self._who} does not open this listener")
+        self._report_failure(self.channel.peer_host, self._reason)
         self.channel.close("authentication failed")
 
 

@@ -12,13 +12,13 @@ import yaml
 from brokers.infra.child_environment import agent_variables, pipeline_variables
 from config.deployment import compose, kubernetes, systemd
 from config.deployment.layout import STATE_DIR, DeploymentOrder
-from config.deployment.roles import AGENT, PIPELINE, ROLES, WEB, Installation
+from config.deployment.roles import AGENT, AGENT_WITH_DATABASE, DEFAULT_ROLES, PIPELINE, ROLES, WEB, Installation
 from config.supervisor import programs
 from config.supervisor.state import StateDirectory
 from tests.reference.environment import VARIABLES
 from tests.unit.config.deployment import schemas
 
-ALL = DeploymentOrder(roles=list(ROLES.values()), code="/opt/penstock", data_dirs=["/disk1", "/disk2"])
+ALL = DeploymentOrder(roles=list(DEFAULT_ROLES), code="/opt/penstock", data_dirs=["/disk1", "/disk2"])
 FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
 # Those that belong to other programs, and are documented there.
 FOREIGN_PREFIXES = ("AWS_", "JAVA_", "SPARK_")
@@ -49,10 +49,26 @@ def test_variables_are_documented_and_asked_for_by_every_format(role: Any) -> No
     assert not [(file, name) for file, text in files.items() for name in names if name not in text]
 
 
-@pytest.mark.parametrize(("role", "passed_on"), [(AGENT, agent_variables), (PIPELINE, pipeline_variables)])
+@pytest.mark.parametrize(
+    ("role", "passed_on"), [(AGENT_WITH_DATABASE, agent_variables), (PIPELINE, pipeline_variables)]
+)
 def test_agent_and_pipeline_are_given_no_more_than_up_gives_them(role: Any, passed_on: Any) -> None:
     names = {variable.name for variable in role.variables}
     assert set(passed_on(dict.fromkeys(names, "x"))) == names
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_agent_that_joins_by_a_token_is_given_nothing_of_the_installation(kind: str) -> None:
+    """A Secret mounted where it writes its own certificates would also keep it from starting."""
+    text = "\n".join(FORMATS[kind](DeploymentOrder(roles=[AGENT], code="/opt/penstock")).values())
+    assert "--joined" in text
+    for foreign in ("DATABASE", "REDIS", "ZOOKEEPER", "SECRET_KEY", "internal_tls", "PENSTOCK_HOST", "%H", "NODE_NAME"):
+        assert foreign not in text
+    with_database = "\n".join(
+        FORMATS[kind](DeploymentOrder(roles=[AGENT_WITH_DATABASE], code="/opt/penstock")).values()
+    )
+    assert "DATABASE_URL" in with_database
+    assert "--host" in with_database
 
 
 def test_up_starts_the_same_commands(tmp_path: Any) -> None:
@@ -61,7 +77,7 @@ def test_up_starts_the_same_commands(tmp_path: Any) -> None:
         "web": programs.web(state, {}, http_port=8_000),
         "worker": programs.worker(state, {}),
         "pipeline": programs.pipeline(state, {}),
-        "agent": programs.agent(state, {}, host="kafka-1"),
+        "agent-with-database": programs.agent(state, {}, host="kafka-1"),
     }
     for name, child in children.items():
         place = Installation(
@@ -69,14 +85,14 @@ def test_up_starts_the_same_commands(tmp_path: Any) -> None:
         )
         assert tuple(child.command) == tuple(ROLES[name].command(place))
         assert child.stop_timeout_s == ROLES[name].stop_timeout_s
-        assert (child.environment or {})["PENSTOCK_PROCESS"] == name
+        assert (child.environment or {})["PENSTOCK_PROCESS"] == name.removesuffix("-with-database")
         assert (child.environment or {}).items() >= ROLES[name].fixed.items()
 
 
 def test_the_compose_file_is_one() -> None:
     body = yaml.safe_load(compose.files(ALL)[compose.FILE])
     jsonschema.validate(body, schemas.COMPOSE)
-    assert list(body["services"]) == list(ROLES)
+    assert list(body["services"]) == ["web", "worker", "pipeline", "agent"]
     assert body["services"]["web"]["environment"]["DATABASE_URL"] == "${DATABASE_URL:?}"
     assert body["services"]["web"]["environment"]["PENSTOCK_EMAIL_PASSWORD"] is None
     assert body["services"]["agent"]["network_mode"] == "host"

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socket import socket
 
 import pytest
 
+from brokers.contract import paths
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import ProcessIdentity, ProcessRole, control
+from brokers.contract.process_identity import CA_FILE, ProcessIdentity, ProcessRole, control
 from brokers.contract.process_identity import broker as broker_identity
+from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX
 from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.network import connection_handshake
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
 from brokers.engine.replication import peer_tls
+from brokers.infra.certificates import ensure_certificate
 from tests.testkit.fake_store import FakeEnsemble
 from tests.testkit.in_process import SECRET, InProcessBroker
-from tests.testkit.tls import process_context
+from tests.testkit.tls import context_with, process_context
 from tests.testkit.wire import WireClient
 
 
@@ -139,6 +146,53 @@ async def test_a_link_to_a_broker_that_is_another_one_does_not_come_up(tmp_path:
             await one.until(lambda owner=owner: owner.reasons)
             assert not owner.is_up
         assert "is not that of broker 3" in str(owner.reasons) or "CERTIFICATE" in str(owner.reasons)
+
+
+async def test_revoked_certificates_of_a_broker_open_nothing_and_a_later_one_does(tmp_path: Path) -> None:
+    tls = tmp_path / "tls"
+    async with (
+        InProcessBroker(tmp_path / "1", internal_tls=tls) as one,
+        InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tls) as two,
+    ):
+        cluster_id = one.config.cluster_id
+        second = broker_identity(cluster_id, 2)
+
+        async def opens(certificate: ssl.SSLContext) -> bool:
+            client = await one.client(one.config.internal_port, tls=certificate)
+            try:
+                return bool((await client.call(ApiKey.METADATA, 9, MetadataRequest(topics=None))).brokers)
+            except (OSError, asyncio.IncompleteReadError):
+                return False
+
+        async def metrics(certificate: ssl.SSLContext) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", one.config.admin_port, ssl=certificate)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer.split(b" ", 2)[1]
+
+        earlier, third = process_context(tls, second), process_context(tls, broker_identity(cluster_id, 3))
+        assert (await opens(earlier), await metrics(earlier)) == (True, b"200")
+        staying = await one.client(one.config.internal_port, tls=earlier)
+        assert (await staying.call(ApiKey.METADATA, 9, MetadataRequest(topics=None))).brokers
+
+        from_at = datetime.now(UTC) + timedelta(minutes=1)
+        document = RevokedCertificates({2: int(from_at.timestamp())})
+        await one.tree.commit([Create(paths.REVOKED_CERTIFICATES, document.to_json())])
+        await one.broker.revocations.refresh()
+        assert await staying.is_closed()
+        assert (await opens(earlier), await metrics(earlier)) == (False, b"403")
+        assert await opens(third)
+        owner = Owner()
+        one.broker.security.link(known(two), owner)
+        await one.until(lambda: owner.reasons)
+        assert "is revoked" in owner.reasons[0]
+
+        await one.tree.commit([Set(paths.REVOKED_CERTIFICATES, b"no document", None)])
+        await one.broker.revocations.refresh()
+        assert not await opens(earlier)
+        file = ensure_certificate(tls, "later", ["127.0.0.1"], from_at, process=second)
+        assert await opens(context_with(file, tls / CA_FILE))
 
 
 async def test_a_link_that_is_closed_in_the_middle_of_its_handshake_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Use of a host's processors and memory, as its agent sees it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import psutil
+
+# Shorter measurements say little: the former result is kept.
+MEASURED_CPU_S_MIN: Final = 1.0
+
+
+class CpuTimes(NamedTuple):
+    """Seconds that all processors of a machine have spent since its start."""
+
+    total_s: float
+    idle_s: float
+
+    @classmethod
+    def now(cls) -> CpuTimes:
+        times = psutil.cpu_times()._asdict()
+        # Time of guests is part of the time of users.
+        guests_s = times.get("guest", 0.0) + times.get("guest_nice", 0.0)
+        return cls(sum(times.values()) - guests_s, times["idle"] + times.get("iowait", 0.0))
+
+
+def busy_percent(before: CpuTimes, after: CpuTimes) -> int | None:
+    """Returns the part of the processors' time that was used; None if hardly any time has passed."""
+    total_s = after.total_s - before.total_s
+    if total_s < MEASURED_CPU_S_MIN:
+        return None
+    busy_s = total_s - (after.idle_s - before.idle_s)
+    return round(100 * min(1.0, max(0.0, busy_s / total_s)))
+
+
+class MachineMeter:
+    """Measures a machine; processors are measured from one call to the next, so the first one does not know their use.
+
+    In a container it sees the whole machine, not the limits of the container.
+    """
+
+    def __init__(self) -> None:
+        self._before = CpuTimes.now()
+        self._cpu_percent: int | None = None
+
+    def measure(self) -> dict[str, Any]:
+        """Returns the fields of `Host.machine`. Raises `OSError` where the system does not say."""
+        times = CpuTimes.now()
+        percent = busy_percent(self._before, times)
+        if percent is not None:
+            self._before, self._cpu_percent = times, percent
+        memory = psutil.virtual_memory()
+        return {
+            "cpus": psutil.cpu_count() or 0,
+            "cpu_percent": self._cpu_percent,
+            "memory_bytes": memory.total,
+            "memory_available_bytes": memory.available,
+        }

@@ -1,0 +1,79 @@
+"""Revocation of the certificates of a host's brokers, and its publication to the other brokers (decision 168).
+
+A task publishes the dates of rows every few seconds; what failed is repeated. Brokers read them as often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from django.db.models import Q
+
+from brokers.contract.revoked_certificates import RevokedCertificates
+from brokers.infra import zookeeper
+from brokers.infra.certificates import CERTIFICATE_DAYS, CLOCK_SKEW
+from brokers.models import Broker, Cluster, Host
+from brokers.provisioning.publisher import LostRace, Publisher
+from tenants.errors import DomainError
+
+log = structlog.get_logger(__name__)
+
+# Certificates that are older than this have ended by themselves.
+NAMED_FOR = timedelta(days=CERTIFICATE_DAYS) + CLOCK_SKEW
+
+
+def revoke_for_host(host: Host, now: datetime) -> int:
+    """Revokes the certificates of all brokers that the host has or had; returns their number.
+
+    Certificates for clients are not among them: other processes do not trust those.
+    """
+    named = Broker.objects.filter(host=host).filter(Q(removed_at=None) | Q(removed_at__gt=now - NAMED_FOR))
+    return named.update(certificates_void_before=now)
+
+
+def valid_from_s(broker: Broker) -> int:
+    """Returns the date of issue from which on certificates of a broker are accepted, in seconds since 1970.
+
+    Certificates have whole seconds, and one of the second of the revocation is revoked.
+    """
+    dates = [date for date in (broker.certificates_void_before, broker.removed_at) if date is not None]
+    return math.floor(max(dates).timestamp()) + 1 if dates else 0
+
+
+def issue_date(broker: Broker, now: datetime) -> datetime:
+    """Returns the date of a new certificate of a broker: one that is issued at once is not revoked already."""
+    return max(now, datetime.fromtimestamp(valid_from_s(broker), UTC))
+
+
+def documents(now: datetime) -> dict[str, RevokedCertificates]:
+    """Returns the documents of all clusters with revoked certificates that have not ended, by the cluster's id."""
+    since = now - NAMED_FOR
+    rows = Broker.objects.filter(Q(certificates_void_before__gt=since) | Q(removed_at__gt=since))
+    dates: dict[str, dict[int, int]] = {}
+    for broker in rows.only("cluster_id", "number", "certificates_void_before", "removed_at"):
+        dates.setdefault(broker.cluster_id, {})[broker.number] = valid_from_s(broker)
+    return {cluster_id: RevokedCertificates(own) for cluster_id, own in dates.items()}
+
+
+def publish(now: datetime) -> int:
+    """Publishes the documents of clusters that differ; returns their number. A failure is left to the next round."""
+    wanted = documents(now)
+    return sum(_publish(cluster, wanted[cluster.pk]) for cluster in _active(wanted))
+
+
+def _active(ids: Iterable[str]) -> Iterable[Cluster]:
+    return Cluster.objects.active().filter(pk__in=list(ids)).order_by("pk")
+
+
+def _publish(cluster: Cluster, document: RevokedCertificates) -> bool:
+    try:
+        is_new = Publisher(zookeeper.session(cluster), cluster.chroot).publish_revoked(document)
+    except (DomainError, LostRace, *zookeeper.TROUBLE) as error:
+        log.warning("certificates.revocation_not_published", cluster_id=cluster.pk, reason=repr(error))
+        return False
+    if is_new:
+        log.info("certificates.revocation_published", cluster_id=cluster.pk, brokers=sorted(document.valid_from_s))
+    return is_new
