@@ -1,7 +1,7 @@
 """Pages of the console for a large instance (topics, groups, audit log), and messages of a large topic.
 
-The pages are read over HTTP as the owner, until their last byte. Messages: the newest page, a scan that matches nothing,
-the time until a scan that its reader left has ended, and a producer of another instance beside ten scans at once.
+The pages are read over HTTP as the owner, until their last byte. Messages: the newest page, a scan that matches
+nothing, the time until a scan that its reader left has ended, and a producer of another instance beside ten scans.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import json
 import re
 import statistics
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -264,17 +263,11 @@ def _beside(product: Product, tokens: list[str]) -> Iterator[dict[str, Any]]:
     alone, beside, scans = [], [], []
     for _ in range(3):
         alone.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
-        found: list[dict[str, Any]] = []
-        threads = [
-            threading.Thread(target=lambda place=place: found.append(_scan(api, *place, SCAN_S + 2)))  # type: ignore[misc]
-            for place in itertools.islice(itertools.cycle(places), SCANS_AT_ONCE)
-        ]
-        for thread in threads:
-            thread.start()
-        beside.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
-        for thread in threads:
-            thread.join()
-        scans.append(sum(scan["records_per_s"] for scan in found))
+        with concurrent.futures.ThreadPoolExecutor(SCANS_AT_ONCE) as pool:
+            some = itertools.islice(itertools.cycle(places), SCANS_AT_ONCE)
+            running = [pool.submit(_scan, api, token, path, SCAN_S + 2) for token, path in some]
+            beside.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
+            scans.append(sum(scan.result()["records_per_s"] for scan in running))
     yield {
         "benchmark": "a producer of another instance beside ten scans",
         **{f"{name}_p{share}_ms": neighbours.middle([span.latency_ms(share / 100) for span in spans])

@@ -101,7 +101,7 @@ class Renderer:
 
     def _masked(self, part: str, raw: bytes) -> Content:
         """Bytes in which a field cannot be found are hidden as a whole, in whichever format they are asked for."""
-        decoded = None if self._how in (content.HEX, content.BASE64) else self._readable(part, raw)
+        decoded = None if self._how in (content.HEX, content.BASE64, *content.NUMBERS) else self._readable(part, raw)
         if decoded is None:
             return Content(content.MASKED, None, len(raw), is_masked=True)
         return self._decoded(decoded, len(raw), is_masked=True)
