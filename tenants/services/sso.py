@@ -78,15 +78,7 @@ def set_sso(
         raise Invalid.at("/issuer", failed.detail) from None
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     sso = SsoConfiguration.objects.filter(tenant=tenant).first()
-    if client_secret is not None:
-        secret = _text(client_secret, "/client_secret")
-    elif sso is None or not provider.secret_of(sso):
-        raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
-    elif sso.issuer != issuer or sso.client_id != client_id:
-        # Otherwise a new issuer would be sent the secret of the former one.
-        raise Invalid.at("/client_secret", "Enter the client secret again: issuer or client id have changed.")
-    else:
-        secret = provider.secret_of(sso)
+    secret = _text(client_secret, "/client_secret") if client_secret is not None else _kept(sso, issuer, client_id)
     before = {} if sso is None else _words(sso, tenant)
     is_new_secret = sso is None or (client_secret is not None and secret != provider.secret_of(sso))
     sso = sso or SsoConfiguration(tenant=tenant)
@@ -110,6 +102,15 @@ def set_sso(
         audit.record(acting, "sso.set", sso, was or None, became, tenant=tenant)
     sso.tenant = tenant
     return sso
+
+
+def _kept(sso: SsoConfiguration | None, issuer: str, client_id: str) -> str:
+    """Returns the stored secret. Raises `Invalid` without one, and for another provider: it is not sent there."""
+    if sso is None or not provider.secret_of(sso):
+        raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
+    if sso.issuer != issuer or sso.client_id != client_id:
+        raise Invalid.at("/client_secret", "Enter the client secret again: issuer or client id have changed.")
+    return provider.secret_of(sso)
 
 
 @transaction.atomic

@@ -153,11 +153,7 @@ def log_out(request: HttpRequest) -> HttpResponse:
     the content security policy lets no form lead to another site.
     """
     tenant_id = sessions.sso_tenant_of(request) if request.method == "POST" else None
-    sso = (
-        None
-        if tenant_id is None
-        else SsoConfiguration.objects.filter(tenant=tenant_id).select_related("tenant").first()
-    )
+    sso = None if tenant_id is None else sso_of(tenant_id)
     if sso is None:
         answer: HttpResponse = library_logout(request)
         return answer
@@ -246,6 +242,7 @@ def settings_page(request: HttpRequest) -> HttpResponse:
         "ended_url": _absolute(request, _ended_path(tenant)),
         "proofs": [_proof_words(proof) for proof in proofs_of(tenant)] if sso is not None else [],
     }  # fmt: skip
+    context["is_unproved"] = any(row["proof"].proved_at is None for row in context["proofs"])
     crumbs = [(_("Settings"), reverse("page-settings")), (_("Single sign-on"), None)]
     status = 422 if form.is_bound else 200
     return render_page(request, "console/sso_settings.html", context, section="settings", crumbs=crumbs, status=status)

@@ -28,6 +28,7 @@ class Scan {
     const began = performance.now() - this.spentMs;
     let outcome = "";
     this.bar.hidden = false;
+    this.none(true);
     this.bar.max = bytesMax;
     this.button.textContent = this.line.dataset.textStop;
     try {
@@ -59,9 +60,16 @@ class Scan {
   end(outcome, isUsedUp) {
     this.reading = null;
     this.bar.hidden = true;
+    this.none(false);
     if (outcome) this.words.textContent += ` ${outcome}`;
     this.button.hidden = !this.next || this.found >= Number(this.line.dataset.rowsMax);
     this.button.textContent = isUsedUp ? this.line.dataset.textMore : this.line.dataset.textOn;
+  }
+
+  /** While it reads on, nobody is asked to. */
+  none(isHidden) {
+    const band = document.querySelector(".empty")?.closest(".band");
+    if (band) band.hidden = isHidden;
   }
 
   /** The next page, or why there is none. */
