@@ -32,7 +32,7 @@ from tenants.limits import DOMAIN_CHARS_MAX, DOMAIN_PROOF_KEPT_DAYS, SSO_STARTS_
 from tenants.mails import public_url
 from tenants.models import DomainProof, SsoConfiguration, Tenant
 from tenants.requests import actor_of, client_ip
-from tenants.services.sso import configuration, member_behind, note_refusal
+from tenants.services.sso import configuration, member_behind, note_refusal, sso_of
 from tenants.services.sso_domains import proofs_of
 from tenants.sso import domains, pending, protocol, provider
 from tenants.sso.protocol import SsoFailed
