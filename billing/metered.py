@@ -82,18 +82,25 @@ class _Part:
 
 
 def usage_rows(
-    instance_id: str, *, start: datetime, end: datetime, step: Step, group_by: Sequence[GroupBy] = ()
+    instance_id: str,
+    *,
+    start: datetime,
+    end: datetime,
+    step: Step,
+    group_by: Sequence[GroupBy] = (),
+    topic: str | None = None,
 ) -> list[dict[str, Any]]:
     """Returns the usage of `[start, end)` by step and group, oldest first: `{start, direction, bytes, requests,
-    <group>…}`.
+    <group>…}`; with `topic` that of one topic.
 
     Raises:
         MinutesNotKept: the answer needs minutes that were dropped.
         TooManyRows: the answer has more rows than one read allows.
     """
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for part in _parts(start, end, _unit(step, group_by)):
-        rows = _sums([instance_id], part, ("at", "direction", *group_by))
+    has_names = bool(group_by) or topic is not None
+    for part in _parts(start, end, _unit(step, has_names=has_names)):
+        rows = _sums([instance_id], part, ("at", "direction", *group_by), topic)
         for at, direction, *names, count, requests in rows:
             total = sums[_floor(at, STEPS[step]), direction, *names]
             total[0] += count
@@ -171,9 +178,9 @@ def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageM
     return list(minutes.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
 
 
-def _unit(step: Step, group_by: Sequence[GroupBy]) -> Step:
+def _unit(step: Step, *, has_names: bool) -> Step:
     """Returns the coarsest kind of rows that suffices for a step; hours have no names."""
-    if not group_by:
+    if not has_names:
         return "minute" if step == "minute" else "hour"
     return "day" if step == "day" else "minute"
 
@@ -210,9 +217,13 @@ def _floor_from(span: timedelta, length: timedelta) -> timedelta:
     return span // length * length
 
 
-def _sums(instance_ids: Collection[str], part: _Part, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _sums(
+    instance_ids: Collection[str], part: _Part, names: Sequence[str], topic: str | None = None
+) -> Iterator[tuple[Any, ...]]:
     """Yields rows of the named columns with bytes and requests; `at` is the start of the row's minute, hour or day."""
     rows = _rows_of(part).filter(instance_id__in=list(instance_ids))
+    if topic is not None:
+        rows = rows.filter(topic=topic)
     columns = [part.by if name == "at" else name for name in names]
     sums = (
         rows.values(*columns)

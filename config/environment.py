@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -28,6 +29,7 @@ ZOOKEEPER_CA_FILE = "PENSTOCK_ZOOKEEPER_CA_FILE"
 ZOOKEEPER_CONTROL_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE"
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE"
 SECRET_BYTES = 48
+DNS_PORT = 53
 NUMBER_MAX = 1_000_000  # of hours, days or minutes: such a time still has a date
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
@@ -134,6 +136,26 @@ def named_networks(variable: str) -> tuple[Network, ...]:
         return networks(os.environ.get(variable, ""))
     except ValueError as error:
         raise ValueError(f"{variable}: {error}. Name addresses and networks, such as 10.0.0.0/24,127.0.0.1.") from error
+
+
+def dns_servers() -> tuple[tuple[str, int], ...]:
+    """Returns address and port of the name servers in `PENSTOCK_DNS_SERVERS`; none means those of the machine.
+
+    Raises:
+        ValueError: the message states what to write instead.
+    """
+    result = []
+    for word in os.environ.get("PENSTOCK_DNS_SERVERS", "").split(","):
+        if not word.strip():
+            continue
+        try:
+            parts = urlsplit(f"//{word.strip()}")
+            result.append((str(ip_address(parts.hostname or "")), parts.port or DNS_PORT))
+        except ValueError as error:
+            raise ValueError(
+                f"PENSTOCK_DNS_SERVERS: {error}. Name addresses with or without port, such as 10.0.0.2,[fd00::2]:5353."
+            ) from error
+    return tuple(result)
 
 
 def internal_security() -> str:

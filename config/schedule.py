@@ -64,6 +64,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget old rows of clients": every(TIDY_EVERY_S, "tenants.forget_old_client_rows"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
+    "check domains again": every(TIDY_EVERY_S, "tenants.recheck_domains"),
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "dun who has not paid": every(DUN_EVERY_S, "billing.dun"),
     "stop what nobody uses": every(IDLE_EVERY_S, "billing.stop_idle"),

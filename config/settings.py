@@ -13,6 +13,7 @@ from config.environment import (
     BASE_DIR,
     PROCESS_VARIABLE,
     Environment,
+    dns_servers,
     flag,
     https_template,
     named_networks,
@@ -330,6 +331,8 @@ OUTBOUND_REFUSED_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_REFUSED_ADDRESSES
 PAYMENTS_SECRETS = tuple(secret for secret in os.environ.get("PENSTOCK_PAYMENTS_SECRETS", "").split(",") if secret)
 # URL of the payment page of an open invoice, with {invoice}, {amount} and {currency}.
 PAYMENTS_LINK = https_template("PENSTOCK_PAYMENTS_LINK")
+# Name servers that are asked for proofs of e-mail domains (tenants/sso/domains.py).
+DNS_SERVERS = dns_servers()
 OUTBOUND_CA_FILE = os.environ.get("PENSTOCK_OUTBOUND_CA_FILE", "")
 
 UNFOLD = tenants_conf.UNFOLD

@@ -118,6 +118,7 @@ urlpatterns = [
     ),
     re_path(f"{TOPIC}reading/masks/$", topic_reading.set_masks, name="page-topic-masks"),
     re_path(f"{TOPIC}partitions/$", topics.partitions_page, name="page-topic-partitions"),
+    re_path(f"{TOPIC}traffic/$", topics.traffic_page, name="page-topic-traffic"),
     re_path(f"{TOPIC}producers/$", topic_clients.producers_page, name="page-topic-producers"),
     re_path(f"{TOPIC}consumers/$", topic_clients.consumers_page, name="page-topic-consumers"),
     re_path(f"{TOPIC}config/$", topic_settings.settings_page, name="page-topic-config"),

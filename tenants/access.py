@@ -102,6 +102,15 @@ def require_active(actor: Actor) -> None:
     raise PermissionDenied("The tenant is suspended. Reading still works.", code="tenant_suspended")
 
 
+def require_may_set_sso(actor: Actor) -> None:
+    """Raises `PermissionDenied` or `ConfirmationNeeded` unless the actor may make admins: an identity provider can."""
+    require(actor, Scope.MEMBERS_WRITE)
+    if not may_give(actor, Role.ADMIN):
+        detail = "The provider can make admins. This needs a role and a token that may do all that admins may."
+        raise PermissionDenied(detail, code="scope_too_wide")
+    require_confirmed(actor)
+
+
 def require_confirmed(actor: Actor) -> None:
     """Raises `ConfirmationNeeded` if a user's session was not confirmed lately.
 

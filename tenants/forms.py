@@ -131,6 +131,13 @@ class SsoForm(forms.Form):
         label=_("Members use single sign-on only"), required=False,
         help_text=_("Passwords and passkeys of members open this tenant no more; those of owners still do."),
     )  # fmt: skip
+    assume_email_verified = forms.BooleanField(
+        label=_("Addresses count as verified where the provider does not say"), required=False,
+        help_text=_(
+            "Only for a provider whose tokens have no email_verified (Microsoft Entra ID) and whose addresses are set "
+            "by your administrators alone: whoever can write an address there signs in as the member who has it."
+        ),
+    )  # fmt: skip
 
     def clean_client_secret(self) -> str | None:
         return self.cleaned_data["client_secret"] or None

@@ -100,6 +100,15 @@ SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX = 30
 SSO_STARTED_MINUTES = 10
 SSO_SESSION_HOURS_MAX = 12
 SSO_JOINS_PER_TENANT_AND_DAY_MAX = 200
+SSO_ID_TOKEN_HINT_CHARS_MAX = 6_000
+DOMAIN_CHARS_MAX = 253
+# Proofs of e-mail domains (tenants/sso/domains.py).
+DNS_DEADLINE_S = 4.0
+DOMAIN_CHECK_AGAIN_AFTER_H = 24
+DOMAIN_CHECKS_PER_ROUND_MAX = 100
+# A round of checks ends after this time, so that slow name servers do not hold a worker.
+DOMAIN_ROUND_S = 20.0
+DOMAIN_PROOF_KEPT_DAYS = 7
 
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
@@ -245,6 +254,18 @@ register(
         SSO_JOINS_PER_TENANT_AND_DAY_MAX,
         "members",
         "Members who join one tenant by single sign-on in 24 hours.",
+    ),
+    Limit(
+        "domain_check_again_after_h",
+        DOMAIN_CHECK_AGAIN_AFTER_H,
+        "hours",
+        "Time between two checks of the DNS record of a proved e-mail domain.",
+    ),
+    Limit(
+        "domain_proof_kept_days",
+        DOMAIN_PROOF_KEPT_DAYS,
+        "days",
+        "How long an e-mail domain stays proved after its DNS record is gone.",
     ),
     Limit("recovery_codes", RECOVERY_CODES, "codes", "Recovery codes of an account; each works once."),
     Limit("passkeys_per_user_max", PASSKEYS_PER_USER_MAX, "passkeys", "Passkeys of one account."),

@@ -20,6 +20,7 @@ from tenants.choices import ActorKind, InvitationState, Language, Role, Suspensi
 from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField, new_id
 from tenants.limits import (
     AUDIT_REF_CHARS_MAX,
+    DOMAIN_CHARS_MAX,
     IDEMPOTENCY_KEY_CHARS_MAX,
     NAME_CHARS_MAX,
     SSO_CLAIM_CHARS_MAX,
@@ -220,6 +221,9 @@ class SsoConfiguration(Versioned):
     domains = models.JSONField(_("e-mail domains"), default=list)
     role_claim = models.CharField(_("role claim"), max_length=SSO_CLAIM_CHARS_MAX, blank=True, default="")
     roles = models.JSONField(_("roles by value"), default=dict)
+    assume_email_verified = models.BooleanField(
+        _("addresses without `email_verified` count as verified"), default=False
+    )
 
     class Meta:
         verbose_name = _("single sign-on")
@@ -227,6 +231,29 @@ class SsoConfiguration(Versioned):
 
     def __str__(self) -> str:
         return f"{self.issuer} of {self.tenant_id}"
+
+
+class DomainProof(models.Model):
+    """Proof that a tenant controls an e-mail domain: the value its DNS must have, and when it was found there.
+
+    Several tenants may prove one domain, each with a value of its own.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", verbose_name=_("tenant"))
+    domain = models.CharField(_("domain"), max_length=DOMAIN_CHARS_MAX)
+    challenge = models.CharField(_("challenge"), max_length=64, editable=False)
+    proved_at = models.DateTimeField(_("proved"), null=True, blank=True)
+    checked_at = models.DateTimeField(_("checked"), null=True, blank=True)
+    # Time of the first check of a proved domain that did not find the record.
+    missing_since = models.DateTimeField(_("missing since"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("proof of a domain")
+        verbose_name_plural = _("proofs of domains")
+        constraints = (models.UniqueConstraint(fields=("tenant", "domain"), name="domain_once_per_tenant"),)
+
+    def __str__(self) -> str:
+        return f"{self.domain} of {self.tenant_id}"
 
 
 class SsoIdentity(models.Model):

@@ -14,13 +14,19 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest
 
-from tenants.limits import SESSION_SEEN_EVERY_S, SSO_SESSION_HOURS_MAX, USER_AGENT_CHARS_MAX
+from tenants.limits import (
+    SESSION_SEEN_EVERY_S,
+    SSO_ID_TOKEN_HINT_CHARS_MAX,
+    SSO_SESSION_HOURS_MAX,
+    USER_AGENT_CHARS_MAX,
+)
 from tenants.models import Session, User
 
 CONFIRMED_AT_S = "confirmed_at_s"
 SECOND_FACTOR_OF = "second_factor_of"
 SSO_TENANT = "sso_tenant_id"
 SSO_UNTIL_S = "sso_until_s"
+SSO_HINT = "sso_id_token"  # names the session at the provider when it is ended there
 SIGN_IN_PLACE = "sign_in_place"  # place where this session began, if it was new to its owner
 
 
@@ -35,8 +41,9 @@ def is_confirmed(request: HttpRequest) -> bool:
     return isinstance(confirmed_at_s, int) and 0 <= time.time() - confirmed_at_s < settings.REAUTHENTICATION_S
 
 
-def begin_sso(request: HttpRequest, tenant_id: str) -> None:
+def begin_sso(request: HttpRequest, tenant_id: str, id_token: str) -> None:
     """Confines the session to a tenant, whose identity provider has signed the user in, and bounds its time."""
+    request.session[SSO_HINT] = id_token if len(id_token) <= SSO_ID_TOKEN_HINT_CHARS_MAX else ""
     request.session[SSO_TENANT] = tenant_id
     request.session[SSO_UNTIL_S] = int(time.time()) + SSO_SESSION_HOURS_MAX * 3_600
     request.session.pop(SECOND_FACTOR_OF, None)
@@ -44,7 +51,7 @@ def begin_sso(request: HttpRequest, tenant_id: str) -> None:
 
 def end_sso(request: HttpRequest) -> None:
     """Makes the session one of the whole account: its owner has just signed in with a password or passkey."""
-    for name in (SSO_TENANT, SSO_UNTIL_S):
+    for name in (SSO_TENANT, SSO_UNTIL_S, SSO_HINT):
         request.session.pop(name, None)
 
 
@@ -52,6 +59,11 @@ def sso_tenant_of(request: HttpRequest) -> str | None:
     """Returns the tenant to which the session is confined, because that tenant's identity provider began it."""
     found = request.session.get(SSO_TENANT)
     return found if isinstance(found, str) else None
+
+
+def sso_id_token_of(request: HttpRequest) -> str:
+    """Returns the ID token that began the session of single sign-on; "" if it was too long for a URL."""
+    return str(request.session.get(SSO_HINT, ""))
 
 
 def is_sso_over(request: HttpRequest) -> bool:

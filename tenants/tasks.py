@@ -25,3 +25,9 @@ def forget_ended_sessions() -> int:
 def forget_old_client_rows() -> int:
     """Deletes expired audit entries about Kafka clients and returns their number."""
     return audit.forget_old_client_rows(timezone.now())
+
+
+@shared_task(name="tenants.recheck_domains")
+def recheck_domains() -> int:
+    """Looks again for the DNS records of proved e-mail domains and returns the number of proofs that lapsed."""
+    return services.recheck_domains(timezone.now())

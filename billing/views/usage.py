@@ -14,7 +14,7 @@ from billing import metered, selectors
 from billing.forms import SpanForm
 from billing.metered import GroupBy, Step
 from instances.lifecycle.phases import COUNTED
-from instances.models import Instance
+from instances.models import TOPIC_CHARS_MAX, Instance
 from instances.selectors import delays
 from instances.views.common import instance_page, render_instance
 from tenants import access
@@ -33,6 +33,8 @@ HISTORY: dict[str, tuple[timedelta, Step, int]] = {
     "24h": (timedelta(hours=24), "minute", 60),
     "30d": (timedelta(days=30), "hour", 3_600),
 }
+# Hours have no topics: a month of one topic is drawn by days.
+HISTORY_OF_TOPIC: dict[str, tuple[timedelta, Step, int]] = {**HISTORY, "30d": (timedelta(days=30), "day", 86_400)}
 HEAVIEST_SHOWN = 10
 MS_PER_S = 1_000
 MINUTE_S = 60
@@ -89,9 +91,12 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     step.
 
     An instance younger than a span is drawn over its lifetime, by minutes if they are few enough. A sentence explains
-    missing data, so that no chart is empty without a reason.
+    missing data, so that no chart is empty without a reason. With `topic` the points are of one topic, without delays
+    and limit, which the instance has as a whole.
     """
-    length, step, seconds = HISTORY.get(request.GET.get("range", ""), HISTORY["3h"])
+    topic = request.GET.get("topic", "").replace("\x00", "")[:TOPIC_CHARS_MAX] or None
+    spans = HISTORY if topic is None else HISTORY_OF_TOPIC
+    length, step, seconds = spans.get(request.GET.get("range", ""), spans["3h"])
     now = timezone.now()
     born = instance.first_running_at or instance.created_at
     start = max(now - length, born)
@@ -101,15 +106,15 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     step_ms = seconds * MS_PER_S
     first_ms = -(-_ms(start) // step_ms) * step_ms
     last_ms = _ms(selectors.applied_until(instance.pk) or now)
-    rows = metered.usage_rows(instance.pk, start=start, end=now, step=step)
+    rows = metered.usage_rows(instance.pk, start=start, end=now, step=step, topic=topic)
     seen = {_ms(row["start"]): row for row in _paired(rows)}
-    waits = delays(instance, start=start, end=now, step_ms=step_ms)
+    waits = {} if topic is not None else delays(instance, start=start, end=now, step_ms=step_ms)
     idle = {"produce": 0, "consume": 0}
     used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
     points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, waits.get(at_ms, 0)) for at_ms, row in used]
     return JsonResponse({
         "now_ms": _ms(now), "from_ms": _ms(start), "step_ms": step_ms, "points": points,
-        "gaps": [], "partial": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+        "gaps": [], "partial": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s if topic is None else None,
         "note": _history_note(is_young=is_young, is_empty=not points, born=born),
     })  # fmt: skip
 

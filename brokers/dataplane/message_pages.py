@@ -68,7 +68,7 @@ class PageReader:
         self._direction = direction
         self._now_s = now_s
         self._sleep = sleep
-        self._ends_s = now_s() + limits.READ_S_MAX
+        self._ends_s = now_s() + (limits.SCAN_S_MAX if wanted.is_filtered else limits.READ_S_MAX)
         self._read_bytes = 0
         self._inflated_bytes = 0
         self._scanned = 0

@@ -5,22 +5,28 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
 from instances.messages.schemas.sources import FORMATS
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
+# Numbers as Kafka's serializers write them: 1, 2, 4 or 8 bytes, the highest first; 4 or 8 bytes of IEEE 754.
+INTEGER, FLOAT = "integer", "float"
 NULL: Final = "null"
 MASKED: Final = "masked"
-SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64, *FORMATS)
+NUMBERS: Final = (INTEGER, FLOAT)
+SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64, *NUMBERS, *FORMATS)
 # What `data` can be.
-SHOWN_FORMATS: Final = (TEXT, JSON, HEX, BASE64, *FORMATS, NULL, MASKED)
+SHOWN_FORMATS: Final = (TEXT, JSON, HEX, BASE64, *NUMBERS, *FORMATS, NULL, MASKED)
 STRUCTURED: Final = (JSON, *FORMATS)
 SENT_AS: Final = (TEXT, JSON, HEX, BASE64)
 
 # Longer texts are not checked for being JSON.
 JSON_CHECKED_BYTES_MAX: Final = 1_000_000
+_INTEGER_BYTES: Final = (1, 2, 4, 8)
+_FLOATS: Final = {4: struct.Struct(">f"), 8: struct.Struct(">d")}
 _LINE_ENDS: Final = "\t\n\r"
 _UTF8_BYTES_MAX: Final = 4
 
@@ -52,10 +58,16 @@ NOTHING: Final = Content(NULL, None, 0)
 def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
     """Returns `raw` in the format asked for. Bytes that do not have it are shown as hex, and `format` says so.
 
-    `auto` takes JSON for objects and arrays, text for readable UTF-8, and hex for all else.
+    `auto` takes JSON for objects and arrays, text for readable UTF-8, and hex for all else. So do `integer` and `float`
+    where the bytes are not as long as such a number.
     """
     if raw is None:
         return NOTHING
+    if how in NUMBERS:
+        number = _number(raw, how)
+        if number is not None:
+            return Content(how, number, len(raw))
+        how = AUTO
     cut = len(raw) > bytes_max
     head = raw[:bytes_max] if cut else raw
     if how == BASE64:
@@ -66,6 +78,13 @@ def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
     if not cut and _is_json(text, how, len(raw)):
         return Content(JSON, text, len(raw))
     return Content(TEXT, text, len(raw), cut)
+
+
+def _number(raw: bytes, how: str) -> str | None:
+    """Returns the number that the bytes are; None if none is so long."""
+    if how == INTEGER:
+        return str(int.from_bytes(raw, "big", signed=True)) if len(raw) in _INTEGER_BYTES else None
+    return repr(_FLOATS[len(raw)].unpack(raw)[0]) if len(raw) in _FLOATS else None
 
 
 def with_problem(shown: Content, problem: str) -> Content:

@@ -56,7 +56,8 @@ class ReadForm(forms.Form):
     show = forms.ChoiceField(
         label=_("Show as"), required=False,
         choices=[(content.AUTO, _("What fits")), (content.TEXT, _("Text")), (content.JSON, "JSON"),
-                 (content.HEX, "Hex"), (content.BASE64, "Base64"), (AVRO, "Avro"), (PROTOBUF, "Protobuf")],
+                 (content.HEX, "Hex"), (content.BASE64, "Base64"), (content.INTEGER, _("Integer")),
+                 (content.FLOAT, _("Floating-point number")), (AVRO, "Avro"), (PROTOBUF, "Protobuf")],
     )  # fmt: skip
     jq = forms.CharField(
         label=_("Filter by path"), required=False, max_length=PROGRAM_CHARS_MAX, strip=False,
@@ -114,6 +115,20 @@ class PlaceForm(forms.Form):
     def __init__(self, *args: Any, partitions: int, **options: Any) -> None:
         super().__init__(*args, **options)
         self.fields["partition"].validators.append(MaxValueValidator(partitions - 1))
+
+
+class SendLinesForm(forms.Form):
+    """Several messages as lines of text, typed or read from a file by the browser."""
+
+    lines_are = forms.ChoiceField(
+        label=_("A line is"),
+        choices=[("values", _("a value")), ("messages", _("a message as JSON, as saved by “Take this away”"))],
+    )  # fmt: skip
+    lines = forms.CharField(
+        label=_("Messages"), max_length=limits.SENT_BYTES_MAX, strip=False,
+        widget=forms.Textarea(attrs={"rows": 6, "class": "mono", "spellcheck": "false"}),
+        help_text=_("One a line, at most %(n)s.") % {"n": limits.SENT_MESSAGES_MAX},
+    )  # fmt: skip
 
 
 class SendForm(forms.Form):

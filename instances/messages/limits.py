@@ -28,6 +28,10 @@ READ_BYTES_MAX: Final = 8_000_000
 INFLATED_BYTES_MAX: Final = 32_000_000
 SCANNED_RECORDS_MAX: Final = 50_000
 READ_S_MAX: Final = 1.5
+# The same of a page with a filter: a reader who stops is rid of it within a second.
+SCAN_S_MAX: Final = 0.9
+# Bytes after which the console asks before it reads on.
+SCAN_BYTES_MAX: Final = 100_000_000
 # Bytes read ahead for the markers of transactions that are complete behind an open one.
 MARKER_SCAN_BYTES_MAX: Final = 2_000_000
 # Pages read at once by one web process, in all and for one tenant; others wait, and are refused after that.

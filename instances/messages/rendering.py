@@ -103,7 +103,7 @@ class Renderer:
         """Returns the content with its fields masked. Bytes without a known structure are hidden as a whole, in every
         format.
         """
-        decoded = None if self._how in (content.HEX, content.BASE64) else self._readable(part, raw)
+        decoded = None if self._how in (content.HEX, content.BASE64, *content.NUMBERS) else self._readable(part, raw)
         if decoded is None:
             return Content(content.MASKED, None, len(raw), is_masked=True)
         return self._decoded(decoded, len(raw), is_masked=True)

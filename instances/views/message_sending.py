@@ -1,4 +1,4 @@
-"""Page that sends one message: typed by hand, or filled with one that is stored."""
+"""Page that sends messages: one that is typed, read from a file or stored already, or several as lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from django.views.decorators.http import require_http_methods
 
 from instances import selectors, services
 from instances.messages.drafts import KEY, MessageDraft, draft_of
-from instances.messages.forms import PlaceForm, SendForm
+from instances.messages.forms import PlaceForm, SendForm, SendLinesForm
 from instances.messages.interfaces import OFFSET, Start
 from instances.models import Instance
 from instances.selectors import TopicView
 from instances.services import ShownMessage
 from instances.views.common import instance_page
+from instances.views.sent_lines import VALUES, UnusableLines, messages_of
 from instances.views.topics import render_topic
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -31,8 +32,10 @@ from tenants.views.base import add_errors, wording
 def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """One message. With `partition` and `offset` in the address, the form has the message at that place."""
     topic = selectors.topic_detail(instance, name)
+    if "lines" in request.POST:
+        return _send_lines(request, instance, topic)
     form = SendForm(request.POST or None, partitions=topic.partition_count)
-    context: dict[str, Any] = {"form": form}
+    context: dict[str, Any] = {"form": form, "lines_form": SendLinesForm(initial={"lines_are": VALUES})}
     if form.is_valid():
         try:
             (result,) = services.send_messages(
@@ -48,6 +51,36 @@ def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespon
     elif not form.is_bound and request.GET:
         context |= _filled(request, instance, topic)
     return render_topic(request, instance, topic, "send", context, status=422 if form.is_bound else 200)
+
+
+def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> HttpResponse:
+    """Sends several messages. Those that the topic refuses are named by number; the others are stored."""
+    form = SendLinesForm(request.POST)
+    if form.is_valid():
+        try:
+            new = messages_of(form.cleaned_data["lines"], form.cleaned_data["lines_are"])
+            results = services.send_messages(
+                acting=request.actor, instance=instance, topic=topic.name, messages=new,  # type: ignore[attr-defined]
+            )  # fmt: skip
+        except UnusableLines as error:
+            form.add_error("lines", str(error))
+        except DomainError as error:
+            form.add_error("lines", wording(error))
+        else:
+            stored = sum(result.error is None for result in results)
+            if stored:
+                words = ngettext("%(n)s message is stored.", "%(n)s messages are stored.", stored) % {"n": stored}
+                messages.success(request, words)
+            refused = [(number, result.error) for number, result in enumerate(results, 1) if result.error is not None]
+            if refused:
+                number, first = refused[0]
+                words = _("%(n)s of %(all)s were not stored. Message %(number)s: %(why)s") % {
+                    "n": len(refused), "all": len(results), "number": number, "why": wording(first),
+                }  # fmt: skip
+                messages.error(request, words)
+            return redirect("page-topic", instance.pk, topic.name)
+    context = {"form": SendForm(partitions=topic.partition_count), "lines_form": form}
+    return render_topic(request, instance, topic, "send", context, status=422)
 
 
 def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:

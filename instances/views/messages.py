@@ -164,6 +164,12 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
         "older": None if at_oldest else page.older_token,
         "newer": None if at_newest else page.newer_token,
         "goes_on": page.next_token,
+        # A filter reads on by itself (scan.js) while the list has room.
+        "scans": bool(form.filters) and page.next_token is not None and len(shown) < limits.PAGE_MESSAGES_DEFAULT,
+        "reads_newer": page.direction == NEWER,
+        "prepends": newest_first == (page.direction == NEWER),
+        "rows_max": limits.PAGE_MESSAGES_DEFAULT,
+        "scan_bytes_max": limits.SCAN_BYTES_MAX,
         "masks_values": any(message.value.is_masked for message in shown),
         "has_held_any": any(page.reached.values()),
         "kcat": commands.kcat_of_page(form),

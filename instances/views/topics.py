@@ -105,6 +105,13 @@ def render_topic(
     return render_instance(request, path, instance, values, section="topics", crumbs=crumbs, status=status)
 
 
+@instance_page(Scope.USAGE_READ)
+@require_GET
+def traffic_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Chart of the bytes that clients produced to the topic and consumed from it."""
+    return render_topic(request, instance, selectors.topic_detail(instance, name), "traffic", {})
+
+
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def waiting_part(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:

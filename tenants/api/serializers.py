@@ -13,13 +13,16 @@ from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
 from tenants.choices import SSO_ROLES, ActorKind, Role, Scope
 from tenants.limits import (
     AUDIT_REF_CHARS_MAX,
+    DOMAIN_CHARS_MAX,
     NAME_CHARS_MAX,
     SSO_CLAIM_CHARS_MAX,
     SSO_DOMAINS_MAX,
     SSO_ROLE_VALUES_MAX,
     SSO_TEXT_CHARS_MAX,
 )
-from tenants.models import ApiToken, AuditEntry, Invitation, Member, SsoConfiguration, Tenant
+from tenants.models import ApiToken, AuditEntry, DomainProof, Invitation, Member, SsoConfiguration, Tenant
+from tenants.services.sso_domains import proofs_of
+from tenants.sso import domains
 
 
 class TenantOut(serializers.ModelSerializer[Tenant]):
@@ -280,8 +283,8 @@ class SsoIn(StrictSerializer):
         help_text="Never shown again. Left out: the stored one stays, if issuer and client id do.",
     )  # fmt: skip
     domains = serializers.ListField(
-        child=Text(max_length=253), min_length=1, max_length=SSO_DOMAINS_MAX,
-        help_text="E-mail domains whose addresses may sign in.",
+        child=Text(max_length=DOMAIN_CHARS_MAX), min_length=1, max_length=SSO_DOMAINS_MAX,
+        help_text="E-mail domains whose addresses may sign in, once each is proved (prove_domain).",
     )  # fmt: skip
     role_claim = Text(
         max_length=SSO_CLAIM_CHARS_MAX, allow_blank=True, required=False,
@@ -291,6 +294,34 @@ class SsoIn(StrictSerializer):
     required = Flag(
         required=False, help_text="Members but owners work in the tenant only in sessions of single sign-on."
     )
+    assume_email_verified = Flag(
+        required=False,
+        help_text="An ID token without email_verified counts as one that has true; false is refused. Danger: who can "
+        "write an address at the provider signs in as the member who has it.",
+    )  # fmt: skip
+
+
+class SsoDomainIn(StrictSerializer):
+    domain = Text(max_length=DOMAIN_CHARS_MAX, help_text="One of the domains of single sign-on.")
+
+
+class SsoDomainOut(serializers.ModelSerializer[DomainProof]):
+    record_name = serializers.SerializerMethodField(help_text="Name of the TXT record that proves the domain.")
+    record_value = serializers.SerializerMethodField(help_text="Its content; other records beside it do no harm.")
+    proved_at = serializers.DateTimeField(allow_null=True, help_text="Null: its addresses may not sign in yet.")
+    missing_since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when the record of a proved domain is gone. A week later it is unproved."
+    )
+
+    class Meta:
+        model = DomainProof
+        fields = ("domain", "record_name", "record_value", "proved_at", "checked_at", "missing_since")
+
+    def get_record_name(self, proof: DomainProof) -> str:
+        return domains.record_name(proof.domain)
+
+    def get_record_value(self, proof: DomainProof) -> str:
+        return domains.record_value(proof.challenge)
 
 
 class SsoOut(serializers.ModelSerializer[SsoConfiguration]):
@@ -299,11 +330,18 @@ class SsoOut(serializers.ModelSerializer[SsoConfiguration]):
     required = serializers.BooleanField(source="tenant.requires_sso")
     sign_in_path = serializers.SerializerMethodField(help_text="Path of the console where a sign-in begins.")
     redirect_path = serializers.SerializerMethodField(help_text="Path of the redirect URI to register.")
+    ended_path = serializers.SerializerMethodField(help_text="Path of the post-logout redirect URI to register.")
+    domain_proofs = serializers.SerializerMethodField(help_text="DNS records of the domains, and which are proved.")
 
     class Meta:
         model = SsoConfiguration
-        fields = ("issuer", "client_id", "domains", "role_claim", "roles", "required", "sign_in_path",
-                  "redirect_path", "created_at", "updated_at")  # fmt: skip
+        fields = ("issuer", "client_id", "domains", "domain_proofs", "role_claim", "roles", "required",
+                  "assume_email_verified", "sign_in_path", "redirect_path", "ended_path", "created_at",
+                  "updated_at")  # fmt: skip
+
+    @extend_schema_field(SsoDomainOut(many=True))
+    def get_domain_proofs(self, sso: SsoConfiguration) -> list[Any]:
+        return list(SsoDomainOut(proofs_of(sso.tenant), many=True).data)
 
     @extend_schema_field(SsoRole(many=True))
     def get_roles(self, sso: SsoConfiguration) -> list[dict[str, str]]:
@@ -314,6 +352,9 @@ class SsoOut(serializers.ModelSerializer[SsoConfiguration]):
 
     def get_redirect_path(self, sso: SsoConfiguration) -> str:
         return f"/sso/{sso.tenant.slug}/callback/"
+
+    def get_ended_path(self, sso: SsoConfiguration) -> str:
+        return f"/sso/{sso.tenant.slug}/ended/"
 
 
 class LimitOut(serializers.Serializer[Any]):

@@ -18,6 +18,7 @@ urlpatterns = [
     path("tokens", views.TokenCollection.as_view()),
     path("tokens/<str:token_id>", views.TokenResource.as_view()),
     path("sso", views.SsoResource.as_view()),
+    path("sso/domains:prove", views.SsoDomainProof.as_view()),
     path("scopes", views.ScopeCollection.as_view()),
     path("audit", views.AuditCollection.as_view()),
     path("limits", views.LimitCollection.as_view()),

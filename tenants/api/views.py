@@ -244,9 +244,10 @@ class SsoResource(ApiView):
         """Set the tenant's single sign-on by OpenID Connect.
 
         The provider is asked for its configuration first; with dry_run that is a test. Members sign in with an address
-        of the domains that the provider calls verified: members are linked, invited people join, and others get an
-        account if the role claim gives them a role. The claim decides the role at each sign-in; without a mapped value
-        the sign-in is refused. Owners and operators never sign in this way. A token needs every scope of an admin.
+        of a proved domain (`prove_domain`) that the provider calls verified: members are linked, invited people join,
+        and others get an account if the role claim gives them a role. The claim decides the role at each sign-in;
+        without a mapped value the sign-in is refused. Owners and operators never sign in this way. A token needs every
+        scope of an admin.
         """
         return self.one(services.set_sso(acting=self.actor, **self.body), s.SsoOut)
 
@@ -255,6 +256,20 @@ class SsoResource(ApiView):
         """Remove the tenant's single sign-on; members sign in by password or passkey again."""
         services.remove_sso(acting=self.actor)
         return self.nothing()
+
+
+class SsoDomainProof(ApiView):
+    tag = "Members"
+
+    @endpoint("prove_domain", Scope.MEMBERS_WRITE, body=s.SsoDomainIn, returns=s.SsoDomainOut, errors=(409, 503))
+    def post(self, request: Request) -> Response:
+        """Prove that the tenant controls an e-mail domain.
+
+        Set the TXT record that `domain_proofs` of GET /sso names, then call this: the DNS is asked, and 409
+        `record_missing` says that it does not have the record yet. Addresses of the domain may sign in from then on.
+        Leave the record: it is looked for once a day, and a domain whose record is gone for a week is unproved.
+        """
+        return self.one(services.prove_domain(acting=self.actor, domain=self.body["domain"]), s.SsoDomainOut)
 
 
 class AuditCollection(ApiView):

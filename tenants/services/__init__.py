@@ -35,6 +35,7 @@ from tenants.services.sessions import (
     read_sign_in_notices,
 )
 from tenants.services.sso import remove_sso, set_sso, sso_behind
+from tenants.services.sso_domains import prove_domain, recheck_domains
 from tenants.services.tenancy import rename_tenant, require_second_factor, resume_tenant, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token, revoke_tokens_of
 
@@ -55,8 +56,10 @@ __all__ = [
     "may_enter",
     "note_sign_in",
     "note_token_use",
+    "prove_domain",
     "proves_mailbox",
     "read_sign_in_notices",
+    "recheck_domains",
     "remove_member",
     "remove_sso",
     "rename_tenant",

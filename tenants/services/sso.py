@@ -1,7 +1,8 @@
 """Single sign-on of a tenant: its configuration, and the member that an identity of its provider signs in as.
 
 An identity provider belongs to one tenant and proves nothing outside it: its sessions are confined to that tenant
-(`tenants.sessions.sso_tenant_of`), and neither owners nor operators sign in through it.
+(`tenants.sessions.sso_tenant_of`), and neither owners nor operators sign in through it. It speaks for addresses of
+proved domains only (`tenants.services.sso_domains`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from django.utils.translation import gettext_noop
 
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
-from tenants.choices import Role, Scope
-from tenants.errors import Invalid, Message, NotFound, PermissionDenied
+from tenants.choices import Role
+from tenants.errors import Invalid, Message, NotFound
 from tenants.limits import (
     MEMBERS_PER_TENANT_MAX,
     NAME_CHARS_MAX,
@@ -34,6 +35,7 @@ from tenants.models import Invitation, Member, SsoConfiguration, SsoIdentity, Te
 from tenants.second_factor.adapter import cipher
 from tenants.services.mailboxes import may_enter
 from tenants.services.members import change_role
+from tenants.services.sso_domains import has_proved_domain, is_proved, keep_proofs_for
 from tenants.sso import provider
 from tenants.sso.protocol import RANKED_ROLES, Claims, SsoFailed, claimed_role, domain_of
 
@@ -56,15 +58,19 @@ def set_sso(
     role_claim: str = "",
     roles: Sequence[Mapping[str, str]] = (),
     required: bool = False,
+    assume_email_verified: bool = False,
 ) -> SsoConfiguration:
     """Sets the whole configuration after asking the provider for its own. Without `client_secret` the stored one stays.
 
+    Domains that are new are unproved: their addresses sign in after `prove_domain`.
+
     Raises `Invalid`, `PermissionDenied` and `ConfirmationNeeded`.
     """
-    _require_may_set(acting)
+    access.require_may_set_sso(acting)
     values = {
         "issuer": _text(issuer, "/issuer"), "client_id": _text(client_id, "/client_id"),
         "domains": _domains(domains), "role_claim": _claim(role_claim), "roles": _roles(roles, role_claim),
+        "assume_email_verified": assume_email_verified,
     }  # fmt: skip
     try:
         provider.configuration_of(access.tenant_of(acting).pk, issuer, is_cached=False)  # before anything is locked
@@ -72,15 +78,7 @@ def set_sso(
         raise Invalid.at("/issuer", failed.detail) from None
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     sso = SsoConfiguration.objects.filter(tenant=tenant).first()
-    if client_secret is not None:
-        secret = _text(client_secret, "/client_secret")
-    elif sso is None or not provider.secret_of(sso):
-        raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
-    elif sso.issuer != issuer or sso.client_id != client_id:
-        # Otherwise a new issuer would be sent the secret of the former one.
-        raise Invalid.at("/client_secret", "Enter the client secret again: issuer or client id have changed.")
-    else:
-        secret = provider.secret_of(sso)
+    secret = _text(client_secret, "/client_secret") if client_secret is not None else _kept(sso, issuer, client_id)
     before = {} if sso is None else _words(sso, tenant)
     is_new_secret = sso is None or (client_secret is not None and secret != provider.secret_of(sso))
     sso = sso or SsoConfiguration(tenant=tenant)
@@ -94,6 +92,9 @@ def set_sso(
         sso.save()
     elif changed:
         sso.save_changes(changed)
+    keep_proofs_for(tenant, sso.domains)
+    if required and not has_proved_domain(tenant):
+        raise Invalid.at("/required", "Prove an e-mail domain first: until then no member could sign in.")
     _set_required(tenant, required)
     was, became = audit.difference(before, _words(sso, tenant))
     if was or became or is_new_secret:
@@ -103,10 +104,19 @@ def set_sso(
     return sso
 
 
+def _kept(sso: SsoConfiguration | None, issuer: str, client_id: str) -> str:
+    """Returns the stored secret. Raises `Invalid` without one, and for another provider: it is not sent there."""
+    if sso is None or not provider.secret_of(sso):
+        raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
+    if sso.issuer != issuer or sso.client_id != client_id:
+        raise Invalid.at("/client_secret", "Enter the client secret again: issuer or client id have changed.")
+    return provider.secret_of(sso)
+
+
 @transaction.atomic
 def remove_sso(*, acting: Actor) -> None:
     """Ends single sign-on. Members it created sign in again after choosing a password by mail."""
-    _require_may_set(acting)
+    access.require_may_set_sso(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     sso = SsoConfiguration.objects.filter(tenant=tenant).first()
     if sso is None:
@@ -114,6 +124,7 @@ def remove_sso(*, acting: Actor) -> None:
     before = _words(sso, tenant)
     audit.record(acting, "sso.removed", sso, before, None, tenant=tenant)
     sso.delete()
+    keep_proofs_for(tenant, ())
     _set_required(tenant, False)
 
 
@@ -122,6 +133,11 @@ def sso_behind(slug: str) -> SsoConfiguration | None:
     if "\x00" in slug:
         return None
     return SsoConfiguration.objects.filter(tenant__slug=slug).select_related("tenant").first()
+
+
+def sso_of(tenant_id: str) -> SsoConfiguration | None:
+    """Returns the single sign-on of the tenant to which a session is confined."""
+    return SsoConfiguration.objects.filter(tenant=tenant_id).select_related("tenant").first()
 
 
 @transaction.atomic
@@ -139,6 +155,11 @@ def member_behind(*, sso: SsoConfiguration, claims: Claims) -> Member:
         raise SsoFailed("email_unverified", detail)
     if domain_of(claims.email) not in sso.domains:
         raise SsoFailed("foreign_domain", Message(gettext_noop("Your e-mail domain may not sign in to this tenant.")))
+    if not is_proved(tenant, domain_of(claims.email)):
+        detail = Message(
+            gettext_noop("The tenant has not proved yet that it controls your e-mail domain. Ask one of its admins.")
+        )
+        raise SsoFailed("unproved_domain", detail)
     role = _role(sso, claims)
     identity = SsoIdentity.objects.filter(tenant=tenant, issuer=sso.issuer, subject=claims.subject).first()
     user = identity.user if identity is not None else User.objects.filter(email=claims.email).first()
@@ -259,15 +280,6 @@ def _require_room(tenant_id: str, user: User | None) -> None:
             raise SsoFailed("too_many_tenants", detail)
 
 
-def _require_may_set(acting: Actor) -> None:
-    """The provider decides who enters with which role, up to admin: the actor must be able to make admins."""
-    access.require(acting, Scope.MEMBERS_WRITE)
-    if not access.may_give(acting, Role.ADMIN):
-        detail = "The provider can make admins. This needs a role and a token that may do all that admins may."
-        raise PermissionDenied(detail, code="scope_too_wide")
-    access.require_confirmed(acting)
-
-
 def _set_required(tenant: Tenant, required: bool) -> None:
     if tenant.requires_sso != required:
         tenant.requires_sso = required
@@ -327,7 +339,7 @@ def _roles(roles: Sequence[Mapping[str, str]], claim: str) -> dict[str, str]:
 def _words(sso: SsoConfiguration, tenant: Tenant) -> dict[str, Any]:
     return {
         "issuer": sso.issuer, "client_id": sso.client_id, "domains": sso.domains, "role_claim": sso.role_claim,
-        "roles": sso.roles, "required": tenant.requires_sso,
+        "roles": sso.roles, "required": tenant.requires_sso, "assume_email_verified": sso.assume_email_verified,
     }  # fmt: skip
 
 

@@ -58,6 +58,7 @@ class ProviderConfiguration:
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
+    end_session_endpoint: str  # "" if the provider has no logout for clients
     sends_secret_in_body: bool
 
 
@@ -69,6 +70,7 @@ class Claims:
     email: str  # ASCII, lower case; "" unless the provider says that it is verified
     name: str
     raw: Mapping[str, Any]
+    id_token: str
 
 
 def configuration_url(issuer: str) -> str:
@@ -89,8 +91,11 @@ def parsed_configuration(issuer: str, document: str | bytes) -> ProviderConfigur
     methods = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     if not isinstance(methods, list):
         raise _bad_configuration()
+    ending = found.get("end_session_endpoint") or ""
+    if not isinstance(ending, str) or len(ending) > SSO_TEXT_CHARS_MAX:
+        raise _bad_configuration()
     in_body = "client_secret_post" in methods and "client_secret_basic" not in methods
-    return ProviderConfiguration(issuer, str(values[1]), str(values[2]), str(values[3]), in_body)
+    return ProviderConfiguration(issuer, str(values[1]), str(values[2]), str(values[3]), ending, in_body)
 
 
 def parsed_keys(document: str | bytes) -> list[dict[str, Any]]:
@@ -134,6 +139,19 @@ def authorization_url(
     return configuration.authorization_endpoint + separator + urlencode(query)
 
 
+def logout_url(configuration: ProviderConfiguration, *, client_id: str, id_token: str, redirect_uri: str) -> str | None:
+    """Returns the URL at the provider where its own session ends (OpenID Connect RP-Initiated Logout 1.0); None if it
+    has none.
+    """
+    if not configuration.end_session_endpoint:
+        return None
+    query = {"client_id": client_id, "post_logout_redirect_uri": redirect_uri}
+    if id_token:
+        query["id_token_hint"] = id_token
+    separator = "&" if "?" in configuration.end_session_endpoint else "?"
+    return configuration.end_session_endpoint + separator + urlencode(query)
+
+
 def token_request(
     configuration: ProviderConfiguration, *, client_id: str, secret: str, code: str, redirect_uri: str, verifier: str
 ) -> tuple[bytes, dict[str, str]]:
@@ -157,7 +175,14 @@ def id_token_of(document: str | bytes) -> str:
 
 
 def verified_claims(
-    token: str, keys: Iterable[Mapping[str, Any]], *, issuer: str, client_id: str, nonce: str, now_s: float
+    token: str,
+    keys: Iterable[Mapping[str, Any]],
+    *,
+    issuer: str,
+    client_id: str,
+    nonce: str,
+    now_s: float,
+    assume_email_verified: bool = False,
 ) -> Claims:
     """Returns the content of a valid ID token. Raises `UnknownKey` and `SsoFailed`."""
     bad = SsoFailed("bad_token", Message(gettext_noop("The provider's token is not valid for this sign-in.")))
@@ -183,16 +208,18 @@ def verified_claims(
     if not is_ours or not isinstance(subject, str) or not _is_text(subject, SUBJECT_CHARS_MAX):
         raise bad
     name = raw.get("name")
-    return Claims(subject, _verified_email(raw), name.strip() if isinstance(name, str) else "", raw)
+    email = _verified_email(raw, assume_email_verified)
+    return Claims(subject, email, name.strip() if isinstance(name, str) else "", raw, token)
 
 
-def _verified_email(raw: Mapping[str, Any]) -> str:
-    """Returns the address that the provider calls verified, or "".
+def _verified_email(raw: Mapping[str, Any], is_assumed: bool) -> str:
+    """Returns the address that the provider calls verified, or "". If `is_assumed`, a token without `email_verified`
+    counts as one that calls it verified.
 
     Other characters than ASCII have lower cases that are letters of other people's addresses.
     """
     email = raw.get("email")
-    if raw.get("email_verified") is not True or not isinstance(email, str) or not email.isascii():
+    if raw.get("email_verified", is_assumed) is not True or not isinstance(email, str) or not email.isascii():
         return ""
     return email.strip().lower() if _is_text(email, EMAIL_CHARS_MAX) else ""
 

@@ -44,8 +44,11 @@ def configuration_of(tenant_id: str, issuer: str, *, is_cached: bool = True) -> 
     document = _document(tenant_id, url, is_cached=is_cached)
     try:
         configuration = protocol.parsed_configuration(issuer, document)
-        for used in (configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri):
-            _checked(used)
+        used = [configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri]
+        if configuration.end_session_endpoint:
+            used.append(configuration.end_session_endpoint)
+        for endpoint in used:
+            _checked(endpoint)
     except SsoFailed:
         cache.delete(_key(tenant_id, url))  # the provider may correct it before the document would expire
         raise
@@ -59,7 +62,7 @@ def claims_of(sso: SsoConfiguration, *, code: str, redirect_uri: str, verifier: 
         configuration, client_id=sso.client_id, secret=secret_of(sso), code=code, redirect_uri=redirect_uri,
         verifier=verifier,
     )  # fmt: skip
-    with _slot(sso.tenant_id), _explained():
+    with slot(sso.tenant_id), _explained():
         answer = outbound.post(
             configuration.token_endpoint, body, headers,
             bytes_max=SSO_ANSWER_BYTES_MAX, deadline_s=SSO_DEADLINE_S, is_whole=True,
@@ -74,8 +77,9 @@ def claims_of(sso: SsoConfiguration, *, code: str, redirect_uri: str, verifier: 
 
     def verified(keys: list[dict[str, Any]]) -> Claims:
         return protocol.verified_claims(
-            token, keys, issuer=sso.issuer, client_id=sso.client_id, nonce=nonce, now_s=time.time()
-        )
+            token, keys, issuer=sso.issuer, client_id=sso.client_id, nonce=nonce, now_s=time.time(),
+            assume_email_verified=sso.assume_email_verified,
+        )  # fmt: skip
 
     try:
         return verified(_keys(sso, configuration, is_cached=True))
@@ -113,7 +117,7 @@ def _document(tenant_id: str, url: str, *, is_cached: bool) -> str:
         if isinstance(failure, dict):
             raise SsoFailed("provider_unreachable", Message.from_body(failure))
     try:
-        with _slot(tenant_id), _explained():
+        with slot(tenant_id), _explained():
             answer = outbound.fetch(url, bytes_max=SSO_ANSWER_BYTES_MAX, deadline_s=SSO_DEADLINE_S)
     except SsoFailed as failed:
         if failed.reason == "provider_unreachable":
@@ -141,7 +145,7 @@ def _explained() -> Iterator[None]:
 
 
 @contextmanager
-def _slot(tenant_id: str) -> Iterator[None]:
+def slot(tenant_id: str) -> Iterator[None]:
     """Limits requests in flight, so that a slow provider does not take all threads of the web process."""
     with _lock:
         is_full = _in_flight.total() >= SSO_REQUESTS_AT_ONCE_MAX

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
+from allauth.account.views import logout as library_logout
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login
+from django.contrib.auth import login, logout
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -26,12 +28,13 @@ from tenants.actors import Actor, system_actor
 from tenants.choices import Scope
 from tenants.errors import ConfirmationNeeded, DomainError, Message, NotFound
 from tenants.forms import SsoForm
-from tenants.limits import SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX
+from tenants.limits import DOMAIN_CHARS_MAX, DOMAIN_PROOF_KEPT_DAYS, SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX
 from tenants.mails import public_url
-from tenants.models import SsoConfiguration, Tenant
+from tenants.models import DomainProof, SsoConfiguration, Tenant
 from tenants.requests import actor_of, client_ip
-from tenants.services.sso import configuration, member_behind, note_refusal
-from tenants.sso import pending, protocol, provider
+from tenants.services.sso import configuration, member_behind, note_refusal, sso_of
+from tenants.services.sso_domains import proofs_of
+from tenants.sso import domains, pending, protocol, provider
 from tenants.sso.protocol import SsoFailed
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page, wording
@@ -120,7 +123,7 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
     if not request.user.is_authenticated or request.user.pk != member.user_id:
         request.session.flush()
     login(request, member.user, backend=BACKEND)
-    sessions.begin_sso(request, member.tenant_id)
+    sessions.begin_sso(request, member.tenant_id, claims.id_token)
     request.session["tenant_id"] = member.tenant_id
     response = redirect(started.onward)
     pending.forget(response)
@@ -143,10 +146,53 @@ def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending
     return started, code
 
 
+def log_out(request: HttpRequest) -> HttpResponse:
+    """Ends the session. Behind a session of single sign-on the page offers to end the one at the provider, too.
+
+    It is a link and no redirect: not everybody who leaves the console leaves all applications of the organisation, and
+    the content security policy lets no form lead to another site.
+    """
+    tenant_id = sessions.sso_tenant_of(request) if request.method == "POST" else None
+    sso = None if tenant_id is None else sso_of(tenant_id)
+    if sso is None:
+        answer: HttpResponse = library_logout(request)
+        return answer
+    at_provider = _provider_logout(request, sso)
+    logout(request)
+    context = {"sso": sso, "issuer": _host_of(sso), "at_provider": at_provider}
+    return _uncached(render_page(request, "console/sso_ended.html", context))
+
+
+def _provider_logout(request: HttpRequest, sso: SsoConfiguration) -> str | None:
+    """Returns where the session at the provider ends; None if it has no such page or does not answer."""
+    try:
+        return protocol.logout_url(
+            provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
+            id_token=sessions.sso_id_token_of(request), redirect_uri=_absolute(request, _ended_path(sso.tenant)),
+        )  # fmt: skip
+    except SsoFailed:
+        return None
+
+
+def _ended_path(tenant: Tenant) -> str:
+    return reverse("page-sso-ended", args=[tenant.slug])
+
+
+@require_GET
+@limited
+def ended(request: HttpRequest, slug: str) -> HttpResponse:
+    """Page to which the provider sends browsers after its own session has ended."""
+    sso = services.sso_behind(slug)
+    if sso is None:
+        return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
+    return _uncached(
+        render_page(request, "console/sso_ended.html", {"sso": sso, "issuer": _host_of(sso), "is_over": True})
+    )
+
+
 def redirect_uri(request: HttpRequest, sso: SsoConfiguration) -> str:
     """Returns the address to which the provider sends browsers back; each tenant has its own."""
-    path = reverse("page-sso-callback", args=[sso.tenant.slug])
-    return request.build_absolute_uri(path) if settings.PUBLIC_URL_IS_LOOPBACK else public_url(path)
+    return _absolute(request, reverse("page-sso-callback", args=[sso.tenant.slug]))
 
 
 def _visitor(request: HttpRequest, sso: SsoConfiguration) -> Actor:
@@ -193,10 +239,37 @@ def settings_page(request: HttpRequest) -> HttpResponse:
         "form": form, "sso": sso, "tenant": tenant, "may_set": access.permits(acting, Scope.MEMBERS_WRITE),
         "begin_url": _absolute(request, reverse("page-sso-begin", args=[tenant.slug])),
         "redirect_uri": _absolute(request, reverse("page-sso-callback", args=[tenant.slug])),
+        "ended_url": _absolute(request, _ended_path(tenant)),
+        "proofs": [_proof_words(proof) for proof in proofs_of(tenant)] if sso is not None else [],
     }  # fmt: skip
+    context["is_unproved"] = any(row["proof"].proved_at is None for row in context["proofs"])
     crumbs = [(_("Settings"), reverse("page-settings")), (_("Single sign-on"), None)]
     status = 422 if form.is_bound else 200
     return render_page(request, "console/sso_settings.html", context, section="settings", crumbs=crumbs, status=status)
+
+
+def _proof_words(proof: DomainProof) -> dict[str, Any]:
+    return {
+        "proof": proof, "name": domains.record_name(proof.domain), "value": domains.record_value(proof.challenge),
+        "kept_until": proof.missing_since and proof.missing_since + timedelta(days=DOMAIN_PROOF_KEPT_DAYS),
+    }  # fmt: skip
+
+
+@console_page(Scope.MEMBERS_WRITE)
+@require_POST
+def prove_domain(request: HttpRequest) -> HttpResponse:
+    """Looks for the DNS record of one domain."""
+    try:
+        proof = services.prove_domain(
+            acting=request.actor,  # type: ignore[attr-defined]
+            domain=request.POST.get("domain", "")[:DOMAIN_CHARS_MAX],
+        )
+        messages.success(request, _("%(domain)s is proved. Its addresses may sign in.") % {"domain": proof.domain})
+    except ConfirmationNeeded:
+        raise
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect(reverse("page-sso-settings") + "#domains")
 
 
 @console_page(Scope.MEMBERS_WRITE)
@@ -237,6 +310,7 @@ def _initial(sso: SsoConfiguration | None, tenant: Tenant) -> dict[str, Any]:
     return {
         "issuer": sso.issuer, "client_id": sso.client_id, "domains": "\n".join(sso.domains),
         "role_claim": sso.role_claim, "required": tenant.requires_sso,
+        "assume_email_verified": sso.assume_email_verified,
         "roles": "\n".join(f"{value} = {role}" for value, role in sorted(sso.roles.items())),
     }  # fmt: skip
 

@@ -46,6 +46,10 @@ VARIABLES = {
     "PENSTOCK_EMAIL_PORT": "the mail server's port; by default 25, and 587 with TLS",
     "PENSTOCK_EMAIL_TLS": "`1` for STARTTLS; off by default",
     "PENSTOCK_EMAIL_USER": "the name at the mail server",
+    "PENSTOCK_DNS_SERVERS": (
+        "name servers that are asked whether a tenant controls an e-mail domain, separated by commas, with or without "
+        "port; those of the machine by default"
+    ),
     "PENSTOCK_ENVIRONMENT": "a name that the operator panel shows",
     "PENSTOCK_HOST": "the agent's host in a Compose file of `manage.py units`; read by Compose alone",
     "PENSTOCK_IMAGE": "the image of all programs there, likewise",

@@ -24,11 +24,12 @@ BEGAN_MS = 1_790_000_000_000
 @dataclass(slots=True)
 class FakeMessages:
     """In-memory `instances.messages.interfaces.MessageAdminClient` of topics with one partition. `has_every_topic`:
-    unknown topics are empty.
+    unknown topics are empty. A page looks at `scanned_max` messages at most.
     """
 
     records: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
     has_every_topic: bool = False
+    scanned_max: int | None = None
     trouble: DomainError | None = None
     refused: DomainError | None = None
     unavailable: tuple[int, ...] = ()
@@ -55,7 +56,7 @@ class FakeMessages:
         left = list(reversed(kept[:at])) if direction == OLDER else kept[at:]
         found, reached = [], at
         for record in left:
-            if len(found) == wanted.limit:
+            if len(found) == wanted.limit or abs(reached - at) == self.scanned_max:
                 break
             reached = record.offset if direction == OLDER else record.offset + 1
             if wanted.accepts(record):

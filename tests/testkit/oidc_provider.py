@@ -42,7 +42,7 @@ class Control:
     claims: dict[str, Any] = field(default_factory=dict)  # replace those of the token; null removes one
     key: str = "published"
     algorithm: str = "ES256"
-    fault: str = ""  # slow, huge, redirect, list
+    fault: str = ""  # slow, huge, redirect, list, no_logout
     error: str = ""
 
 
@@ -159,8 +159,9 @@ def configuration() -> Any:
         return redirect("https://127.0.0.1:1/")
     if CONTROL.fault == "list":
         return jsonify([issuer])
+    ending = {} if CONTROL.fault == "no_logout" else {"end_session_endpoint": f"{issuer}/end"}
     return jsonify(
-        issuer=issuer, authorization_endpoint=f"{issuer}/authorize", token_endpoint=f"{issuer}/token",
+        **ending, issuer=issuer, authorization_endpoint=f"{issuer}/authorize", token_endpoint=f"{issuer}/token",
         jwks_uri=f"{issuer}/keys", response_types_supported=["code"],
         token_endpoint_auth_methods_supported=["client_secret_basic"],
     )  # fmt: skip
@@ -177,6 +178,20 @@ def authorize() -> Any:
     if CONTROL.error:
         return redirect(f"{request.args['redirect_uri']}?error={CONTROL.error}&state={request.args['state']}")
     return server.create_authorization_response(request=request, grant_user="person")
+
+
+@app.get("/end")
+def end() -> Any:
+    """Ends the session of the person whom the hint names: sign-ins fail from then on."""
+    hint = jwt.decode(
+        request.args["id_token_hint"], KEYS["published"].public_key(), algorithms=["ES256"], audience=CLIENT_ID,
+        options={"verify_exp": False},
+    )  # fmt: skip
+    onward = request.args["post_logout_redirect_uri"]
+    if hint["sub"] != "subject-1" or request.args["client_id"] != CLIENT_ID or not onward.endswith("/ended/"):
+        return Response("refused", 400)
+    CONTROL.error = "login_required"
+    return redirect(onward)
 
 
 @app.post("/token")

@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
 
 from config.environment import BASE_DIR
 from tenants import services
 from tenants.actors import member_actor
-from tenants.models import SsoConfiguration, Tenant
+from tenants.models import DomainProof, SsoConfiguration, Tenant
 from tests.testkit.api_cases import make_tenant, owner_of
+from tests.testkit.dns_server import NameServer
 from tests.testkit.oidc import CLIENT_ID, CLIENT_SECRET, Provider
 
 
@@ -43,6 +47,19 @@ def provider(process: Provider, settings: Any) -> Provider:
     return process
 
 
+@pytest.fixture(scope="module")
+def name_server() -> Iterator[NameServer]:
+    with NameServer() as running:
+        yield running
+
+
+@pytest.fixture()
+def dns(name_server: NameServer, settings: Any) -> NameServer:
+    settings.DNS_SERVERS = (name_server.address,)
+    name_server.clear()
+    return name_server
+
+
 def body_of(provider: Provider, **fields: Any) -> dict[str, Any]:
     return {
         "issuer": provider.issuer, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET,
@@ -51,7 +68,21 @@ def body_of(provider: Provider, **fields: Any) -> dict[str, Any]:
 
 
 def configure(tenant: Tenant, provider: Provider, **fields: Any) -> SsoConfiguration:
-    return services.set_sso(acting=member_actor(owner_of(tenant)), **body_of(provider, **fields))
+    """Sets single sign-on up, with domains that are proved."""
+    body = body_of(provider, **fields)
+    acting = member_actor(owner_of(tenant))
+    if body.pop("required", False):
+        services.set_sso(acting=acting, **body)
+        prove_all(tenant)
+        body["required"] = True
+    sso = services.set_sso(acting=acting, **body)
+    prove_all(tenant)
+    return sso
+
+
+def prove_all(tenant: Tenant) -> None:
+    now = timezone.now()
+    DomainProof.objects.filter(tenant=tenant, proved_at=None).update(proved_at=now, checked_at=now)
 
 
 @pytest.fixture()
@@ -59,3 +90,29 @@ def tenant(provider: Provider) -> Tenant:
     tenant = make_tenant()
     configure(tenant, provider)
     return tenant
+
+
+def begin(browser: Client, tenant: Tenant, **query: str) -> str:
+    response = browser.get(f"/sso/{tenant.slug}/", query)
+    assert response.status_code == 302, response.content.decode()
+    return str(response["Location"])
+
+
+def back(browser: Client, provider: Provider, url: str) -> Any:
+    """Follows the provider's redirect to the callback."""
+    parts = urlsplit(provider.authorize(url))
+    return browser.get(f"{parts.path}?{parts.query}")
+
+
+def sign_in(browser: Client, provider: Provider, tenant: Tenant) -> Any:
+    return back(browser, provider, begin(browser, tenant))
+
+
+def is_signed_in(browser: Client) -> bool:
+    return "_auth_user_id" in browser.session
+
+
+def assert_refused(response: Any, browser: Client, words: str, status: int = 403) -> None:
+    assert response.status_code == status, response.content
+    assert words in response.content.decode()
+    assert not is_signed_in(browser)

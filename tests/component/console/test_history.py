@@ -64,6 +64,27 @@ def test_a_span_without_a_whole_minute_says_so(span: str, ida: Client, instance:
     assert "No whole minute is metered yet." in body["note"]
 
 
+@pytest.mark.parametrize(("span", "step_ms"), [("3h", 60_000), ("24h", 60_000), ("30d", 86_400_000)])
+def test_a_topic_has_its_own_points_without_the_limit_of_the_instance(
+    span: str, step_ms: int, ida: Client, instance: Instance, now: datetime
+) -> None:
+    born(instance, now - timedelta(days=60))
+    day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    at = day - timedelta(days=2) if span == "30d" else minute_of(now - timedelta(minutes=30))
+    used(instance.pk, at, produce=600, consume=1_200, topic="orders", user="a")
+    used(instance.pk, at, produce=600, topic="orders", user="b")
+    used(instance.pk, at, produce=9_999, topic="others")
+    # Usage of all is applied until now: points end there.
+    used(instance.pk, minute_of(now), produce=1, topic="others")
+    answer = ida.get(reverse("page-traffic-history", args=[instance.pk]), {"range": span, "topic": "orders"})
+    body = answer.json()
+    seconds = step_ms / 1_000
+    assert [point for point in body["points"] if any(point[1:])] == [[ms(at), 1_200 / seconds, 1_200 / seconds, 0]]
+    assert (body["step_ms"], body["limit_bytes_per_s"]) == (step_ms, None)
+    page = ida.get(reverse("page-topic-traffic", args=[instance.pk, "orders.created"])).content.decode()
+    assert "topic=orders.created" in page
+
+
 def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
     ida: Client, instance: Instance, now: datetime
 ) -> None:

@@ -244,7 +244,7 @@ def test_a_message_has_its_commands(ida: Client, instance: Instance) -> None:
 def sent_fields(page: str) -> dict[str, str]:
     """Fields of the form that sends a message, as a browser would post them."""
     form = HTMLForm()
-    form.feed(page)
+    form.feed(page.partition('id="several"')[0])  # the second form sends several
     return form.fields
 
 
@@ -316,6 +316,67 @@ def test_a_wrong_message_is_not_sent(
     assert response.status_code == 422
     assert words in unescape(response.content.decode())
     assert len(kept_messages.records[instance.pk, TOPIC]) == 3
+
+
+def test_several_messages_are_sent_as_lines_and_what_was_saved_is_sent_again(
+    ida: Client, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept = kept_messages.records[instance.pk, TOPIC]
+    kept_messages.add(instance.pk, TOPIC, b'{"a": 1}', b"\xff\x00", None, b"text", key=b"\xfe")
+    kept[-1].headers = [(b"trace", b"7f3a"), (b"none", None)]
+    kept[-1].header_count = 2
+    first = len(kept) - 4
+    query = f"start=offset&partition=0&offset={first}"
+    saved = ida.get(place(instance, "page-topic-messages-file", "jsonl") + f"?{query}").content.decode()
+    at = place(instance, "page-topic-send")
+    answer = ida.post(at, {"lines": saved, "lines_are": "messages"}, follow=True)
+    assert "4 messages are stored." in answer.content.decode()
+    assert [(one.key, one.value) for one in kept[-4:]] == [(one.key, one.value) for one in kept[first : first + 4]]
+    assert kept[-1].headers == [(b"trace", b"7f3a"), (b"none", None)]
+    ida.post(at, {"lines": "one\r\n\r\n{two}\n", "lines_are": "values"})
+    assert [(one.key, one.value) for one in kept[-2:]] == [(None, b"one"), (None, b"{two}")]
+    new = {"key": "o-1", "value": "ff00", "value_format": "hex", "headers": [{"key": "h", "value": None}]}
+    ida.post(at, {"lines": json.dumps(new), "lines_are": "messages"})
+    assert (kept[-1].key, kept[-1].value, kept[-1].headers) == (b"o-1", b"\xff\x00", [(b"h", None)])
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('{"value": "x"}\n[1]', "Line 2: It is no JSON object."),
+        ("[" * 100_000, "Line 1: It is no JSON object."),
+        ('{"value": 7}', "Line 1: value"),
+        ('{"value": "x", "surprise": 1}', "Line 1: surprise"),
+        ('{"value": "zz", "value_format": "hex"}', "Line 1: value"),
+        ('{"value": {"format": "text", "data": "x", "truncated": true}}', "Line 1: A part of it was cut"),
+        ('{"value": {"format": "masked", "data": null}}', "Line 1: A part of it was cut"),
+        ('{"marker": "commit", "value": {"format": "null", "data": null}}', "Line 1: It is a marker"),
+        ('{"value": {"format": ["x"], "data": 7}}', "Line 1"),
+        ('{"value": {}, "headers": 7}', "Line 1"),
+        ('{"value": {}, "headers": [{"key": "h", "value": 7}]}', "Line 1"),
+        ("\n" * 10, "There is no line."),
+        ("x\n" * 101, "more than 100 messages"),
+    ],
+)
+def test_lines_that_cannot_be_sent_are_named_and_nothing_is_sent(
+    lines: str, words: str, ida: Client, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    before = len(kept_messages.records[instance.pk, TOPIC])
+    kind = "values" if "more than" in words else "messages"
+    answer = ida.post(place(instance, "page-topic-send"), {"lines": lines, "lines_are": kind})
+    assert answer.status_code == 422
+    assert words in unescape(answer.content.decode())
+    assert len(kept_messages.records[instance.pk, TOPIC]) == before
+
+
+def test_messages_that_the_topic_refuses_are_named_among_several(
+    ida: Client, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.refused = Invalid("The message is too large.")
+    answer = ida.post(place(instance, "page-topic-send"), {"lines": "a\nb\nc", "lines_are": "values"}, follow=True)
+    page = unescape(answer.content.decode())
+    assert "1 message is stored." in page
+    assert "2 of 3 were not stored. Message 2: The message is too large." in page
 
 
 def test_a_refused_message_keeps_what_was_typed(ida: Client, instance: Instance, kept_messages: FakeMessages) -> None:

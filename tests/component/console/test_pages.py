@@ -30,7 +30,7 @@ GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
 USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = (
     "page-topic", "page-topic-partitions", "page-topic-config", "page-topic-access", "page-topic-delete",
-    "page-topic-purge", "page-topic-clone", "page-topic-producers", "page-topic-consumers",
+    "page-topic-purge", "page-topic-clone", "page-topic-producers", "page-topic-traffic", "page-topic-consumers",
     "page-topic-messages-file", "page-topic-send",
 )  # fmt: skip
 VIEWER_MAY_NOT = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,7 +19,18 @@ from tenants.limits import SSO_CLAIM_VALUES_MAX, SSO_DEADLINE_S
 from tenants.models import AuditEntry, Member, Session, SsoIdentity, Tenant, User
 from tests.testkit.api_cases import PASSWORD, Api, assert_problem, make_member, make_tenant, make_user, owner_of
 from tests.testkit.oidc import CLIENT_ID, Provider
-from tests.testkit.sso import body_of, configure, process, provider, tenant
+from tests.testkit.sso import (
+    assert_refused,
+    back,
+    begin,
+    body_of,
+    configure,
+    is_signed_in,
+    process,
+    provider,
+    sign_in,
+    tenant,
+)
 
 __all__ = ["process", "provider", "tenant"]
 
@@ -27,32 +40,6 @@ ROLES = [{"value": "kafka-admins", "role": "admin"}, {"value": "kafka", "role": 
 
 def member_named(tenant: Tenant, email: str, role: Role = Role.VIEWER) -> Member:
     return Member.objects.create(tenant=tenant, user=make_user(email), role=role)
-
-
-def begin(browser: Client, tenant: Tenant, **query: str) -> str:
-    response = browser.get(f"/sso/{tenant.slug}/", query)
-    assert response.status_code == 302, response.content.decode()
-    return str(response["Location"])
-
-
-def back(browser: Client, provider: Provider, url: str) -> Any:
-    """Follows the provider's redirect to the callback."""
-    parts = urlsplit(provider.authorize(url))
-    return browser.get(f"{parts.path}?{parts.query}")
-
-
-def sign_in(browser: Client, provider: Provider, tenant: Tenant) -> Any:
-    return back(browser, provider, begin(browser, tenant))
-
-
-def is_signed_in(browser: Client) -> bool:
-    return "_auth_user_id" in browser.session
-
-
-def assert_refused(response: Any, browser: Client, words: str, status: int = 403) -> None:
-    assert response.status_code == status, response.content
-    assert words in response.content.decode()
-    assert not is_signed_in(browser)
 
 
 # --- the way in -------------------------------------------------------------------------------------------------------
@@ -272,6 +259,17 @@ def test_an_address_that_is_unverified_or_foreign_signs_nobody_in(
     assert_refused(sign_in(browser, provider, tenant), browser, words)
 
 
+def test_a_missing_email_verified_counts_only_where_the_tenant_says_so(provider: Provider, tenant: Tenant) -> None:
+    configure(tenant, provider, assume_email_verified=True)
+    member_named(tenant, "ada@example.com")
+    for said in (False, "true", 1, []):
+        provider.set(claims={"email_verified": said})
+        browser = Client()
+        assert_refused(sign_in(browser, provider, tenant), browser, "verified")
+    provider.set(claims={"email_verified": None})  # left out
+    assert sign_in(Client(), provider, tenant).status_code == 302
+
+
 def test_a_removed_or_disabled_member_stays_out(provider: Provider, tenant: Tenant) -> None:
     configure(tenant, provider, role_claim="groups", roles=ROLES)
     provider.set(claims={"groups": "kafka"})
@@ -347,6 +345,39 @@ def test_the_session_ends_with_its_hours_and_confirms_at_the_provider(
     session["sso_until_s"] = int(time.time()) - 1
     session.save()
     assert browser.get("/members/").status_code == 302
+    assert not is_signed_in(browser)
+
+
+def test_a_logout_offers_the_one_at_the_provider(provider: Provider, tenant: Tenant) -> None:
+    member_named(tenant, "ada@example.com")
+    browser = Client()
+    sign_in(browser, provider, tenant)
+    page = browser.post("/accounts/logout/", {"next": "/instances/"})
+    assert page.status_code == 200
+    assert not is_signed_in(browser)
+    found = re.search(rf'href="({re.escape(provider.issuer)}/end[^"]*)"', page.content.decode())
+    assert found is not None, page.content.decode()
+    onward = urlsplit(provider.authorize(html.unescape(found[1])))
+    assert onward.path == f"/sso/{tenant.slug}/ended/"
+    assert "You are logged out" in browser.get(onward.path).content.decode()
+    assert_refused(sign_in(browser, provider, tenant), browser, "login_required")
+    # A second click, and a session of a password, are the ordinary logout.
+    assert browser.post("/accounts/logout/").status_code == 302
+    browser.post("/accounts/login/", {"login": "ada@example.com", "password": PASSWORD})
+    assert browser.post("/accounts/logout/").status_code == 302
+    assert browser.get("/sso/unknown/ended/").status_code == 404
+
+
+@pytest.mark.parametrize("fault", ["no_logout", "list"])
+def test_a_logout_needs_nothing_of_the_provider(provider: Provider, tenant: Tenant, fault: str) -> None:
+    member_named(tenant, "ada@example.com")
+    browser = Client()
+    sign_in(browser, provider, tenant)
+    provider.set(fault=fault)
+    cache.clear()
+    page = browser.post("/accounts/logout/")
+    assert page.status_code == 200
+    assert "/end" not in page.content.decode().replace("/ended/", "")
     assert not is_signed_in(browser)
 
 

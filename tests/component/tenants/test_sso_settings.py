@@ -13,7 +13,7 @@ from tenants.limits import SSO_DOMAINS_MAX, SSO_STARTS_PER_ADDRESS_AND_MINUTE_MA
 from tenants.models import AuditEntry, SsoConfiguration, Tenant
 from tests.testkit.api_cases import PASSWORD, Api, assert_problem, make_member, make_tenant, owner_of
 from tests.testkit.oidc import CLIENT_SECRET, Provider
-from tests.testkit.sso import body_of, process, provider, tenant
+from tests.testkit.sso import body_of, process, prove_all, provider, tenant
 
 __all__ = ["process", "provider", "tenant"]
 pytestmark = pytest.mark.django_db
@@ -26,6 +26,10 @@ def test_it_is_set_read_and_removed_over_rest_and_its_secret_is_never_shown(prov
     dry = api.put("/sso?dry_run=true", body_of(provider))
     assert dry.status_code == 200
     assert not SsoConfiguration.objects.exists()
+    unproved = assert_problem(api.put("/sso", body_of(provider, required=True)), 400)
+    assert unproved["errors"][0]["pointer"] == "/required", "nobody could sign in"
+    assert api.put("/sso", body_of(provider)).status_code == 200
+    prove_all(Tenant.objects.get())
     made = api.put("/sso", body_of(provider, role_claim="groups", roles=ROLES, required=True))
     assert made.status_code == 200, made.content
     assert made.json() == api.get("/sso").json()
@@ -44,7 +48,7 @@ def test_it_is_set_read_and_removed_over_rest_and_its_secret_is_never_shown(prov
     assert changed["errors"][0]["pointer"] == "/client_secret"
     assert api.delete("/sso").status_code == 204
     assert [row.action for row in AuditEntry.objects.filter(action__startswith="sso.").order_by("time")] == [
-        "sso.set", "sso.set", "sso.removed",
+        "sso.set", "sso.set", "sso.set", "sso.removed",
     ]  # fmt: skip
     assert_problem(api.delete("/sso"), 404)
 
@@ -95,6 +99,7 @@ def test_it_is_set_and_ended_on_its_page(provider: Provider) -> None:
     assert CLIENT_SECRET not in wrong.content.decode()
     assert browser.post("/settings/sso/", form).status_code == 302
     assert SsoConfiguration.objects.get().roles == {"kafka": "developer"}
+    assert SsoConfiguration.objects.get().assume_email_verified is False
     page = browser.get("/settings/sso/").content.decode()
     assert CLIENT_SECRET not in page
     assert f"/sso/{tenant.slug}/callback/" in page

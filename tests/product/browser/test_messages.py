@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances.messages.interfaces import Record, Transaction
 from instances.models import Instance
+from tenants.errors import Unavailable
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
@@ -107,6 +110,62 @@ def test_new_messages_come_on_top_while_the_view_is_live(
     kept_messages.add(busy.pk, TOPIC, b'{"order": "too late"}')
     expect(page.get_by_text("Live: 2 new messages")).to_be_hidden()
     expect(live).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_filter_reads_on_by_itself_and_is_stopped(
+    theme: str,
+    width: int,
+    live_server: LiveServer,
+    open_page: OpenPage,
+    instance: Instance,
+    kept_messages: FakeMessages,
+    picture: Callable[[Page, str], Path],
+) -> None:
+    kept_messages.records[instance.pk, TOPIC] = []
+    kept_messages.add(instance.pk, TOPIC, *(json.dumps({"order": n}).encode() for n in range(1_000)))
+    kept_messages.scanned_max = 60
+    page = open_page(theme=theme, width=width)
+    log_in(page, live_server)
+    at = f"{live_server.url}/instances/{instance.pk}/topics/t/{TOPIC}/"
+    page.goto(f'{at}?q="order": 77')
+    scan = page.locator("[data-scan]")
+    expect(scan).to_contain_text("11 match among 1,000 messages read")  # 77, and 770 to 779
+    expect(scan).to_contain_text("That is all the topic has.")
+    found = page.locator("details.message")
+    expect(found).to_have_count(11)
+    offsets = [int(words.partition("@")[2]) for words in found.evaluate_all("all => all.map(one => one.dataset.place)")]
+    assert offsets == [*range(779, 769, -1), 77]
+    expect(page.get_by_role("link", name="Older")).to_have_count(0)
+    assert objections(page) == []
+    assert_nothing_scrolls_sideways(page)
+    picture(page, f"scan-end-{theme}-{width}")
+
+    # A list that is full ends the scan, and leads behind what was read.
+    page.goto(f"{at}?start=oldest&q=9")
+    expect(found.nth(49)).to_be_visible()
+    expect(scan.get_by_role("button")).to_be_hidden()
+    last = found.last.get_attribute("data-place")
+    page.get_by_role("link", name="Newer").click()
+    expect(found.first).not_to_have_attribute("data-place", last or "")
+    first = int((found.first.get_attribute("data-place") or "").partition("@")[2])
+    assert first > int((last or "").partition("@")[2])
+
+    # Nothing comes while others read: stopped, it asks no more; resumed, it goes on where it was.
+    kept_messages.scanned_max = 1
+    page.goto(f"{at}?q=nothing")
+    kept_messages.trouble = Unavailable("Others read.", code="busy")
+    expect(scan.locator("progress")).to_be_visible()
+    assert objections(page) == []
+    picture(page, f"scan-under-way-{theme}-{width}")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(scan).to_contain_text("Stopped.")
+    kept_messages.trouble, kept_messages.scanned_max = None, None
+    read = len(kept_messages.requests)
+    page.get_by_role("button", name="Read on").click()
+    expect(page.get_by_text("No message has “nothing”")).to_be_visible()
+    assert len(kept_messages.requests) == read + 1, "the one that was stopped has ended"
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -10,14 +10,16 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from tenants.choices import Role
-from tenants.models import Member
+from tenants.models import DomainProof, Member
+from tenants.sso.domains import record_name, record_value
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import MARK_WHEN_LOADED, act_on_loaded_pages
 from tests.testkit.api_cases import PASSWORD, make_tenant, make_user
+from tests.testkit.dns_server import NameServer
 from tests.testkit.oidc import CLIENT_ID, CLIENT_SECRET, Provider
-from tests.testkit.sso import process, provider
+from tests.testkit.sso import dns, name_server, process, provider
 
-__all__ = ["process", "provider"]
+__all__ = ["dns", "name_server", "process", "provider"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
@@ -38,6 +40,7 @@ def test_an_admin_sets_it_up_and_a_member_comes_in(
     live_server: LiveServer,
     chromium: Browser,
     provider: Provider,
+    dns: NameServer,
     picture: Callable[[Page, str], Path],
 ) -> None:
     tenant = make_tenant()
@@ -72,6 +75,13 @@ def test_an_admin_sets_it_up_and_a_member_comes_in(
     page.press("input[name=issuer]", "Enter")
     expect(page.locator("form[action='/settings/sso/remove/']")).to_be_visible()
     seen(page, picture, f"{name}-set")
+    prove = page.locator("form[action='/settings/sso/domains/prove/'] button")
+    prove.click()
+    expect(page.locator("#domains .warn")).to_be_visible()
+    dns.records[record_name("example.com")] = [[record_value(DomainProof.objects.get().challenge)]]
+    prove.click()
+    expect(page.locator("#domains .warn")).to_have_count(0)
+    seen(page, picture, f"{name}-proved")
     context.clear_cookies()
 
     page.goto(f"{live_server.url}/accounts/login/")
@@ -91,4 +101,11 @@ def test_an_admin_sets_it_up_and_a_member_comes_in(
     assert Member.objects.get(tenant=tenant, user__email="ada@example.com").role == Role.DEVELOPER
     page.goto(f"{live_server.url}/security/")
     seen(page, picture, f"{name}-outside")
+    page.click("form[action='/accounts/logout/'] button.main")
+    leave = page.locator(f"a[href^='{provider.issuer}/end']")
+    expect(leave).to_be_visible()
+    seen(page, picture, f"{name}-logged-out")
+    leave.click()
+    expect(page).to_have_url(f"{live_server.url}/sso/{tenant.slug}/ended/")
+    seen(page, picture, f"{name}-ended")
     context.close()

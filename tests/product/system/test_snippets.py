@@ -88,6 +88,13 @@ def run_go(folder: Path, code: str) -> str:
     return call(folder, "go", "run", ".")
 
 
+def run_csharp(folder: Path, code: str) -> str:
+    call(folder, "dotnet", "new", "console", "--name", "snippet", "--output", ".")
+    call(folder, "dotnet", "add", "package", "Confluent.Kafka")
+    (folder / "Program.cs").write_text(code)
+    return call(folder, "dotnet", "run")
+
+
 def run_java(folder: Path, code: str) -> str:
     """Runs the class with Kafka's jars, else as a project of Maven that fetches them."""
     if os.environ.get(jars.JARS):
@@ -120,9 +127,10 @@ RUNNERS: dict[str, tuple[str, Runner]] = {
     "rust": ("cargo", run_rust),
     "go": ("go", run_go),
     "java": ("mvn", run_java),
+    "csharp": ("dotnet", run_csharp),
     "shell": ("java", run_shell),
 }
-EXTRAS = ("node", "go", "java", "rust")
+EXTRAS = ("node", "go", "java", "rust", "csharp")
 
 
 def shown_code(bootstrap: str, language: str, security: ClientSecurity = OPEN) -> str:

@@ -37,14 +37,24 @@ function focusFirstFault() {
 async function readInto(input) {
   const file = input.files[0];
   const field = document.getElementById(input.dataset.readInto);
-  if (!file || file.size > 2 * field.maxLength) return;
+  const { formatInto, textBinary, textTooLarge } = input.dataset;
+  input.setCustomValidity(file && textTooLarge && file.size > field.maxLength ? textTooLarge : "");
+  if (!input.reportValidity() || !file || file.size > 2 * field.maxLength) return;
   const bytes = new Uint8Array(await file.arrayBuffer());
+  let text;
   try {
-    field.value = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    if (/[\x00-\x08\x0b\x0c\x0e-\x1f]/.test(field.value)) throw new TypeError("binary");
+    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (/[\x00-\x08\x0b\x0c\x0e-\x1f]/.test(text)) throw new TypeError("binary");
   } catch {
-    field.value = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    if (textBinary) {
+      input.setCustomValidity(textBinary);
+      input.reportValidity();
+      return;
+    }
+    text = null;
   }
+  field.value = text ?? btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  if (formatInto) document.getElementById(formatInto).value = text === null ? "base64" : "text";
 }
 
 export function startForms() {

@@ -22,6 +22,7 @@ const pageParts = [
   ["[data-operation]", () => import("./steps.js"), "startSteps"],
   ["[data-live]", () => import("./live.js"), "startLive"],
   ["[data-live-tail]", () => import("./tail.js"), "startTail"],
+  ["[data-scan]", () => import("./scan.js"), "startScan"],
   ["[data-passkey]", () => import("./passkeys.js"), "startPasskeys"],
   ["[data-slider]", () => import("./sliders.js"), "startSliders"],
 ];

@@ -47,7 +47,8 @@ class Traffic {
     this.points = [];
     this.gaps = [];
     this.partial = [];
-    this.range = "15m";
+    this.range = box.dataset.range ?? "15m"; // the chart of a topic has metered spans alone
+    this.url = box.dataset.url;
     this.lastAnswerMs = 0;
     this.listen();
     this.ask();
@@ -144,7 +145,8 @@ class Traffic {
     const said = this.box.querySelector("[data-said]");
     said.hidden = isEmpty || !this.answer.note;
     said.textContent = this.answer.note ?? "";
-    this.box.querySelector("[data-partial-key]").hidden = !this.partial.length;
+    const partialKey = this.box.querySelector("[data-partial-key]");
+    if (partialKey) partialKey.hidden = !this.partial.length;
     this.chart.draw({
       fromMs: this.answer.from_ms ?? this.answer.now_ms - SPAN_MS,
       toMs: this.answer.now_ms,
@@ -172,10 +174,10 @@ class Traffic {
     this.tip.querySelector("[data-produce]").textContent = rateText(point[1], this.chart.unit);
     this.tip.querySelector("[data-consume]").textContent = rateText(point[2], this.chart.unit);
     const delay = this.tip.querySelector("[data-delay]");
-    delay.textContent = point[3] > 0 ? `${Math.round(point[3]).toLocaleString("en")} ms` : "0 ms";
+    if (delay) delay.textContent = point[3] > 0 ? `${Math.round(point[3]).toLocaleString("en")} ms` : "0 ms";
     const without = this.without(point[0]);
-    this.tip.querySelector("[data-partial]").hidden = !without;
-    this.tip.querySelector("[data-partial]").textContent = without;
+    const partial = this.tip.querySelector("[data-partial]");
+    if (partial) Object.assign(partial, { hidden: !without, textContent: without });
     this.tip.hidden = false;
     const x = this.chart.x(point[0]);
     const left = x + 14 + this.tip.offsetWidth > this.plot.clientWidth ? x - 14 - this.tip.offsetWidth : x + 14;
@@ -207,10 +209,11 @@ class Traffic {
   fillTable() {
     if (this.table.hidden) return;
     const body = this.table.querySelector("tbody");
+    const columns = this.table.querySelectorAll("th").length;
     body.replaceChildren(...this.points.toReversed().map(([time, produce, consume, delay]) => {
       const row = document.createElement("tr");
       const cells = [clock(new Date(time)), ...[produce, consume].map((value) => Math.round(value).toLocaleString("en")), Math.round(delay ?? 0).toLocaleString("en"), this.without(time)];
-      cells.forEach((value, at) => row.append(Object.assign(document.createElement("td"), { textContent: value, className: at ? "right" : "num" })));
+      cells.slice(0, columns).forEach((value, at) => row.append(Object.assign(document.createElement("td"), { textContent: value, className: at ? "right" : "num" })));
       return row;
     }));
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 
 import pytest
 from hypothesis import given
@@ -23,14 +24,17 @@ def back(shown: content.Content) -> bytes:
     return base64.b64decode(data) if shown.format == BASE64 else data.encode()
 
 
-@given(raw=st.binary(max_size=200), how=st.sampled_from(content.SHOWN_AS))
+AS_BYTES = [how for how in content.SHOWN_AS if how not in content.NUMBERS]
+
+
+@given(raw=st.binary(max_size=200), how=st.sampled_from(AS_BYTES))
 def test_a_value_shown_whole_can_be_turned_back_into_its_bytes(raw: bytes, how: str) -> None:
     shown = show(raw, how, MANY)
     assert back(shown) == raw
     assert (shown.bytes, shown.truncated) == (len(raw), False)
 
 
-@given(text=st.text(max_size=200), how=st.sampled_from(content.SHOWN_AS), cut=st.integers(0, 60))
+@given(text=st.text(max_size=200), how=st.sampled_from(AS_BYTES), cut=st.integers(0, 60))
 def test_a_truncated_value_is_a_beginning_with_the_true_size(text: str, how: str, cut: int) -> None:
     raw = text.encode()
     shown = show(raw, how, cut)
@@ -39,6 +43,22 @@ def test_a_truncated_value_is_a_beginning_with_the_true_size(text: str, how: str
     assert shown.truncated == (len(raw) > cut)
     assert not shown.truncated or shown.format != JSON
     assert len(back(shown)) > cut - 4 or not shown.truncated
+
+
+@given(number=st.integers(-(2**63), 2**63 - 1), length=st.sampled_from((1, 2, 4, 8)))
+def test_an_integer_of_kafkas_serializers_is_shown_as_its_number(number: int, length: int) -> None:
+    number = (number % 2 ** (8 * length)) - 2 ** (8 * length - 1)
+    shown = show(number.to_bytes(length, "big", signed=True), content.INTEGER, MANY)
+    assert (shown.format, shown.data, shown.bytes) == (content.INTEGER, str(number), length)
+
+
+@given(number=st.floats(allow_nan=False))
+def test_a_double_is_shown_as_its_number_and_other_lengths_as_they_are(number: float) -> None:
+    raw = struct.pack(">d", number)
+    assert float(show(raw, content.FLOAT, MANY).data or "") == number
+    for how in content.NUMBERS:
+        for other in (b"", b"abc", b'{"total": 42}', raw * 2):
+            assert show(other, how, MANY) == show(other, AUTO, MANY)
 
 
 @given(text=st.text(max_size=50), how=st.sampled_from((TEXT, HEX, BASE64)))
