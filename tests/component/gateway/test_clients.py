@@ -64,17 +64,20 @@ def test_a_producer_and_a_group_of_consumers_exchange_records(gateway: GatewayPr
     assert producer.flush(TIMEOUT_S) == 0
     assert not failures
     with consuming(config, topic, "exchangers") as first, consuming(config, topic, "exchangers") as second:
-        values: set[bytes] = set()
+        read_values: set[bytes] = set()
+        positions: dict[int, int] = {}
 
         def all_read() -> bool:
             for consumer in (first, second):
-                values.update(message.value() for message in consumer.consume(RECORDS, timeout=0.2))
-            return len(values) == RECORDS
+                for message in consumer.consume(RECORDS, timeout=0.2):
+                    read_values.add(message.value())
+                    positions[message.partition()] = message.offset() + 1
+            return len(read_values) == RECORDS and bool(first.assignment() and second.assignment())
 
-        eventually(all_read, "all records are read", TIMEOUT_S)
-        eventually(lambda: first.poll(0.1) or (first.assignment() and second.assignment()), "both have partitions")
-        for consumer in (first, second):
-            consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
+        eventually(all_read, "all records are read, and both consumers have partitions", TIMEOUT_S)
+        first.commit(
+            offsets=[TopicPartition(topic, index, offset) for index, offset in positions.items()], asynchronous=False
+        )
     with consuming(config, topic, "exchangers") as third:
         committed = third.committed([TopicPartition(topic, index) for index in range(3)], timeout=TIMEOUT_S)
         assert sum(position.offset for position in committed) == RECORDS
