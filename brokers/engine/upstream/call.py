@@ -9,6 +9,7 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
+from brokers.engine.protocol.compile_encode import ChunkedEncoder, compile_piecewise_encoder
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
 from brokers.engine.protocol.registry import message_class
@@ -27,6 +28,7 @@ UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NO_THROTTLE_MS: Final = 0
 
 _piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
+_piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
 
 
 class Exchange(Protocol):
@@ -120,7 +122,16 @@ class Call:
     async def _encoded(self, api_key: int, version: int, request: Any) -> bytes:
         for _ in mapping_of(api_key, "request", version).in_pieces(request, self._to_upstream):
             await yield_to_others()
-        return encode_request(api_key, version, request)
+        if not self.context.request_bytes:
+            return encode_request(api_key, version, request)
+        encoding = _piecewise_encoder(api_key, version)(request)
+        while True:
+            await yield_to_others()
+            try:
+                next(encoding)
+            except StopIteration as end:
+                body: bytes = end.value
+                return body
 
     async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
         if len(frame) <= AT_ONCE_BYTES_MAX:
@@ -154,3 +165,11 @@ def _piecewise_decoder(api_key: int, version: int) -> PiecewiseDecoder:
         decoder = compile_piecewise_decoder(cls, APIS[ApiKey(api_key)], version, RESPONSE_ITEMS_MAX)
         _piecewise_decoders[api_key, version] = decoder
     return decoder
+
+
+def _piecewise_encoder(api_key: int, version: int) -> ChunkedEncoder:
+    encoder = _piecewise_encoders.get((api_key, version))
+    if encoder is None:
+        encoder = compile_piecewise_encoder(message_class(api_key, "request"), APIS[ApiKey(api_key)], version)
+        _piecewise_encoders[api_key, version] = encoder
+    return encoder

@@ -14,6 +14,7 @@ import structlog
 from brokers.contract.routes import RouteDocument
 from brokers.engine import config, lifecycle
 from brokers.engine.access.principals import Principal, of_tenant_port
+from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.route_sessions import rules_of
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
@@ -35,6 +36,7 @@ from brokers.engine.handlers.services import (
     StorageServices,
 )
 from brokers.engine.handlers.transactions.transactions import BlockProducerIds
+from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.network.admission import Limits
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
@@ -204,7 +206,7 @@ def _services(
         metadata=MetadataServices(current, store, {}),
         coordination=CoordinatorServices(BlockProducerIds(store, node_id)),
         access=AccessServices(control_secret=""),
-        accounting=AccountingServices(accountings),
+        accounting=AccountingServices(accountings, LoopTurns(LongTurnLog(clock.monotonic_ms))),
     )
     services.access.audit.append = _not_audited
     return services

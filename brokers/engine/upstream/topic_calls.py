@@ -190,7 +190,7 @@ async def described(call: Call, request: metadata.MetadataRequest) -> metadata.M
         for wanted in request.topics:
             code = _metadata_refusal(call, wanted.name or "")
             if code:
-                refused.append(metadata.MetadataResponseTopic(error_code=code, name=wanted.name))
+                refused.append(metadata.MetadataResponseTopic(error_code=code, name=wanted.name or ""))
             else:
                 allowed.append(wanted)
             await time_slice.pause()

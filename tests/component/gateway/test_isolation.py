@@ -31,7 +31,7 @@ from brokers.engine.protocol.messages.versions import ApiVersionsRequest
 from brokers.engine.upstream.versions import REVIEWED
 from tests.component.gateway.conftest import FIRST, SECOND
 from tests.testkit.gateway import PASSWORD, GatewayProcess, Upstream
-from tests.testkit.records import batch
+from tests.testkit.records import batch_of_now
 from tests.testkit.wire import WireClient
 
 K = ApiKey
@@ -193,7 +193,7 @@ def _config_request() -> configs.DescribeConfigsRequest:
 
 async def write(each: Tenant) -> None:
     def request(_version: int = 0) -> produce.ProduceRequest:
-        data = produce.PartitionProduceData(index=0, records=batch(each.value))
+        data = produce.PartitionProduceData(index=0, records=batch_of_now(each.value))
         topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
         return produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
 
@@ -291,7 +291,7 @@ async def join(each: Tenant) -> None:
     def request(member_id: str) -> groups.JoinGroupRequest:
         return groups.JoinGroupRequest(
             group_id=GROUP, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id=member_id,
-            group_instance_id=MEMBER, protocol_type="consumer", protocols=[protocol],
+            group_instance_id=MEMBER, protocol_type="test", protocols=[protocol],
         )  # fmt: skip
 
     joined = await each.until_ready(
@@ -307,7 +307,7 @@ async def join(each: Tenant) -> None:
         groups.SyncGroupRequest(
             **member,
             group_instance_id=MEMBER,
-            protocol_type="consumer",
+            protocol_type="test",
             protocol_name="range",
             assignments=[assignment],
         ),

@@ -50,8 +50,9 @@ CALLS = [(int(key), version) for key, (low, high) in sorted(REVIEWED.items()) fo
 class Drawn:
     """Random messages of every call, and random mutations of their bytes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *texts: str) -> None:
         self.random = Random(seed)
+        self._texts = ("", TOPIC, "x", "é" * 30, *texts)
 
     def message(self, cls: type[Any], version: int) -> Any:
         fields = {slot.name: self._value(slot.spec, version) for slot in slots_of(cls, version) if slot.present}
@@ -66,7 +67,7 @@ class Drawn:
                 return {"uuid": bytes(16), "boolean": draw.random() < 0.5, "float64": 0.0}[spec.kind]
             return draw.choice((-1, 0, 1, 2, 100))
         if spec.kind == "text":
-            return draw.choice(("", TOPIC, "x", f"{HOSTILE}.{TOPIC}", f"{NEIGHBOUR}.{TOPIC}", "é" * 30))
+            return draw.choice(self._texts)
         if spec.kind == "nested":
             return self.message(spec.of, version)
         if spec.kind == "array":
@@ -133,7 +134,7 @@ async def write_and_read(port: int, value: bytes) -> None:
             found = await client.call(ApiKey.METADATA, 11, request)
             if not found.topics[0].error_code and not found.topics[0].partitions[0].error_code:
                 break
-        result = await records.produce(client, TOPIC, records.batch(value))
+        result = await records.produce(client, TOPIC, records.batch_of_now(value))
         assert result.error_code == 0
         fetched = await client.call(ApiKey.FETCH, 12, records.fetch_request(TOPIC, result.base_offset))
         assert records.values(fetched.responses[0].partitions[0].records) == [value]
@@ -206,7 +207,8 @@ def names_in(message: Any, version: int) -> list[str]:
 
 async def test_mutated_responses_of_the_upstream_show_no_foreign_name(running: Running) -> None:
     node = running.gateway.nodes[0]
-    services, drawn, upstream = node.services, Drawn(SEED), Replayed()
+    services, upstream = node.services, Replayed()
+    drawn = Drawn(SEED, f"{HOSTILE}.{TOPIC}", f"{NEIGHBOUR}.{TOPIC}")
     view = TenantMetadataView(services.metadata.version, services.metadata.current.image, of_tenant_port(HOSTILE))
     names = ToUpstream(f"{HOSTILE}."), ToTenant(f"{HOSTILE}.", "cluster", {1: Node(HOST, 1)})
     outcomes = {"lost": 0, "answered": 0}
