@@ -52,7 +52,11 @@ class NameMap(Protocol):
     """Translation of names in one direction."""
 
     def name(self, names: Names, value: Any) -> Any:
-        """Returns the other name; None if it is of another instance. Raises MalformedRequest for one that is too long."""
+        """Returns the other name; None if it is of another instance.
+
+        Raises:
+            MalformedRequest: the name is too long.
+        """
 
     def node(self, node_id: int) -> Node | None:
         """Returns the address of a node in this direction; None for an unknown one."""

@@ -213,7 +213,7 @@ def _services(
 
 
 def _no_placement(
-    _brokers: Mapping[int, str | None],
+    brokers: Mapping[int, str | None],
     *,
     partitions: int,
     replication_factor: int,
