@@ -41,7 +41,7 @@ class ForeignName(Exception):
     """A message names something of another instance where nothing can be dropped."""
 
 
-class Node(NamedTuple):
+class NodeAddress(NamedTuple):
     """Address of a node."""
 
     host: str
@@ -58,7 +58,7 @@ class NameMap(Protocol):
             MalformedRequest: the name is too long.
         """
 
-    def node(self, node_id: int) -> Node | None:
+    def node(self, node_id: int) -> NodeAddress | None:
         """Returns the address of a node in this direction; None for an unknown one."""
 
 
@@ -79,7 +79,7 @@ class ToUpstream:
             return ""
         return value
 
-    def node(self, node_id: int) -> Node | None:
+    def node(self, node_id: int) -> NodeAddress | None:
         """Requests name no addresses."""
         return None
 
@@ -91,7 +91,7 @@ class ToTenant:
 
     __slots__ = ("_cluster_id", "_nodes", "_prefix")
 
-    def __init__(self, prefix: str, cluster_id: str, nodes: Mapping[int, Node]) -> None:
+    def __init__(self, prefix: str, cluster_id: str, nodes: Mapping[int, NodeAddress]) -> None:
         self._prefix = prefix
         self._cluster_id = cluster_id
         self._nodes = nodes
@@ -109,7 +109,7 @@ class ToTenant:
             return ""
         return value
 
-    def node(self, node_id: int) -> Node | None:
+    def node(self, node_id: int) -> NodeAddress | None:
         return self._nodes.get(node_id)
 
     def _prose(self, text: str) -> str:

@@ -31,7 +31,7 @@ _piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
 _piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
 
 
-class Exchange(Protocol):
+class UpstreamExchange(Protocol):
     """Sends a request over the client's own connection to the upstream broker (`session.ClientUpstream`)."""
 
     async def exchange(
@@ -54,7 +54,7 @@ class Call:
     def __init__(
         self,
         context: RequestContext,
-        upstream: Exchange,
+        upstream: UpstreamExchange,
         served: Versions,
         names: tuple[ToUpstream, ToTenant],
         responses: DecodeMemoryLimiter,

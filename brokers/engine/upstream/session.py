@@ -32,7 +32,7 @@ from brokers.engine.protocol.codec import (
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
-from brokers.engine.protocol.mapping import Node, ToTenant, ToUpstream
+from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
 from brokers.engine.protocol.request_limits import LISTS
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
@@ -303,7 +303,7 @@ class GatewaySession:
 
     def _names(self) -> tuple[ToUpstream, ToTenant]:
         view = self._view
-        nodes = {node_id: Node(endpoint.host, endpoint.port) for node_id, endpoint in view.endpoints.items()}
+        nodes = {node_id: NodeAddress(endpoint.host, endpoint.port) for node_id, endpoint in view.endpoints.items()}
         prefix = f"{self._instance_id}."
         return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
 

@@ -22,7 +22,7 @@ from brokers.engine.protocol.codec import encode_request, encode_response
 from brokers.engine.protocol.fields import FIXED, FieldSpec, Names
 from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
 from brokers.engine.protocol.layout import slots_of
-from brokers.engine.protocol.mapping import Node, ToTenant, ToUpstream
+from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
 from brokers.engine.protocol.messages import metadata
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.engine.protocol.registry import message_class
@@ -210,7 +210,7 @@ async def test_mutated_responses_of_the_upstream_show_no_foreign_name(running: R
     services, upstream = node.services, Replayed()
     drawn = Drawn(SEED, f"{HOSTILE}.{TOPIC}", f"{NEIGHBOUR}.{TOPIC}")
     view = TenantMetadataView(services.metadata.version, services.metadata.current.image, of_tenant_port(HOSTILE))
-    names = ToUpstream(f"{HOSTILE}."), ToTenant(f"{HOSTILE}.", "cluster", {1: Node(HOST, 1)})
+    names = ToUpstream(f"{HOSTILE}."), ToTenant(f"{HOSTILE}.", "cluster", {1: NodeAddress(HOST, 1)})
     outcomes = {"lost": 0, "answered": 0}
     for _ in range(FRAMES):
         api_key, version = drawn.random.choice(CALLS)

@@ -18,7 +18,7 @@ from brokers.engine.protocol.mapping import (
     NO_NODE,
     ForeignName,
     MessageMapping,
-    Node,
+    NodeAddress,
     StructMapping,
     ToTenant,
     ToUpstream,
@@ -32,7 +32,7 @@ from brokers.engine.upstream.versions import REVIEWED
 from tests.unit.brokers.engine.protocol.strategies import messages
 
 PREFIX, OTHER = "ins-aaaaaaaa.", "ins-bbbbbbbb."
-NODES = {1: Node("gateway", 19_001), 2: Node("gateway", 19_002)}
+NODES = {1: NodeAddress("gateway", 19_001), 2: NodeAddress("gateway", 19_002)}
 TO_UPSTREAM = ToUpstream(PREFIX)
 TO_TENANT = ToTenant(PREFIX, "cluster", NODES)
 PREFIXED = (Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, Names.COORDINATOR_KEY)
