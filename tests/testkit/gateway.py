@@ -151,14 +151,17 @@ class GatewayProcess:
     directory: Path
     upstream_bootstrap: str
     instances: list[dict[str, Any]]
+    # Further settings of the upstream, and of the whole file.
+    upstream: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def __enter__(self) -> GatewayProcess:
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / "gateway.json"
         file.touch(mode=0o600)
-        body = {"upstream": {"bootstrap_servers": self.upstream_bootstrap}, "instances": self.instances}
-        file.write_text(json.dumps(body))
+        upstream = {"bootstrap_servers": self.upstream_bootstrap, **self.upstream}
+        file.write_text(json.dumps({"upstream": upstream, "instances": self.instances, **self.more}))
         self.log_file = self.directory / "gateway.log"
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
