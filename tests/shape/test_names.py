@@ -127,9 +127,7 @@ EXCEPTIONS = {
 # What is still to be renamed, as file and name. Entries only ever leave this list.
 LEFT: set[tuple[str, str]] = set()
 
-HEADING = re.compile(
-    r"\b(?:pictures?|settl(?:e|es|ed|ing)|doors?|books?|verdicts?|rehoming|parking|relays?)\b", re.I
-)
+HEADING = re.compile(r"\b(?:pictures?|settl(?:e|es|ed|ing)|doors?|books?|verdicts?|rehoming|parking|relays?)\b", re.I)
 
 
 def identifiers(tree: ast.Module) -> Iterator[str]:
