@@ -65,7 +65,6 @@ SHORT_MODULES = {
     "brokers/engine/cluster/key_requests.py": "one kind of write to ZooKeeper, beside the others",
     "brokers/engine/coordinators/groups/describing.py": "one call of the group's machine, beside the others",
     "brokers/engine/partitions/storage_settings.py": "values of the table, apart from its work",
-    "brokers/engine/protocol/registry.py": "the table of messages, without the codec's imports",
     "brokers/engine/throttling/refusals.py": "names of rules, apart from their use",
     "brokers/monitoring/storage_sampling.py": "the work of one task",
     "brokers/monitoring/topic_clients.py": "implementation of one interface of instances",

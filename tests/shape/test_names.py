@@ -58,7 +58,7 @@ RETIRED = (
     Retired("guards?", "verification token", ("brokers/engine/storage/", "brokers/engine/partitions/", *COORDINATORS)),
     Retired("packs|packs_anew|packing", "recompression"),
     Retired("stamp", "metadata_version", ("brokers/engine/handlers/", "brokers/engine/network/")),
-    Retired(part("gateway|relay|relays|behalf"), "coordinator forwarding, ForwardedIdentity", ENGINE),
+    Retired(part("relay|relays|behalf"), "coordinator forwarding, ForwardedIdentity", ENGINE),
     Retired(r"_odd_\w+|fetch_odd|odd_\w+", "resolve_*", ("brokers/engine/handlers/",)),
     Retired(r"hot_\w+", "fast_codec_*", ENGINE),
     Retired("_?Lines?", "partition result", ENGINE),
@@ -127,9 +127,7 @@ EXCEPTIONS = {
 # What is still to be renamed, as file and name. Entries only ever leave this list.
 LEFT: set[tuple[str, str]] = set()
 
-HEADING = re.compile(
-    r"\b(?:pictures?|settl(?:e|es|ed|ing)|doors?|books?|verdicts?|rehoming|parking|gateways?|relays?)\b", re.I
-)
+HEADING = re.compile(r"\b(?:pictures?|settl(?:e|es|ed|ing)|doors?|books?|verdicts?|rehoming|parking|relays?)\b", re.I)
 
 
 def identifiers(tree: ast.Module) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from brokers.engine.protocol.apis import ApiKey
@@ -17,6 +18,12 @@ NOW_MS = 1_600_000_000_000
 
 def batch(*values: bytes, **more: Any) -> bytes:
     return bytes(build_batch([Record(NOW_MS, None, value) for value in values], **more))
+
+
+def batch_of_now(*values: bytes) -> bytes:
+    """Returns a batch that no retention deletes."""
+    now_ms = int(time.time() * 1000)
+    return bytes(build_batch([Record(now_ms, None, value) for value in values]))
 
 
 def produce_request(

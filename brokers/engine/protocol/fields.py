@@ -13,6 +13,7 @@ tagged field, which is written only if it differs from its default.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar, dataclass_transform
 
@@ -41,9 +42,34 @@ FIXED: Final[dict[str, str]] = {
 MESSAGES: dict[tuple[int, Direction], type[Any]] = {}
 
 
+class Names(enum.Enum):
+    """Kind of thing that a field names, by which a gateway maps it (`mapping`)."""
+
+    TOPIC = "topic"
+    TOPIC_ID = "topic id"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    # A group or a transactional id, as another field of the message says.
+    COORDINATOR_KEY = "group or transactional id"
+    USER = "user"
+    PRINCIPAL = "principal"
+    NODE = "node"
+    # Host and port of the node that the same struct names.
+    HOST = "host"
+    PORT = "port"
+    RACK = "rack"
+    CLUSTER_ID = "cluster id"
+    REGULAR_EXPRESSION = "regular expression"
+    # Text for people, in which names may occur.
+    PROSE = "prose"
+    NOTHING = "nothing"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """Encoding of one field. `of` is the class of a nested struct, or the FieldSpec of an array's elements."""
+    """Encoding of one field. `of` is the class of a nested struct, or the FieldSpec of an array's elements. `names` is
+    the kind of thing that the field names, None if nobody has declared it.
+    """
 
     kind: str
     since: int = 0
@@ -52,6 +78,7 @@ class FieldSpec:
     null_until: int = LATEST
     tag: int | None = None
     of: Any = None
+    names: Names | None = None
 
     def exists(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -110,8 +137,16 @@ OWN_TAGS_FROM: Final = 10_000
 def _scalar(kind: str) -> Callable[..., Any]:
     blank: Any = {"boolean": False, "float64": 0.0, "uuid": UUID_ZERO}.get(kind, 0)
 
-    def declare(*, since: int = 0, until: int = LATEST, tag: int | None = None, default: Any = blank) -> Any:
-        return dataclasses.field(default=default, metadata={"wire": FieldSpec(kind, since, until, tag=tag)})
+    def declare(
+        *,
+        since: int = 0,
+        until: int = LATEST,
+        tag: int | None = None,
+        default: Any = blank,
+        names: Names | None = None,
+    ) -> Any:
+        spec = FieldSpec(kind, since, until, tag=tag, names=names)
+        return dataclasses.field(default=default, metadata={"wire": spec})
 
     declare.__name__ = kind
     declare.__doc__ = f"Declares a field of kind {kind}."
@@ -138,8 +173,9 @@ def _variable(kind: str, blank: Any) -> Callable[..., Any]:
         null_until: int = LATEST,
         tag: int | None = None,
         default: Any = blank,
+        names: Names | None = None,
     ) -> Any:
-        spec = FieldSpec(kind, since, until, null_since, null_until, tag)
+        spec = FieldSpec(kind, since, until, null_since, null_until, tag, names=names)
         return dataclasses.field(default=default, metadata={"wire": spec})
 
     declare.__name__ = kind
@@ -163,8 +199,13 @@ def nested(
     return dataclasses.field(default_factory=cls, metadata={"wire": spec})
 
 
+def element(kind: str, names: Names) -> FieldSpec:
+    """Declares the elements of a list that name something."""
+    return FieldSpec(kind, names=names)
+
+
 def array(
-    of: type[Any] | str,
+    of: type[Any] | str | FieldSpec,
     *,
     since: int = 0,
     until: int = LATEST,
@@ -174,7 +215,10 @@ def array(
     default: list[Any] | None = (),  # type: ignore[assignment]
 ) -> Any:
     """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is [] or null."""
-    item = FieldSpec(of) if isinstance(of, str) else FieldSpec("nested", of=of)
+    if isinstance(of, FieldSpec):
+        item = of
+    else:
+        item = FieldSpec(of) if isinstance(of, str) else FieldSpec("nested", of=of)
     spec = FieldSpec("array", since, until, null_since, null_until, tag, item)
     if default is None:
         return dataclasses.field(default=None, metadata={"wire": spec})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.contract.audit import NOBODY
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
@@ -45,6 +45,7 @@ from brokers.engine.protocol.codec import decode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.headers import decode_request_header
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from brokers.engine.protocol.messages.versions import ApiVersion
 from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's message of a response without an error.
@@ -60,8 +61,26 @@ class ReportFailure(Protocol):
     def __call__(self, instance_id: str, peer: str, mechanism: str, reason: str) -> object: ...
 
 
+class SignedInSession(Protocol):
+    """Session of an authenticated client; `handlers.session.Session` implements it."""
+
+    channel: Any
+    principal: Principal
+    frame_bytes_max: int
+    login: Login | None
+    last_client_id: str | None
+    software: tuple[str, str]
+
+    def frame_bytes_max_of(self, api_key: int) -> int: ...
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
+    def on_more(self) -> None: ...
+    def on_closed(self) -> None: ...
+
+
 class SaslRoute:
-    """State shared by the connections of one listener. `dispatch_table` is theirs after authentication."""
+    """State shared by the connections of one listener. `dispatch_table` is theirs after authentication. A subclass may
+    serve other calls than a broker does.
+    """
 
     __slots__ = ("dispatch_table", "instance_id", "name", "report_failure", "services")
 
@@ -84,6 +103,14 @@ class SaslRoute:
         }
         self.dispatch_table = dispatch_table._replace(fast_codec={**dispatch_table.fast_codec, **ours})
 
+    def served(self) -> list[ApiVersion]:
+        """Returns the calls and versions that ApiVersions names."""
+        return api_versions.SASL
+
+    def session(self, channel: AuthenticatedChannel, principal: Principal) -> SignedInSession:
+        """Returns the session of a client that has authenticated."""
+        return Session(self.services, channel, principal, ADVERTISED_SASL, self.dispatch_table, route_name=self.name)
+
 
 class State(enum.Enum):
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
@@ -104,7 +131,7 @@ class SaslReply(NamedTuple):
 class TenantSaslSession(UnauthenticatedSession):
     """Becomes a `Session` on success. `before` is the session of a connection that re-authenticates."""
 
-    def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: Session | None = None) -> None:
+    def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: SignedInSession | None = None) -> None:
         super().__init__(route.services, channel)
         self._route = route
         self._before = before
@@ -156,7 +183,7 @@ class TenantSaslSession(UnauthenticatedSession):
         if self._state is not State.HANDSHAKE_OR_VERSIONS:
             raise MalformedRequest("ApiVersions is asked once before authentication")
         version, request = decode_api_versions(version, buffer, body, end)
-        answer = api_versions.answer(version, request, api_versions.SASL)
+        answer = api_versions.answer(version, request, self._route.served())
         if answer.error_code == ErrorCode.NONE:
             self._state = State.HANDSHAKE
             self._software = software_of(request)
@@ -261,9 +288,7 @@ class TenantSaslSession(UnauthenticatedSession):
         session = self._before
         if session is None:
             principal = Principal(proof.username, route.instance_id)
-            session = Session(
-                services, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name
-            )
+            session = route.session(channel, principal)
             session.software, session.last_client_id = self._software, self._client_id
         self._before = None
         logins, before = services.access.authentication.logins, session.login
@@ -351,7 +376,7 @@ class _Expiry:
 
     __slots__ = ("_channel", "_session", "frame_bytes_max")
 
-    def __init__(self, session: Session, channel: AuthenticatedChannel) -> None:
+    def __init__(self, session: SignedInSession, channel: AuthenticatedChannel) -> None:
         self._session = session
         self._channel = channel
         self.frame_bytes_max = session.frame_bytes_max
@@ -385,7 +410,7 @@ class _Reauthentication:
     def __init__(self, route: SaslRoute) -> None:
         self._route = route
 
-    def handshake(self, session: Session, raw: RawRequest) -> None:
+    def handshake(self, session: SignedInSession, raw: RawRequest) -> None:
         request = decode_request(ApiKey.SASL_HANDSHAKE, raw.version, raw.buffer, raw.body, raw.end)
         authentication, login = self._route.services.access.authentication, session.login
         if login is None or not login.lifetime_ms or not login.may_begin_again(authentication.clock.monotonic_ms()):
@@ -393,11 +418,11 @@ class _Reauthentication:
             assert frame is not None, "the handshake has such an answer"
             session.channel.respond(frame)
             return
-        again = TenantSaslSession(self._route, session.channel, session)  # type: ignore[arg-type]
-        session.channel.session = again  # type: ignore[attr-defined]
+        again = TenantSaslSession(self._route, session.channel, session)
+        session.channel.session = again
         again.shake_hands(request.mechanism, raw.version, raw.correlation_id)
 
-    def authenticate(self, session: Session, raw: RawRequest) -> None:
+    def authenticate(self, session: SignedInSession, raw: RawRequest) -> None:
         answer = SaslAuthenticateResponse(
             error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
             error_message="SaslAuthenticate request received after successful authentication",

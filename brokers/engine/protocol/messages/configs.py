@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, boolean, int8, int16, int32, request, response, struct, text
+from brokers.engine.protocol.fields import (
+    Names,
+    array,
+    boolean,
+    element,
+    int8,
+    int16,
+    int32,
+    request,
+    response,
+    struct,
+    text,
+)
 
 
 @struct
 class DescribeConfigsResource:
     resource_type: int = int8()
-    resource_name: str = text()
-    configuration_keys: list[str] | None = array("text", null_since=0)
+    resource_name: str = text(names=Names.TOPIC)
+    configuration_keys: list[str] | None = array(element("text", Names.NOTHING), null_since=0)
 
 
 # 1  flag to include synonyms
@@ -25,30 +37,30 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    name: str = text(since=1)
-    value: str | None = text(since=1, null_since=0)
+    name: str = text(since=1, names=Names.NOTHING)
+    value: str | None = text(since=1, null_since=0, names=Names.NOTHING)
     source: int = int8(since=1)
 
 
 @struct
 class DescribeConfigsResourceResult:
-    name: str = text()
-    value: str | None = text(null_since=0)
+    name: str = text(names=Names.NOTHING)
+    value: str | None = text(null_since=0, names=Names.NOTHING)
     read_only: bool = boolean()
     is_default: bool = boolean(until=0)
     config_source: int = int8(since=1, default=-1)
     is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, since=1)
     config_type: int = int8(since=3)
-    documentation: str | None = text(since=3, null_since=0)
+    documentation: str | None = text(since=3, null_since=0, names=Names.NOTHING)
 
 
 @struct
 class DescribeConfigsResult:
     error_code: int = int16()
-    error_message: str | None = text(null_since=0)
+    error_message: str | None = text(null_since=0, names=Names.PROSE)
     resource_type: int = int8()
-    resource_name: str = text()
+    resource_name: str = text(names=Names.TOPIC)
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import (
     UUID_ZERO,
+    Names,
     array,
     int8,
     int16,
@@ -24,7 +25,7 @@ INT32_MAX = 0x7FFF_FFFF
 
 @struct
 class ReplicaState:
-    replica_id: int = int32(since=15, default=-1)
+    replica_id: int = int32(since=15, default=-1, names=Names.NODE)
     replica_epoch: int = int64(since=15, default=-1)
 
 
@@ -36,20 +37,20 @@ class FetchPartition:
     last_fetched_epoch: int = int32(since=12, default=-1)
     log_start_offset: int = int64(since=5, default=-1)
     partition_max_bytes: int = int32()
-    replica_directory_id: bytes = uuid(since=17, tag=0)
+    replica_directory_id: bytes = uuid(since=17, tag=0, names=Names.NOTHING)
 
 
 @struct
 class FetchTopic:
-    topic: str = text(until=12)
-    topic_id: bytes = uuid(since=13, default=UUID_ZERO)
+    topic: str = text(until=12, names=Names.TOPIC)
+    topic_id: bytes = uuid(since=13, default=UUID_ZERO, names=Names.TOPIC_ID)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 @struct
 class ForgottenTopic:
-    topic: str = text(since=7, until=12)
-    topic_id: bytes = uuid(since=13, default=UUID_ZERO)
+    topic: str = text(since=7, until=12, names=Names.TOPIC)
+    topic_id: bytes = uuid(since=13, default=UUID_ZERO, names=Names.TOPIC_ID)
     partitions: list[int] = array("int32", since=7)
 
 
@@ -67,8 +68,8 @@ class ForgottenTopic:
 # 17 directory of the replica
 @request(ApiKey.FETCH)
 class FetchRequest:
-    cluster_id: str | None = text(since=12, null_since=12, tag=0, default=None)
-    replica_id: int = int32(until=14, default=-1)
+    cluster_id: str | None = text(since=12, null_since=12, tag=0, default=None, names=Names.CLUSTER_ID)
+    replica_id: int = int32(until=14, default=-1, names=Names.NODE)
     replica_state: ReplicaState = nested(ReplicaState, since=15, tag=1)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
@@ -78,7 +79,7 @@ class FetchRequest:
     session_epoch: int = int32(since=7, default=-1)
     topics: list[FetchTopic] = array(FetchTopic)
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
-    rack_id: str = text(since=11)
+    rack_id: str = text(since=11, names=Names.RACK)
 
 
 @struct
@@ -89,7 +90,7 @@ class EpochEndOffset:
 
 @struct
 class FetchLeader:
-    leader_id: int = int32(since=12, default=-1)
+    leader_id: int = int32(since=12, default=-1, names=Names.NODE)
     leader_epoch: int = int32(since=12, default=-1)
 
 
@@ -116,23 +117,23 @@ class FetchPartitionData:
     current_leader: FetchLeader = nested(FetchLeader, since=12, tag=1)
     snapshot_id: SnapshotId = nested(SnapshotId, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, since=4, null_since=4)
-    preferred_read_replica: int = int32(since=11, default=-1)
-    records: bytes | None = records(null_since=0)
+    preferred_read_replica: int = int32(since=11, default=-1, names=Names.NODE)
+    records: bytes | None = records(null_since=0, names=Names.NOTHING)
 
 
 @struct
 class FetchableTopicResponse:
-    topic: str = text(until=12)
-    topic_id: bytes = uuid(since=13, default=UUID_ZERO)
+    topic: str = text(until=12, names=Names.TOPIC)
+    topic_id: bytes = uuid(since=13, default=UUID_ZERO, names=Names.TOPIC_ID)
     partitions: list[FetchPartitionData] = array(FetchPartitionData)
 
 
 @struct
 class FetchNodeEndpoint:
-    node_id: int = int32(since=16)
-    host: str = text(since=16)
-    port: int = int32(since=16)
-    rack: str | None = text(since=16, null_since=16, default=None)
+    node_id: int = int32(since=16, names=Names.NODE)
+    host: str = text(since=16, names=Names.HOST)
+    port: int = int32(since=16, names=Names.PORT)
+    rack: str | None = text(since=16, null_since=16, default=None, names=Names.RACK)
 
 
 # 1  throttle time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, blob, boolean, int16, int32, request, response, struct, text
+from brokers.engine.protocol.fields import Names, array, blob, boolean, int16, int32, request, response, struct, text
 
 # Value of authorized operations that were not requested.
 OPERATIONS_NOT_ASKED = -(1 << 31)
@@ -11,8 +11,8 @@ OPERATIONS_NOT_ASKED = -(1 << 31)
 
 @struct
 class JoinGroupRequestProtocol:
-    name: str = text()
-    metadata: bytes = blob()
+    name: str = text(names=Names.NOTHING)
+    metadata: bytes = blob(names=Names.NOTHING)
 
 
 # 1  a separate time-out for rebalances
@@ -23,21 +23,21 @@ class JoinGroupRequestProtocol:
 # 9  the response may tell the leader to skip the assignment
 @request(ApiKey.JOIN_GROUP)
 class JoinGroupRequest:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32(since=1, default=-1)
-    member_id: str = text()
-    group_instance_id: str | None = text(since=5, null_since=5, default=None)
-    protocol_type: str = text()
+    member_id: str = text(names=Names.NOTHING)
+    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    protocol_type: str = text(names=Names.NOTHING)
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
-    reason: str | None = text(since=8, null_since=8, default=None)
+    reason: str | None = text(since=8, null_since=8, default=None, names=Names.NOTHING)
 
 
 @struct
 class JoinGroupResponseMember:
-    member_id: str = text()
-    group_instance_id: str | None = text(since=5, null_since=5, default=None)
-    metadata: bytes = blob()
+    member_id: str = text(names=Names.NOTHING)
+    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    metadata: bytes = blob(names=Names.NOTHING)
 
 
 # 2  throttle time
@@ -50,11 +50,11 @@ class JoinGroupResponse:
     throttle_time_ms: int = int32(since=2)
     error_code: int = int16()
     generation_id: int = int32(default=-1)
-    protocol_type: str | None = text(since=7, null_since=7, default=None)
-    protocol_name: str | None = text(null_since=7)
-    leader: str = text()
+    protocol_type: str | None = text(since=7, null_since=7, default=None, names=Names.NOTHING)
+    protocol_name: str | None = text(null_since=7, names=Names.NOTHING)
+    leader: str = text(names=Names.NOTHING)
     skip_assignment: bool = boolean(since=9)
-    member_id: str = text()
+    member_id: str = text(names=Names.NOTHING)
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
 
 
@@ -62,10 +62,10 @@ class JoinGroupResponse:
 # 4  flexible
 @request(ApiKey.HEARTBEAT)
 class HeartbeatRequest:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     generation_id: int = int32()
-    member_id: str = text()
-    group_instance_id: str | None = text(since=3, null_since=3, default=None)
+    member_id: str = text(names=Names.NOTHING)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
 
 
 # 1  throttle time
@@ -78,9 +78,9 @@ class HeartbeatResponse:
 
 @struct
 class MemberIdentity:
-    member_id: str = text(since=3)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None)
-    reason: str | None = text(since=5, null_since=5, default=None)
+    member_id: str = text(since=3, names=Names.NOTHING)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
+    reason: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
 
 
 # 3  several members at once, static ones too
@@ -88,15 +88,15 @@ class MemberIdentity:
 # 5  the reason for leaving
 @request(ApiKey.LEAVE_GROUP)
 class LeaveGroupRequest:
-    group_id: str = text()
-    member_id: str = text(until=2)
+    group_id: str = text(names=Names.GROUP)
+    member_id: str = text(until=2, names=Names.NOTHING)
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
 
 
 @struct
 class MemberResponse:
-    member_id: str = text(since=3)
-    group_instance_id: str | None = text(since=3, null_since=3)
+    member_id: str = text(since=3, names=Names.NOTHING)
+    group_instance_id: str | None = text(since=3, null_since=3, names=Names.NOTHING)
     error_code: int = int16(since=3)
 
 
@@ -112,8 +112,8 @@ class LeaveGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    member_id: str = text()
-    assignment: bytes = blob()
+    member_id: str = text(names=Names.NOTHING)
+    assignment: bytes = blob(names=Names.NOTHING)
 
 
 # 3  static members
@@ -121,12 +121,12 @@ class SyncGroupRequestAssignment:
 # 5  protocol type and name, to be compared with the group's
 @request(ApiKey.SYNC_GROUP)
 class SyncGroupRequest:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     generation_id: int = int32()
-    member_id: str = text()
-    group_instance_id: str | None = text(since=3, null_since=3, default=None)
-    protocol_type: str | None = text(since=5, null_since=5, default=None)
-    protocol_name: str | None = text(since=5, null_since=5, default=None)
+    member_id: str = text(names=Names.NOTHING)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
+    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
@@ -137,9 +137,9 @@ class SyncGroupRequest:
 class SyncGroupResponse:
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16()
-    protocol_type: str | None = text(since=5, null_since=5, default=None)
-    protocol_name: str | None = text(since=5, null_since=5, default=None)
-    assignment: bytes = blob()
+    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    assignment: bytes = blob(names=Names.NOTHING)
 
 
 # 3  flag to include authorized operations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, int8, int16, int32, int64, request, response, struct, text
+from brokers.engine.protocol.fields import Names, array, int8, int16, int32, int64, request, response, struct, text
 
 
 @struct
@@ -16,7 +16,7 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
@@ -30,7 +30,7 @@ class ListOffsetsTopic:
 # 9  timestamp -5: the last offset in remote storage
 @request(ApiKey.LIST_OFFSETS)
 class ListOffsetsRequest:
-    replica_id: int = int32(default=-1)
+    replica_id: int = int32(default=-1, names=Names.NODE)
     isolation_level: int = int8(since=2)
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
 
@@ -47,7 +47,7 @@ class ListOffsetsPartitionResponse:
 
 @struct
 class ListOffsetsTopicResponse:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 

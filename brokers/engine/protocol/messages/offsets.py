@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, boolean, int16, int32, int64, request, response, struct, text
+from brokers.engine.protocol.fields import Names, array, boolean, int16, int32, int64, request, response, struct, text
 
 
 @struct
@@ -12,12 +12,12 @@ class OffsetCommitRequestPartition:
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(since=6, default=-1)
     commit_timestamp: int = int64(since=1, until=1, default=-1)
-    committed_metadata: str | None = text(null_since=0)
+    committed_metadata: str | None = text(null_since=0, names=Names.NOTHING)
 
 
 @struct
 class OffsetCommitRequestTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
@@ -30,10 +30,10 @@ class OffsetCommitRequestTopic:
 # 9  the generation may be a member epoch of the newer group protocol
 @request(ApiKey.OFFSET_COMMIT)
 class OffsetCommitRequest:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     generation_id_or_member_epoch: int = int32(since=1, default=-1)
-    member_id: str = text(since=1)
-    group_instance_id: str | None = text(since=7, null_since=7, default=None)
+    member_id: str = text(since=1, names=Names.NOTHING)
+    group_instance_id: str | None = text(since=7, null_since=7, default=None, names=Names.NOTHING)
     retention_time_ms: int = int64(since=2, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
@@ -46,7 +46,7 @@ class OffsetCommitResponsePartition:
 
 @struct
 class OffsetCommitResponseTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
@@ -60,20 +60,20 @@ class OffsetCommitResponse:
 
 @struct
 class OffsetFetchRequestTopic:
-    name: str = text(until=7)
+    name: str = text(until=7, names=Names.TOPIC)
     partition_indexes: list[int] = array("int32", until=7)
 
 
 @struct
 class OffsetFetchRequestTopics:
-    name: str = text(since=8)
+    name: str = text(since=8, names=Names.TOPIC)
     partition_indexes: list[int] = array("int32", since=8)
 
 
 @struct
 class OffsetFetchRequestGroup:
-    group_id: str = text(since=8)
-    member_id: str | None = text(since=9, null_since=9, default=None)
+    group_id: str = text(since=8, names=Names.GROUP)
+    member_id: str | None = text(since=9, null_since=9, default=None, names=Names.NOTHING)
     member_epoch: int = int32(since=9, default=-1)
     topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, since=8, null_since=8)
 
@@ -86,7 +86,7 @@ class OffsetFetchRequestGroup:
 # 9  member and epoch of the newer group protocol
 @request(ApiKey.OFFSET_FETCH)
 class OffsetFetchRequest:
-    group_id: str = text(until=7)
+    group_id: str = text(until=7, names=Names.GROUP)
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, until=7, null_since=2, null_until=7)
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
     require_stable: bool = boolean(since=7)
@@ -97,13 +97,13 @@ class OffsetFetchResponsePartition:
     partition_index: int = int32(until=7)
     committed_offset: int = int64(until=7)
     committed_leader_epoch: int = int32(since=5, until=7, default=-1)
-    metadata: str | None = text(until=7, null_since=0, null_until=7)
+    metadata: str | None = text(until=7, null_since=0, null_until=7, names=Names.NOTHING)
     error_code: int = int16(until=7)
 
 
 @struct
 class OffsetFetchResponseTopic:
-    name: str = text(until=7)
+    name: str = text(until=7, names=Names.TOPIC)
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, until=7)
 
 
@@ -112,19 +112,19 @@ class OffsetFetchResponsePartitions:
     partition_index: int = int32(since=8)
     committed_offset: int = int64(since=8)
     committed_leader_epoch: int = int32(since=8, default=-1)
-    metadata: str | None = text(since=8, null_since=8)
+    metadata: str | None = text(since=8, null_since=8, names=Names.NOTHING)
     error_code: int = int16(since=8)
 
 
 @struct
 class OffsetFetchResponseTopics:
-    name: str = text(since=8)
+    name: str = text(since=8, names=Names.TOPIC)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, since=8)
 
 
 @struct
 class OffsetFetchResponseGroup:
-    group_id: str = text(since=8)
+    group_id: str = text(since=8, names=Names.GROUP)
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, since=8)
     error_code: int = int16(since=8)
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, int16, int32, int64, nested, records, request, response, struct, text
+from brokers.engine.protocol.fields import (
+    Names,
+    array,
+    int16,
+    int32,
+    int64,
+    nested,
+    records,
+    request,
+    response,
+    struct,
+    text,
+)
 
 
 @struct
 class PartitionProduceData:
     index: int = int32()
-    records: bytes | None = records(null_since=0)
+    records: bytes | None = records(null_since=0, names=Names.NOTHING)
 
 
 @struct
 class TopicProduceData:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
@@ -26,7 +38,7 @@ class TopicProduceData:
 # 11 clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.PRODUCE)
 class ProduceRequest:
-    transactional_id: str | None = text(since=3, null_since=3, default=None)
+    transactional_id: str | None = text(since=3, null_since=3, default=None, names=Names.TRANSACTIONAL_ID)
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
@@ -35,12 +47,12 @@ class ProduceRequest:
 @struct
 class BatchIndexAndErrorMessage:
     batch_index: int = int32(since=8)
-    batch_index_error_message: str | None = text(since=8, null_since=8, default=None)
+    batch_index_error_message: str | None = text(since=8, null_since=8, default=None, names=Names.PROSE)
 
 
 @struct
 class ProduceLeader:
-    leader_id: int = int32(since=10, default=-1)
+    leader_id: int = int32(since=10, default=-1, names=Names.NODE)
     leader_epoch: int = int32(since=10, default=-1)
 
 
@@ -52,22 +64,22 @@ class PartitionProduceResponse:
     log_append_time_ms: int = int64(since=2, default=-1)
     log_start_offset: int = int64(since=5, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, since=8)
-    error_message: str | None = text(since=8, null_since=8, default=None)
+    error_message: str | None = text(since=8, null_since=8, default=None, names=Names.PROSE)
     current_leader: ProduceLeader = nested(ProduceLeader, since=10, tag=0)
 
 
 @struct
 class TopicProduceResponse:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
 @struct
 class ProduceNodeEndpoint:
-    node_id: int = int32(since=10)
-    host: str = text(since=10)
-    port: int = int32(since=10)
-    rack: str | None = text(since=10, null_since=10, default=None)
+    node_id: int = int32(since=10, names=Names.NODE)
+    host: str = text(since=10, names=Names.HOST)
+    port: int = int32(since=10, names=Names.PORT)
+    rack: str | None = text(since=10, null_since=10, default=None, names=Names.RACK)
 
 
 # 1  throttle time, at the end

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import (
+    Names,
     array,
     boolean,
+    element,
     int8,
     int16,
     int32,
@@ -21,18 +23,18 @@ from brokers.engine.protocol.fields import (
 @struct
 class CreatableReplicaAssignment:
     partition_index: int = int32()
-    broker_ids: list[int] = array("int32")
+    broker_ids: list[int] = array(element("int32", Names.NODE))
 
 
 @struct
 class CreatableTopicConfig:
-    name: str = text()
-    value: str | None = text(null_since=0)
+    name: str = text(names=Names.NOTHING)
+    value: str | None = text(null_since=0, names=Names.NOTHING)
 
 
 @struct
 class CreatableTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     num_partitions: int = int32()
     replication_factor: int = int16()
     assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
@@ -53,8 +55,8 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    name: str = text(since=5)
-    value: str | None = text(since=5, null_since=5)
+    name: str = text(since=5, names=Names.NOTHING)
+    value: str | None = text(since=5, null_since=5, names=Names.NOTHING)
     read_only: bool = boolean(since=5)
     config_source: int = int8(since=5, default=-1)
     is_sensitive: bool = boolean(since=5)
@@ -62,10 +64,10 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    name: str = text()
-    topic_id: bytes = uuid(since=7)
+    name: str = text(names=Names.TOPIC)
+    topic_id: bytes = uuid(since=7, names=Names.TOPIC_ID)
     error_code: int = int16()
-    error_message: str | None = text(since=1, null_since=1)
+    error_message: str | None = text(since=1, null_since=1, names=Names.PROSE)
     topic_config_error_code: int = int16(since=5, tag=0)
     num_partitions: int = int32(since=5, default=-1)
     replication_factor: int = int16(since=5, default=-1)
@@ -84,8 +86,8 @@ class CreateTopicsResponse:
 
 @struct
 class DeleteTopicState:
-    name: str | None = text(since=6, null_since=6, default=None)
-    topic_id: bytes = uuid(since=6)
+    name: str | None = text(since=6, null_since=6, default=None, names=Names.TOPIC)
+    topic_id: bytes = uuid(since=6, names=Names.TOPIC_ID)
 
 
 # 4  flexible
@@ -94,16 +96,16 @@ class DeleteTopicState:
 @request(ApiKey.DELETE_TOPICS)
 class DeleteTopicsRequest:
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
-    topic_names: list[str] = array("text", until=5)
+    topic_names: list[str] = array(element("text", Names.TOPIC), until=5)
     timeout_ms: int = int32()
 
 
 @struct
 class DeletableTopicResult:
-    name: str | None = text(null_since=6)
-    topic_id: bytes = uuid(since=6)
+    name: str | None = text(null_since=6, names=Names.TOPIC)
+    topic_id: bytes = uuid(since=6, names=Names.TOPIC_ID)
     error_code: int = int16()
-    error_message: str | None = text(since=5, null_since=5, default=None)
+    error_message: str | None = text(since=5, null_since=5, default=None, names=Names.PROSE)
 
 
 # 1  throttle time

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import (
     OWN_TAGS_FROM,
+    Names,
     array,
     boolean,
     int16,
@@ -23,7 +24,7 @@ from brokers.engine.protocol.fields import (
 # 5  clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.INIT_PRODUCER_ID)
 class InitProducerIdRequest:
-    transactional_id: str | None = text(null_since=0)
+    transactional_id: str | None = text(null_since=0, names=Names.TRANSACTIONAL_ID)
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(since=3, default=-1)
     producer_epoch: int = int16(since=3, default=-1)
@@ -40,13 +41,13 @@ class InitProducerIdResponse:
 
 @struct
 class AddPartitionsToTxnTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[int] = array("int32")
 
 
 @struct
 class AddPartitionsToTxnTransaction:
-    transactional_id: str = text(since=4)
+    transactional_id: str = text(since=4, names=Names.TRANSACTIONAL_ID)
     producer_id: int = int64(since=4)
     producer_epoch: int = int16(since=4)
     verify_only: bool = boolean(since=4)
@@ -61,7 +62,7 @@ class AddPartitionsToTxnTransaction:
 @request(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnRequest:
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, since=4)
-    v3_and_below_transactional_id: str = text(until=3)
+    v3_and_below_transactional_id: str = text(until=3, names=Names.TRANSACTIONAL_ID)
     v3_and_below_producer_id: int = int64(until=3)
     v3_and_below_producer_epoch: int = int16(until=3)
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
@@ -75,7 +76,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
@@ -83,7 +84,7 @@ class AddPartitionsToTxnTopicResult:
 # 76).
 @struct
 class AddPartitionsToTxnResult:
-    transactional_id: str = text(since=4)
+    transactional_id: str = text(since=4, names=Names.TRANSACTIONAL_ID)
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, since=4)
     coordinator_epoch: int = int32(since=4, tag=OWN_TAGS_FROM, default=-1)
 
@@ -103,10 +104,10 @@ class AddPartitionsToTxnResponse:
 # 4  clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.ADD_OFFSETS_TO_TXN)
 class AddOffsetsToTxnRequest:
-    transactional_id: str = text()
+    transactional_id: str = text(names=Names.TRANSACTIONAL_ID)
     producer_id: int = int64()
     producer_epoch: int = int16()
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
 
 
 # 3  flexible
@@ -121,7 +122,7 @@ class AddOffsetsToTxnResponse:
 # 4  clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.END_TXN)
 class EndTxnRequest:
-    transactional_id: str = text()
+    transactional_id: str = text(names=Names.TRANSACTIONAL_ID)
     producer_id: int = int64()
     producer_epoch: int = int16()
     committed: bool = boolean()
@@ -184,12 +185,12 @@ class TxnOffsetCommitRequestPartition:
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(since=2, default=-1)
-    committed_metadata: str | None = text(null_since=0)
+    committed_metadata: str | None = text(null_since=0, names=Names.NOTHING)
 
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
@@ -198,13 +199,13 @@ class TxnOffsetCommitRequestTopic:
 # 4  clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitRequest:
-    transactional_id: str = text()
-    group_id: str = text()
+    transactional_id: str = text(names=Names.TRANSACTIONAL_ID)
+    group_id: str = text(names=Names.GROUP)
     producer_id: int = int64()
     producer_epoch: int = int16()
     generation_id: int = int32(since=3, default=-1)
-    member_id: str = text(since=3)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None)
+    member_id: str = text(since=3, names=Names.NOTHING)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
@@ -216,7 +217,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 

@@ -1,0 +1,175 @@
+"""One request of a client on its way to the upstream broker and back."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.protocol.apis import APIS, ApiKey
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
+from brokers.engine.protocol.compile_encode import ChunkedEncoder, compile_piecewise_encoder
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
+from brokers.engine.protocol.registry import message_class
+from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
+from brokers.engine.scheduling.time_slice import yield_to_others
+from brokers.engine.throttling.charging import Limiter
+from brokers.engine.upstream.connection import Admit, UpstreamLost
+from brokers.engine.upstream.versions import Versions
+from instances import naming
+
+# Elements of all lists of one response.
+RESPONSE_ITEMS_MAX: Final = 1_000_000
+# Longer responses are decoded and encoded in pieces.
+AT_ONCE_BYTES_MAX: Final = 16 * 1024
+UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+NO_THROTTLE_MS: Final = 0
+
+_piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
+_piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
+
+
+class UpstreamExchange(Protocol):
+    """Sends a request over the client's own connection to the upstream broker (`session.ClientUpstream`)."""
+
+    async def exchange(
+        self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
+    ) -> tuple[bytes, int]: ...
+
+    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None: ...
+
+
+class Call:
+    """A request in processing. `limiter` and `delay_ms` are the byte limit that its client has exceeded, and the delay
+    that follows; `closes` is True if the connection has to be closed after the response.
+    """
+
+    __slots__ = (
+        "_permit", "_responses", "_to_tenant", "_to_upstream", "_upstream", "closes", "context", "delay_ms", "is_long",
+        "limiter", "served", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        context: RequestContext,
+        upstream: UpstreamExchange,
+        served: Versions,
+        names: tuple[ToUpstream, ToTenant],
+        responses: DecodeMemoryLimiter,
+    ) -> None:
+        self.context = context
+        self.served = served
+        self._upstream = upstream
+        self._to_upstream, self._to_tenant = names
+        # Memory of responses that are received, decoded and encoded, by instance.
+        self._responses = responses
+        self._permit: Permit | None = None
+        self.size_bytes = 0
+        self.is_long = False
+        self.limiter: Limiter | None = None
+        self.delay_ms = NO_THROTTLE_MS
+        self.closes = False
+
+    # -- rights -------------------------------------------------------------------------------------------------------
+
+    def denied(
+        self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
+    ) -> int:
+        """Returns the error code if the client may not make this call for a resource; 0 if it may."""
+        return self.context.denial(resource_type, name, operation)
+
+    def topic_refusal(self, name: str) -> int:
+        """Returns the error code if the client may not make this call for a topic, or no topic can have the name; 0 if
+        the request is forwarded.
+        """
+        return self.denied(ResourceType.TOPIC, name) or (0 if naming.is_valid_topic_name(name) else UNKNOWN_TOPIC)
+
+    # -- forwarding ---------------------------------------------------------------------------------------------------
+
+    async def forward(self, request: Any) -> Any:
+        """Sends the request in the upstream's names; returns the response in the tenant's.
+
+        Raises:
+            UpstreamLost: the upstream did not answer, or with names that are not the instance's.
+            MalformedRequest: a name in the request is too long.
+        """
+        return await self.ask(self.context.api_key, self.context.version, request)
+
+    async def ask(self, api_key: int, version: int, request: Any) -> Any:
+        """Makes another call of the upstream on behalf of this one, like `forward`."""
+        body = await self._encoded(api_key, version, request)
+        frame, start = await self._upstream.exchange(api_key, version, self.context.client_id, body, self._admit)
+        try:
+            response = await self._decoded(api_key, version, frame, start)
+            for _ in mapping_of(api_key, "response", version).in_pieces(response, self._to_tenant):
+                await yield_to_others()
+        except MalformedRequest as error:
+            raise UpstreamLost("the upstream sent a malformed response") from error
+        except ForeignName as error:
+            raise UpstreamLost("the upstream answered with a name of another instance") from error
+        self.size_bytes = len(frame)
+        self.is_long = len(frame) > AT_ONCE_BYTES_MAX
+        return response
+
+    async def send(self, request: Any) -> None:
+        """Sends a request that is not answered."""
+        context = self.context
+        body = await self._encoded(context.api_key, context.version, request)
+        await self._upstream.send(context.api_key, context.version, context.client_id, body)
+
+    async def _encoded(self, api_key: int, version: int, request: Any) -> bytes:
+        for _ in mapping_of(api_key, "request", version).in_pieces(request, self._to_upstream):
+            await yield_to_others()
+        if not self.context.request_bytes:
+            return encode_request(api_key, version, request)
+        encoding = _piecewise_encoder(api_key, version)(request)
+        while True:
+            await yield_to_others()
+            try:
+                next(encoding)
+            except StopIteration as end:
+                body: bytes = end.value
+                return body
+
+    async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
+        if len(frame) <= AT_ONCE_BYTES_MAX:
+            return decode_response(api_key, version, frame, start, len(frame))
+        decoding = _piecewise_decoder(api_key, version)(frame, start, len(frame))
+        while True:
+            await yield_to_others()
+            try:
+                next(decoding)
+            except StopIteration as end:
+                return end.value
+
+    async def _admit(self, size_bytes: int) -> None:
+        """Waits until the instance's responses leave memory for one more."""
+        self.release()
+        instance_id = self.context.view.instance_id
+        assert instance_id is not None, "clients of a gateway belong to an instance"
+        self._permit = await self._responses.acquire(instance_id, size_bytes)
+
+    def release(self) -> None:
+        """Frees the memory of the response. May be repeated."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.release()
+
+
+def _piecewise_decoder(api_key: int, version: int) -> PiecewiseDecoder:
+    decoder = _piecewise_decoders.get((api_key, version))
+    if decoder is None:
+        cls = message_class(api_key, "response")
+        decoder = compile_piecewise_decoder(cls, APIS[ApiKey(api_key)], version, RESPONSE_ITEMS_MAX)
+        _piecewise_decoders[api_key, version] = decoder
+    return decoder
+
+
+def _piecewise_encoder(api_key: int, version: int) -> ChunkedEncoder:
+    encoder = _piecewise_encoders.get((api_key, version))
+    if encoder is None:
+        encoder = compile_piecewise_encoder(message_class(api_key, "request"), APIS[ApiKey(api_key)], version)
+        _piecewise_encoders[api_key, version] = encoder
+    return encoder

@@ -1,0 +1,175 @@
+"""Connection to a broker of the upstream cluster: connects, authenticates, and exchanges one request at a time.
+
+Each client has a connection of its own, for two reasons. A broker handles the requests of one connection in order, as
+the client may expect of its own. And the upstream mutes a connection that exceeds a quota, or waits on it for a join
+or for records: on a shared one, clients of one tenant would wait for those of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+
+CONNECT_S_MAX: Final = 10.0
+# Maximum size of a response, above the largest fetch that is asked for (`topic_calls.FETCH_BYTES_MAX`) with one batch.
+RESPONSE_BYTES_MAX: Final = 134_217_728
+# Size of a response before the upstream has authenticated this gateway.
+GREETING_BYTES_MAX: Final = 65_536
+# Bytes that are received before they are asked for.
+READ_AHEAD_BYTES: Final = 65_536
+_SIZE_BYTES: Final = 4
+_OLDEST: Final = 0
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION: Final = 0
+CLIENT_ID: Final = "penstock-gateway"
+
+Address = tuple[str, int]
+# Waits until a response of this size may be received.
+Admit = Callable[[int], Awaitable[object]]
+
+
+class UpstreamLost(Exception):
+    """The upstream did not answer, or not as the protocol has it; the outcome of the request is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLogin:
+    """Security of connections to the upstream cluster; without `username` it authenticates nobody."""
+
+    tls: ssl.SSLContext | None = None
+    username: str | None = None
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"UpstreamLogin({self.username})"
+
+
+class UpstreamConnection:
+    """An authenticated connection. `versions` are those of the broker, by api key."""
+
+    __slots__ = ("_correlation_id", "_reader", "_writer", "versions")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._correlation_id = 0
+        self.versions: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    async def open(cls, address: Address, login: UpstreamLogin) -> UpstreamConnection:
+        """Connects and authenticates. Raises UpstreamLost."""
+        host, port = address
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                reader, writer = await asyncio.open_connection(
+                    host,
+                    port,
+                    ssl=login.tls,
+                    server_hostname=host if login.tls is not None else None,
+                    limit=READ_AHEAD_BYTES,
+                )
+                connection = cls(reader, writer)
+                await connection._greet(login)
+                return connection
+        except TimeoutError:
+            raise UpstreamLost(f"{host}:{port} does not answer") from None
+        except OSError as error:  # ssl's errors are OSErrors
+            raise UpstreamLost(f"{host}:{port}: {error.strerror or error}") from error
+
+    async def _greet(self, login: UpstreamLogin) -> None:
+        versions = await self._ask(ApiKey.API_VERSIONS, _OLDEST, ApiVersionsRequest())
+        self.versions = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
+        if login.username is None:
+            return
+        await self._ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism="PLAIN"))
+        token = f"\0{login.username}\0{login.password}".encode()
+        await self._ask(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
+
+    async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        """Asks one of the calls before requests of clients; the reason of a refusal is left out, it may have names."""
+        body = encode_request(api_key, version, request)
+        frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=GREETING_BYTES_MAX)
+        try:
+            response = decode_response(api_key, version, frame, start, len(frame))
+        except MalformedRequest as error:
+            self.close()
+            raise UpstreamLost("the upstream sent a malformed response") from error
+        if response.error_code:
+            self.close()
+            raise UpstreamLost(f"the upstream refused {api_key.name}: {_name_of(response.error_code)}")
+        return response
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the upstream has closed the connection, or a failed request did."""
+        return self._reader.at_eof() or self._writer.is_closing()
+
+    async def exchange(
+        self,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        body: bytes,
+        *,
+        admit: Admit | None = None,
+        bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> tuple[bytes, int]:
+        """Sends a request. Returns the frame of its response without its size, and the position of the body.
+
+        A request that is not answered as it has to be, or that is cancelled, closes the connection, since the next
+        response might be another one's. Raises UpstreamLost.
+        """
+        try:
+            await self._send(api_key, version, client_id, body)
+            size_bytes = int.from_bytes(await self._reader.readexactly(_SIZE_BYTES), "big", signed=True)
+            if not _SIZE_BYTES <= size_bytes <= bytes_max:
+                raise UpstreamLost(f"the upstream announced a response of {size_bytes} bytes")
+            if admit is not None:
+                await admit(size_bytes)
+            frame = await self._reader.readexactly(size_bytes)
+            correlation_id, start = decode_response_header(api_key, version, frame, 0, size_bytes)
+            if correlation_id != self._correlation_id:
+                raise UpstreamLost("the upstream answered another request")
+        except (OSError, EOFError, MalformedRequest) as error:
+            self.close()
+            raise UpstreamLost("the upstream closed the connection") from error
+        except BaseException:
+            self.close()
+            raise
+        return frame, start
+
+    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+        """Sends a request that is not answered. Raises UpstreamLost."""
+        try:
+            await self._send(api_key, version, client_id, body)
+        except OSError as error:
+            self.close()
+            raise UpstreamLost("the upstream closed the connection") from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def _send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        self._writer.write(encode_request_frame(api_key, version, self._correlation_id, client_id, body))
+        await self._writer.drain()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _name_of(error_code: int) -> str:
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"error {error_code}"

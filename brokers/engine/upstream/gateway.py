@@ -1,0 +1,157 @@
+"""The gateway process: finds the upstream brokers, opens the listeners, stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import structlog
+
+from brokers.engine import config, lifecycle
+from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
+from brokers.engine.clock import SystemClock
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta
+from brokers.engine.cluster.instance_documents import InstanceDocuments
+from brokers.engine.cluster.quota_image import QuotaImage
+from brokers.engine.errors import StartFailed
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.mapping import UndeclaredField
+from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from brokers.engine.throttling.layout import Layout
+from brokers.engine.upstream.connection import CLIENT_ID, Address, UpstreamConnection, UpstreamLost
+from brokers.engine.upstream.node import SharedState, UpstreamNode
+from brokers.engine.upstream.settings import GatewayInstance, GatewaySettings
+from brokers.engine.upstream.versions import check_declared, intersection
+
+log = structlog.get_logger(__name__)
+
+DROP_UNUSED_INTERVAL_S: Final = 600.0
+_METADATA_VERSION: Final = 4
+
+
+async def find_brokers(settings: GatewaySettings) -> MetadataResponse:
+    """Returns the brokers of the upstream cluster, from the first bootstrap server that answers. Raises StartFailed."""
+    reasons = []
+    for address in settings.bootstrap:
+        try:
+            return await _ask_brokers(address, settings)
+        except UpstreamLost as error:
+            reasons.append(str(error))
+    raise StartFailed(f"no upstream broker answers: {'; '.join(reasons)}")
+
+
+async def _ask_brokers(address: Address, settings: GatewaySettings) -> MetadataResponse:
+    connection = await UpstreamConnection.open(address, settings.login)
+    try:
+        low, high = intersection(connection.versions).get(ApiKey.METADATA, (0, -1))
+        if not low <= _METADATA_VERSION <= high:
+            raise UpstreamLost(f"{address[0]}:{address[1]} does not serve version {_METADATA_VERSION} of Metadata")
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        body = encode_request(ApiKey.METADATA, _METADATA_VERSION, request)
+        frame, start = await connection.exchange(ApiKey.METADATA, _METADATA_VERSION, CLIENT_ID, body)
+        response: MetadataResponse = decode_response(ApiKey.METADATA, _METADATA_VERSION, frame, start, len(frame))
+        return response
+    except MalformedRequest as error:
+        raise UpstreamLost(f"{address[0]}:{address[1]} sent a malformed response") from error
+    finally:
+        connection.close()
+
+
+class Gateway:
+    """All nodes of one process."""
+
+    def __init__(self, settings: GatewaySettings, stop: lifecycle.Stop, connections_max: int) -> None:
+        self._settings = settings
+        self._periodic = lifecycle.Periodic(stop)
+        self._connections_max = connections_max
+        self._clock = SystemClock()
+        self._shared = SharedState({instance.id: instance for instance in settings.instances})
+        self.nodes: list[UpstreamNode] = []
+
+    async def start(self) -> None:
+        """Opens all listeners. Raises StartFailed."""
+        settings = self._settings
+        try:
+            check_declared()
+        except UndeclaredField as error:
+            raise StartFailed(f"names would not be mapped: {error}") from error
+        found = await find_brokers(settings)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+        unknown = sorted(settings.nodes - addresses.keys())
+        if unknown:
+            raise StartFailed(f"the upstream has no broker {unknown[0]}, but {sorted(addresses)}")
+        self._set_limits()
+        image = _image(found, settings.instances)
+        contexts = TlsContexts(settings.certificate_file)
+        contexts.reload()
+        share = max(1, self._connections_max // max(1, len(settings.nodes)))
+        for node_id in sorted(settings.nodes):
+            node = UpstreamNode(node_id, addresses[node_id], settings.login, image, self._shared, self._clock, share)
+            self.nodes.append(node)
+            try:
+                (await node.connect()).close()
+            except UpstreamLost as error:
+                raise StartFailed(str(error)) from error
+            node.listen(settings.bind_host, contexts)
+            node.keep_going(self._periodic)
+        self._periodic.every(RELOAD_INTERVAL_S, contexts.reload)
+        self._periodic.every(DROP_UNUSED_INTERVAL_S, self._drop_unused)
+        for instance in settings.instances:
+            missing = sorted(addresses.keys() - instance.document.ports.keys())
+            if missing:
+                log.warning("nodes_without_port", instance_id=instance.id, nodes=missing)
+        log.info("gateway_started", nodes=sorted(settings.nodes), instances=len(settings.instances))
+
+    def _set_limits(self) -> None:
+        """Sets the bandwidth of each instance, which holds over all nodes of this process together."""
+        for instance in self._settings.instances:
+            shares, document = self._shared.accountings.of(instance.id).shares, instance.document
+            now_ms = self._clock.monotonic_ms()
+            shares.update(-1, Layout.of({}), document.produce_bps, document.consume_bps, now_ms)
+
+    def _drop_unused(self) -> None:
+        for _ in self._shared.accountings.drop_unused(self._clock.monotonic_ms()):
+            pass
+
+    async def stop(self) -> None:
+        await self._periodic.stop()
+        for node in self.nodes:
+            await node.stop()
+        log.info("gateway_stopped")
+
+
+def _image(found: MetadataResponse, instances: tuple[GatewayInstance, ...]) -> ClusterImage:
+    """Returns the metadata that sessions use: instances, users, rights and quotas, and no topic."""
+    brokers = {
+        broker.node_id: BrokerInfo(broker.node_id, broker.host, broker.port, 0, None, 0) for broker in found.brokers
+    }
+    quotas: dict[tuple[str, Any], Any] = {
+        (instance.id, entity): limits for instance in instances for entity, limits in instance.quotas.items()
+    }
+    return ClusterImage(found.cluster_id or "").with_changes(
+        ImageDelta(
+            brokers=brokers,
+            instances={instance.id: instance.document for instance in instances},
+            users=InstanceDocuments({instance.id: instance.users for instance in instances}),
+            acls=InstanceDocuments({instance.id: instance.acls for instance in instances}),
+            quotas=QuotaImage().with_changes(quotas),
+        )
+    )
+
+
+async def run(settings: GatewaySettings) -> int:
+    """Starts, serves until asked to stop, stops. Returns the exit code. Raises StartFailed."""
+    descriptors = lifecycle.raise_descriptor_limit()
+    # Each client has a connection to the upstream as well.
+    connections_max = lifecycle.connections_within(descriptors // 2, config.CONNECTIONS_MAX)
+    stop = lifecycle.Stop()
+    stop.listen(asyncio.get_running_loop())
+    gateway = Gateway(settings, stop, connections_max)
+    try:
+        await gateway.start()
+        await stop.wait()
+    finally:
+        await asyncio.wait_for(gateway.stop(), lifecycle.STOP_TIMEOUT_S)
+    return lifecycle.exit_code_of(stop)

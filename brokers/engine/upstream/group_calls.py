@@ -1,0 +1,154 @@
+"""Calls about consumer groups: coordinators, members, and committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from brokers.contract.acls import ResourceType
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.mapping import NO_NODE
+from brokers.engine.protocol.messages import coordinators, groups, offsets
+from brokers.engine.upstream.call import Call
+from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, split
+
+GROUP, TRANSACTION = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+_RESOURCES: Final = {0: GROUP, 1: TRANSACTION}
+# First versions that name several coordinators, and several groups.
+_MANY_KEYS_FROM: Final = 4
+_MANY_GROUPS_FROM: Final = 8
+_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
+_INVALID_GROUP: Final = int(ErrorCode.INVALID_GROUP_ID)
+_NO_OFFSET: Final = -1
+
+
+async def coordinator_found(call: Call, request: coordinators.FindCoordinatorRequest) -> Any:
+    """Forwards the keys that the client may describe. A coordinator without an address for the instance is answered as
+    one that is not available.
+    """
+    resource = _RESOURCES.get(request.key_type)
+    if call.context.version < _MANY_KEYS_FROM:
+        code = _INVALID_REQUEST if resource is None else call.denied(resource, request.key)
+        if code:
+            return coordinators.FindCoordinatorResponse(error_code=code, error_message="", node_id=NO_NODE, port=-1)
+        response = await call.forward(request)
+        if response.node_id == NO_NODE and not response.error_code:
+            response.error_code = _NOT_AVAILABLE
+        return response
+    refused, allowed = [], []
+    for key in request.coordinator_keys:
+        code = _INVALID_REQUEST if resource is None else call.denied(resource, key)
+        if code:
+            refused.append(
+                coordinators.Coordinator(key=key, node_id=NO_NODE, port=-1, error_code=code, error_message="")
+            )
+        else:
+            allowed.append(key)
+    if refused and not allowed:
+        return coordinators.FindCoordinatorResponse(coordinators=refused)
+    request.coordinator_keys = allowed
+    response = await call.forward(request)
+    for found in response.coordinators:
+        if found.node_id == NO_NODE and not found.error_code:
+            found.error_code = _NOT_AVAILABLE
+    response.coordinators += refused
+    return response
+
+
+def _member_call(response: Callable[[int], Any]) -> Callable[[Call, Any], Any]:
+    """Returns the handler of a call of a group's member."""
+
+    async def handle(call: Call, request: Any) -> Any:
+        code = call.denied(GROUP, request.group_id) or (0 if request.group_id else _INVALID_GROUP)
+        return response(code) if code else await call.forward(request)
+
+    return handle
+
+
+joined = _member_call(lambda code: groups.JoinGroupResponse(error_code=code, protocol_name=""))
+synchronised = _member_call(lambda code: groups.SyncGroupResponse(error_code=code))
+heard = _member_call(lambda code: groups.HeartbeatResponse(error_code=code))
+left = _member_call(lambda code: groups.LeaveGroupResponse(error_code=code))
+
+
+_COMMITTED: Final = TopicLists(
+    "topics",
+    "name",
+    "topics",
+    lambda topic, code: offsets.OffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            offsets.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition in topic.partitions
+        ],
+    ),
+    lambda results: offsets.OffsetCommitResponse(topics=results),
+)
+
+
+async def committed(call: Call, request: offsets.OffsetCommitRequest) -> Any:
+    code = call.denied(GROUP, request.group_id)
+    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal if not code else lambda _name: code)
+
+
+def _unread(topic: Any, code: int, of_topic: type[Any], of_partition: type[Any]) -> Any:
+    partitions = [
+        of_partition(partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code)
+        for index in topic.partition_indexes
+    ]
+    return of_topic(name=topic.name, partitions=partitions)
+
+
+_FETCHED: Final = TopicLists(
+    "topics",
+    "name",
+    "topics",
+    lambda topic, code: _unread(topic, code, offsets.OffsetFetchResponseTopic, offsets.OffsetFetchResponsePartition),
+    lambda results: offsets.OffsetFetchResponse(topics=results),
+)
+_FETCHED_OF_GROUP: Final = TopicLists(
+    "topics",
+    "name",
+    "topics",
+    lambda topic, code: _unread(topic, code, offsets.OffsetFetchResponseTopics, offsets.OffsetFetchResponsePartitions),
+    lambda results: offsets.OffsetFetchResponseGroup(topics=results),
+)
+
+
+async def fetched(call: Call, request: offsets.OffsetFetchRequest) -> Any:
+    """Forwards a request for committed offsets; without topics it is about all that the client may describe."""
+    if call.context.version >= _MANY_GROUPS_FROM:
+        return await _fetched_of_groups(call, request)
+    code = call.denied(GROUP, request.group_id)
+    if code:
+        refused = [_FETCHED.refused(topic, code) for topic in request.topics or ()]
+        return offsets.OffsetFetchResponse(error_code=code, topics=refused)
+    if request.topics is not None:
+        return await forward_allowed(call, request, _FETCHED, call.topic_refusal)
+    response = await call.forward(request)
+    response.topics = [topic for topic in response.topics if not call.denied(TOPIC, topic.name)]
+    return response
+
+
+async def _fetched_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
+    allowed, refused = [], []
+    # Results of topics that are not forwarded, by group; all topics are wanted of the others.
+    unread: dict[str, list[Any]] = {}
+    for group in request.groups:
+        code = call.denied(GROUP, group.group_id)
+        if code:
+            refused.append(offsets.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+            continue
+        if group.topics is not None:
+            group.topics, unread[group.group_id] = await split(group, _FETCHED_OF_GROUP, call.topic_refusal)
+        allowed.append(group)
+    if refused and not allowed:
+        return offsets.OffsetFetchResponse(groups=refused)
+    request.groups = allowed
+    response = await call.forward(request)
+    for group in response.groups:
+        group.topics = [topic for topic in group.topics if not call.denied(TOPIC, topic.name)]
+        group.topics += unread.get(group.group_id, ())
+    response.groups += refused
+    return response

@@ -1,0 +1,35 @@
+"""Stands for ZooKeeper in a process that has none: nothing is read from it, and every write is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from brokers.engine.cluster.errors import StoreUnavailable
+from brokers.engine.cluster.tree import Node, Operation, SessionState, Watch
+
+
+class NoTree:
+    """Implementation of `tree.Tree` that always raises StoreUnavailable."""
+
+    session_id = 0
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        raise StoreUnavailable(_REASON)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        raise StoreUnavailable(_REASON)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        raise StoreUnavailable(_REASON)
+
+    async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        raise StoreUnavailable(_REASON)
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str]:
+        raise StoreUnavailable(_REASON)
+
+    def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
+        """There are no sessions."""
+
+
+_REASON = "a gateway has no ZooKeeper"

@@ -1,0 +1,335 @@
+"""Requests of one client: decoded, authorised, forwarded, charged, answered, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+import structlog
+
+from brokers.contract.routes import DEFAULT_ROUTE
+from brokers.engine.access.authorizer import Address, peer_address
+from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.cluster import api_versions
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
+from brokers.engine.handlers.logins import Login
+from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.handlers.session import FastCodec, RawRequest, decode_api_versions, decode_in_pieces, software_of
+from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest, charge_time, throttle_time_ms
+from brokers.engine.loop_turns import LONG_TURN_S, timed
+from brokers.engine.protocol.apis import ApiKey, is_served
+from brokers.engine.protocol.codec import (
+    decode_request,
+    decoded_at_once_bytes_max,
+    encode_response,
+    encode_response_in_chunks,
+)
+from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.framing import check_frame_size
+from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
+from brokers.engine.protocol.request_limits import LISTS
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
+from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.scheduling.time_slice import yield_to_others
+from brokers.engine.throttling.waits import Mute
+from brokers.engine.upstream import topic_calls
+from brokers.engine.upstream.call import Call
+from brokers.engine.upstream.calls import HANDLERS, ROWS, VERSIONS_ROW
+from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
+from brokers.engine.upstream.versions import OWN, Versions, listed
+
+log = structlog.get_logger(__name__)
+
+_RECORDS: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
+
+
+class NodeOfSession(Protocol):
+    """The upstream broker of a session; `node.UpstreamNode` implements it."""
+
+    services: BrokerServices
+    # Memory of responses, by instance.
+    responses: DecodeMemoryLimiter
+    served: Versions
+
+    async def connect(self) -> UpstreamConnection: ...
+    def creation_lock(self, instance_id: str) -> asyncio.Lock: ...
+    def partitions_max(self, instance_id: str) -> int: ...
+
+
+class ClientUpstream:
+    """The upstream connection of one client, opened for its first request and again if the upstream closed it between
+    two requests.
+    """
+
+    __slots__ = ("_connection", "_is_closed", "_node", "_was_unanswered")
+
+    def __init__(self, node: NodeOfSession) -> None:
+        self._node = node
+        self._connection: UpstreamConnection | None = None
+        self._is_closed = False
+        # True if the last request was not answered: the upstream then reports its failure by closing the connection.
+        self._was_unanswered = False
+
+    async def exchange(
+        self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
+    ) -> tuple[bytes, int]:
+        """Returns a response as `UpstreamConnection.exchange` does. Raises UpstreamLost."""
+        connection = await self._connected()
+        self._was_unanswered = False
+        return await connection.exchange(api_key, version, client_id, body, admit=admit)
+
+    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+        connection = await self._connected()
+        self._was_unanswered = True
+        await connection.send(api_key, version, client_id, body)
+
+    async def _connected(self) -> UpstreamConnection:
+        connection = self._connection
+        if connection is not None and not connection.is_closed:
+            return connection
+        if connection is not None:
+            self._connection = None
+            connection.close()
+            if self._was_unanswered:
+                raise UpstreamLost("the upstream closed the connection")
+        connection = await self._node.connect()
+        if self._is_closed:
+            connection.close()
+            raise UpstreamLost("the client has gone")
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        self._is_closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class GatewaySession:
+    """The `network.interfaces.Session` of an identified client."""
+
+    __slots__ = (
+        "_address", "_client", "_node", "_route_name", "_sasl", "_task", "_upstream", "_view", "channel",
+        "frame_bytes_max", "last_client_id", "login", "principal", "software",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: NodeOfSession,
+        channel: AuthenticatedChannel,
+        principal: Principal,
+        sasl: dict[int, FastCodec],
+        route_name: str = DEFAULT_ROUTE,
+    ) -> None:
+        """Creates the session. `sasl` answers the calls of an authentication after the first."""
+        self._node = node
+        self.channel: Any = channel
+        self.principal = principal
+        self._sasl = sasl
+        self._route_name = route_name
+        self._address: Address = peer_address(channel.peer_host)
+        self._upstream = ClientUpstream(node)
+        self._task: asyncio.Task[None] | None = None
+        self._client: ClientContext | None = None
+        self._view = TenantMetadataView(
+            node.services.metadata.version, node.services.metadata.current.image, principal, route_name
+        )
+        self.frame_bytes_max = node.services.frame_bytes_max
+        self.login: Login | None = None
+        self.last_client_id: str | None = None
+        self.software = ("", "")
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def frame_bytes_max_of(self, api_key: int) -> int:
+        row = ROWS.get(api_key)
+        return min(self.frame_bytes_max, (LISTS if row is None else row.limit).bytes_max)
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
+        raw = RawRequest(version, correlation_id, client_id, buffer, body, start, end)
+        if api_key in self._sasl:
+            self._sasl[api_key].handle(self, raw)
+            return
+        if api_key == ApiKey.API_VERSIONS:
+            self._answer_versions(raw)
+            return
+        served = self._node.served
+        if not is_served(dict(served), api_key, version):
+            raise UnsupportedApi(f"version {version} of api key {api_key} is not forwarded")
+        check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
+        self.last_client_id = client_id
+        services = self._node.services
+        services.accounting.totals.requests[api_key] += 1
+        context = RequestContext(services, self._view, ROWS[api_key], version, client_id or "", self._address)
+        self.channel.hold(raw.size_bytes)
+        self._task = services.spawn(self._run(context, raw.copy()))
+
+    def _answer_versions(self, raw: RawRequest) -> None:
+        version, request = decode_api_versions(raw.version, raw.buffer, raw.body, raw.end)
+        self.software = software_of(request)
+        services = self._node.services
+        context = RequestContext(services, self._view, VERSIONS_ROW, version, raw.client_id or "", self._address)
+        answer = api_versions.answer(version, request, self.listed())
+        answer.throttle_time_ms = throttle_time_ms(self, context, answer, 0.0)
+        body = encode_response(ApiKey.API_VERSIONS, version, answer)
+        frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)
+        self.channel.respond(frame, answer.throttle_time_ms)
+
+    def listed(self) -> list[Any]:
+        return listed({**self._node.served, **OWN})
+
+    def on_more(self) -> None:
+        """Does nothing: a fetch that waits upstream cannot be called back."""
+
+    def on_closed(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._upstream.close()
+        login, self.login = self.login, None
+        if login is not None:
+            login.end()
+
+    # -- one request --------------------------------------------------------------------------------------------------
+
+    async def _run(self, context: RequestContext, raw: RawRequest) -> None:
+        try:
+            await timed(
+                self._serve(context, raw),
+                partial(self._on_turn, context),
+                partial(self._wait_for_turn, context),
+                self._turn_to_resume,
+            )
+        except UpstreamLost as error:
+            self._task = None
+            log.warning("upstream_lost", instance_id=self.principal.instance_id, reason=str(error))
+            self.channel.close(str(error))
+        except Exception as error:  # one tenant's request must not stop the gateway; also malformed requests
+            self._task = None
+            self.channel.fail(error)
+
+    async def _serve(self, context: RequestContext, raw: RawRequest) -> None:
+        names = self._names()
+        call = Call(context, self._upstream, self._node.served, names, self._node.responses)
+        try:
+            request = await self._decoded(context, raw)
+            if context.api_key != ApiKey.PRODUCE:
+                self.channel.release()
+            response = await self._answered(call, request, raw.size_bytes)
+            self.channel.release()
+            await self._respond(call, response, raw.correlation_id)
+        finally:
+            call.release()
+
+    async def _decoded(self, context: RequestContext, raw: RawRequest) -> Any:
+        api_key, items_max = context.api_key, context.api.limit.items_max
+        if raw.size_bytes <= decoded_at_once_bytes_max(api_key, raw.version):
+            return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
+        context.request_bytes = raw.size_bytes
+        if api_key in _RECORDS:
+            return await decode_in_pieces(api_key, raw, items_max)
+        instance_id = self._instance_id
+        permit = await self._node.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
+        try:
+            return await decode_in_pieces(api_key, raw, items_max)
+        finally:
+            permit.release()
+
+    def _answered(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
+        api_key = call.context.api_key
+        if api_key == ApiKey.PRODUCE:
+            return topic_calls.produced(call, self.client(call.context.client_id), request, size_bytes)
+        if api_key == ApiKey.FETCH:
+            return topic_calls.fetched(call, self.client(call.context.client_id), request)
+        if api_key == ApiKey.CREATE_TOPICS:
+            instance_id = self._instance_id
+            lock, partitions_max = self._node.creation_lock(instance_id), self._node.partitions_max(instance_id)
+            return topic_calls.created(call, request, lock, partitions_max)
+        return HANDLERS[api_key](call, request)
+
+    async def _respond(self, call: Call, response: Any, correlation_id: int) -> None:
+        """Sends the response with the longest throttle time: the upstream's, or that of one of our limits."""
+        context = call.context
+        delay_ms, mute = self._throttle(call, response)
+        if response is None:
+            self._task = None
+            if call.closes:
+                self.channel.close("an unacknowledged produce was refused")
+            else:
+                self.channel.finish_without_response(delay_ms, mute)
+            return
+        response.throttle_time_ms = delay_ms
+        if call.is_long:
+            encoding = encode_response_in_chunks(context.api_key, context.version, response)
+            while True:
+                await yield_to_others()
+                try:
+                    next(encoding)
+                except StopIteration as end:
+                    body = end.value
+                    break
+        else:
+            body = encode_response(context.api_key, context.version, response)
+        self._task = None
+        self.channel.respond(
+            encode_response_frame(context.api_key, context.version, correlation_id, body), delay_ms, mute
+        )
+
+    def _throttle(self, call: Call, response: Any) -> tuple[int, Mute | None]:
+        upstream_ms = 0 if response is None else response.throttle_time_ms
+        own_ms = throttle_time_ms(self, call.context, response, 0.0)
+        if call.limiter is not None and call.delay_ms > own_ms:
+            throttle = Throttle(call.delay_ms, Reason.BYTES, call.limiter)
+            own_ms, mute = apply_longest(self._node.services, self.client(call.context.client_id), (throttle,))
+            if own_ms >= upstream_ms:
+                return own_ms, mute
+        return max(own_ms, upstream_ms), None
+
+    # -- the client ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _instance_id(self) -> str:
+        instance_id = self.principal.instance_id
+        assert instance_id is not None, "clients of a gateway belong to an instance"
+        return instance_id
+
+    def _names(self) -> tuple[ToUpstream, ToTenant]:
+        view = self._view
+        nodes = {node_id: NodeAddress(endpoint.host, endpoint.port) for node_id, endpoint in view.endpoints.items()}
+        prefix = f"{self._instance_id}."
+        return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
+
+    def client(self, client_id: str | None) -> ClientContext:
+        """Returns the limiters of the client (`throttle_time.Sender`)."""
+        client = self._client
+        if client is None or client.client_id != (client_id or ""):
+            client = self._client = ClientContext(self._node.services, self._view, self._address, client_id)
+        return client
+
+    # -- turns of the event loop --------------------------------------------------------------------------------------
+
+    def _on_turn(self, context: RequestContext, spent_s: float) -> None:
+        now_s = perf_counter()
+        self.channel.turns.used(now_s - spent_s, now_s)
+        charge_time(self, context, spent_s)
+        if spent_s >= LONG_TURN_S:
+            self._node.services.accounting.loop_turns.record(context.api_key, self.principal.instance_id, spent_s)
+
+    async def _wait_for_turn(self, context: RequestContext) -> None:
+        services, instance_id = self._node.services, self._instance_id
+        context.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
+            services.clock.monotonic_ms()
+        )
+        await services.accounting.request_turns.enqueue(instance_id)
+
+    def _turn_to_resume(self) -> InlineWakeup | None:
+        turn: InlineWakeup | None = self.channel.turns.turn_to_resume(self._node.services.loop)
+        return turn

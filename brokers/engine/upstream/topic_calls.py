@@ -1,0 +1,333 @@
+"""Calls about topics and their records. Topics that the client may not use are answered here; the others upstream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from brokers.contract.acls import AclOperation, ResourceType
+from brokers.engine.handlers.client import ClientContext
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.mapping import NO_NODE
+from brokers.engine.protocol.messages import configs, fetch, list_offsets, metadata, produce, topics
+from brokers.engine.scheduling.time_slice import TimeSlice
+from brokers.engine.throttling.charging import charge, fetch_cap_bytes, in_debt
+from brokers.engine.upstream.call import UNKNOWN_TOPIC, Call
+from instances import naming
+
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+# Bytes of records that one fetch asks for; the upstream adds at most one batch that is longer.
+FETCH_BYTES_MAX: Final = 16_777_216
+# Configuration that a tenant may give a new topic: what concerns its own records, and costs the upstream no more files
+# than another topic does.
+CONFIGS: Final = frozenset(
+    {
+        "cleanup.policy", "compression.type", "delete.retention.ms", "max.compaction.lag.ms", "max.message.bytes",
+        "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type",
+        "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas", "retention.bytes", "retention.ms",
+    }
+)  # fmt: skip
+TOPIC_RESOURCE: Final = 2
+_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+_CONSUMER: Final = -1
+_DENIED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLists:
+    """The fields with the topics of a request, with their names, and with the results. `refused` returns the result of
+    a topic that is not forwarded, `response` a response with these results only.
+    """
+
+    topics: str
+    name: str
+    results: str
+    refused: Callable[[Any, int], Any]
+    response: Callable[[list[Any]], Any]
+
+
+async def forward_allowed(call: Call, request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> Any:
+    """Forwards the topics without a `refusal`, if there are any or nothing was refused; answers the others."""
+    allowed, refused = await split(request, lists, refusal)
+    if refused and not allowed:
+        return lists.response(refused)
+    setattr(request, lists.topics, allowed)
+    response = await call.forward(request)
+    getattr(response, lists.results).extend(refused)
+    return response
+
+
+async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> tuple[list[Any], list[Any]]:
+    """Returns the topics without a `refusal`, and the results of the others."""
+    time_slice = TimeSlice()
+    allowed, refused = [], []
+    for topic in getattr(request, lists.topics):
+        code = refusal(getattr(topic, lists.name))
+        if code:
+            refused.append(lists.refused(topic, code))
+        else:
+            allowed.append(topic)
+        await time_slice.pause()
+    return allowed, refused
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+_PRODUCED: Final = TopicLists(
+    "topic_data",
+    "name",
+    "responses",
+    lambda topic, code: produce.TopicProduceResponse(
+        name=topic.name,
+        partition_responses=[
+            produce.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+            for data in topic.partition_data
+        ],
+    ),
+    lambda results: produce.ProduceResponse(responses=results),
+)
+
+
+async def produced(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
+    """Forwards records. Returns None without acknowledgements; a refusal then closes the connection, as in Kafka."""
+    monotonic_ms = call.context.services.clock.monotonic_ms
+    # Without this each of many connections would add a request to the debt.
+    while True:
+        debt = in_debt(client.produce_limiters, monotonic_ms())
+        if debt is None:
+            break
+        await asyncio.sleep(debt.debt_ms(monotonic_ms()) / 1000)
+    call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, monotonic_ms())
+    transactional_id = request.transactional_id
+    is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    refusal = call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
+    if request.acks:
+        return await forward_allowed(call, request, _PRODUCED, refusal)
+    allowed, refused = await split(request, _PRODUCED, refusal)
+    if allowed:
+        request.topic_data = allowed
+        await call.send(request)
+    call.closes = bool(refused)
+    return None
+
+
+_FETCHED: Final = TopicLists(
+    "topics",
+    "topic",
+    "responses",
+    lambda topic, code: fetch.FetchableTopicResponse(
+        topic=topic.topic,
+        partitions=[
+            fetch.FetchPartitionData(partition_index=wanted.partition, error_code=code, high_watermark=-1, records=b"")
+            for wanted in topic.partitions
+        ],
+    ),
+    lambda results: fetch.FetchResponse(responses=results),
+)
+
+
+async def fetched(call: Call, client: ClientContext, request: fetch.FetchRequest) -> fetch.FetchResponse:
+    """Forwards a fetch without a session: ids of sessions are the upstream broker's, and anybody's could be guessed. A
+    client in debt gets no records until it is paid for what it read.
+    """
+    if request.session_id != _NO_SESSION:
+        return fetch.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    limiters, now_ms = client.consume_limiters, call.context.services.clock.monotonic_ms()
+    debt = in_debt(limiters, now_ms)
+    if debt is not None:
+        call.delay_ms, call.limiter = debt.debt_ms(now_ms), debt
+        return fetch.FetchResponse()
+    request.session_epoch, request.forgotten_topics_data = _NO_SESSION_EPOCH, []
+    request.replica_id, request.cluster_id = _CONSUMER, None
+    request.max_bytes = fetch_cap_bytes(limiters, max(1, min(request.max_bytes, FETCH_BYTES_MAX)))
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            wanted.partition_max_bytes = min(wanted.partition_max_bytes, request.max_bytes)
+    response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal)
+    response.session_id = _NO_SESSION
+    now_ms = call.context.services.clock.monotonic_ms()
+    call.delay_ms, call.limiter = charge(limiters, call.size_bytes, now_ms)
+    return response
+
+
+_OFFSETS: Final = TopicLists(
+    "topics",
+    "name",
+    "topics",
+    lambda topic, code: list_offsets.ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=[
+            list_offsets.ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
+            for wanted in topic.partitions
+        ],
+    ),
+    lambda results: list_offsets.ListOffsetsResponse(topics=results),
+)
+
+
+async def offsets_listed(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
+    request.replica_id = _CONSUMER
+    return await forward_allowed(call, request, _OFFSETS, call.topic_refusal)
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------------
+
+
+async def described(call: Call, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
+    """Forwards a request for metadata. Missing topics are never created by it, since creations are counted."""
+    context, is_for_all = call.context, request.topics is None
+    shows_topic_operations = request.include_topic_authorized_operations
+    shows_cluster_operations = request.include_cluster_authorized_operations
+    request.allow_auto_topic_creation = False
+    request.include_topic_authorized_operations = request.include_cluster_authorized_operations = False
+    refused: list[metadata.MetadataResponseTopic] = []
+    time_slice = TimeSlice()
+    if request.topics is not None:
+        allowed = []
+        for wanted in request.topics:
+            code = _metadata_refusal(call, wanted.name or "")
+            if code:
+                refused.append(metadata.MetadataResponseTopic(error_code=code, name=wanted.name or ""))
+            else:
+                allowed.append(wanted)
+            await time_slice.pause()
+        request.topics = allowed
+    response: metadata.MetadataResponse = await call.forward(request)
+    if is_for_all:
+        response.topics = [topic for topic in response.topics if not call.denied(TOPIC, topic.name or "")]
+    response.brokers = [broker for broker in response.brokers if broker.node_id != NO_NODE]
+    for topic in response.topics:
+        topic.is_internal = False
+        _hide_unknown_leaders(topic)
+        if shows_topic_operations:
+            topic.topic_authorized_operations = context.authorised_operations(TOPIC, topic.name or "")
+        await time_slice.pause()
+    response.topics += refused
+    if shows_cluster_operations and not call.denied(CLUSTER, operation=AclOperation.DESCRIBE):
+        response.cluster_authorized_operations = context.authorised_operations(CLUSTER)
+    return response
+
+
+def _metadata_refusal(call: Call, name: str) -> int:
+    if denied := call.denied(TOPIC, name):
+        return denied
+    return 0 if naming.is_valid_topic_name(name) else int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def _hide_unknown_leaders(topic: metadata.MetadataResponseTopic) -> None:
+    """Marks partitions whose leader has no address for the instance."""
+    for partition in topic.partitions:
+        if partition.leader_id == NO_NODE and not partition.error_code:
+            partition.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+# -- administration ---------------------------------------------------------------------------------------------------
+
+
+async def created(
+    call: Call, request: topics.CreateTopicsRequest, lock: asyncio.Lock, partitions_max: int
+) -> topics.CreateTopicsResponse:
+    """Forwards creations within the limit of the instance, one request of an instance at a time."""
+    default_partitions = 1
+    if call.context.view.instance is not None:
+        default_partitions = call.context.view.instance.document.settings.default_partitions
+    async with lock:
+        allowed, refused = [], []
+        left: int | None = None
+        for topic in request.topics:
+            reason = _creation_refusal(call, topic)
+            if reason is None:
+                if topic.num_partitions < 1:
+                    topic.num_partitions = default_partitions
+                if left is None:
+                    left = partitions_max - await _partition_count(call)
+                if topic.num_partitions > left:
+                    text = f"the instance may have {partitions_max} partitions, {max(left, 0)} more than it has"
+                    reason = ErrorCode.POLICY_VIOLATION, text
+                else:
+                    left -= topic.num_partitions
+            if reason is None:
+                allowed.append(topic)
+            else:
+                refused.append(
+                    topics.CreatableTopicResult(name=topic.name, error_code=int(reason[0]), error_message=reason[1])
+                )
+        if refused and not allowed:
+            return topics.CreateTopicsResponse(topics=refused)
+        request.topics = allowed
+        response: topics.CreateTopicsResponse = await call.forward(request)
+    for result in response.topics:
+        if call.denied(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
+            result.configs, result.num_partitions, result.replication_factor = None, -1, -1
+            result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    response.topics += refused
+    return response
+
+
+def _creation_refusal(call: Call, topic: topics.CreatableTopic) -> tuple[ErrorCode, str] | None:
+    if call.denied(CLUSTER, operation=AclOperation.CREATE) and call.denied(TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
+    if not naming.is_valid_topic_name(topic.name) or topic.name in naming.RESERVED_TOPIC_NAMES:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, "no topic can have this name"
+    if topic.assignments:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the upstream cluster assigns replicas"
+    unknown = sorted({config.name for config in topic.configs} - CONFIGS)
+    if unknown:
+        return ErrorCode.INVALID_CONFIG, f"not set through a gateway: {', '.join(unknown)[:200]}"
+    return None
+
+
+async def _partition_count(call: Call) -> int:
+    version = call.served[ApiKey.METADATA][1]
+    request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response: metadata.MetadataResponse = await call.ask(ApiKey.METADATA, version, request)
+    return sum(len(topic.partitions) for topic in response.topics)
+
+
+async def deleted(call: Call, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
+    refused = [
+        topics.DeletableTopicResult(name=name, error_code=code)
+        for name in request.topic_names
+        if (code := call.topic_refusal(name))
+    ]
+    names = {result.name for result in refused}
+    request.topic_names = [name for name in request.topic_names if name not in names]
+    if refused and not request.topic_names:
+        return topics.DeleteTopicsResponse(responses=refused)
+    response: topics.DeleteTopicsResponse = await call.forward(request)
+    response.responses += refused
+    return response
+
+
+async def configs_described(call: Call, request: configs.DescribeConfigsRequest) -> configs.DescribeConfigsResponse:
+    """Forwards requests for configurations of topics; those of brokers are the upstream operator's."""
+    allowed, refused = [], []
+    for resource in request.resources:
+        code, reason = 0, "Authorization failed."
+        if resource.resource_type != TOPIC_RESOURCE:
+            code = call.denied(CLUSTER) or int(ErrorCode.INVALID_REQUEST)
+            reason = "only topics have a configuration here"
+        else:
+            code = call.denied(TOPIC, resource.resource_name)
+            if not code and not naming.is_valid_topic_name(resource.resource_name):
+                code, reason = UNKNOWN_TOPIC, "no topic can have this name"
+        if code:
+            refused.append(
+                configs.DescribeConfigsResult(
+                    error_code=code,
+                    error_message=reason,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        else:
+            allowed.append(resource)
+    if refused and not allowed:
+        return configs.DescribeConfigsResponse(results=refused)
+    request.resources = allowed
+    response: configs.DescribeConfigsResponse = await call.forward(request)
+    response.results += refused
+    return response
