@@ -7,8 +7,8 @@ import json
 import struct
 from typing import Final
 
-from archives.files import Headers
 from archives.placing import hour_of
+from archives.records import Headers
 
 # Columns of the archive's table with their types, in the order of `packed_row`.
 COLUMNS: Final = {

@@ -6,31 +6,31 @@ The name of a file consists of folder, partition and first offset, so that a ret
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from archives import limits
 from archives.columns import NO_COLUMNS, Columns, Row
 from archives.placing import UNDATED, Folder, hour_of, placed
+from archives.records import SUM_MODULUS, Headers, Records
 from billing.lake.address import LakePlace
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
-# Sums of hashes are taken modulo this, so that they fit into a bigint.
-SUM_MODULUS = 2**63
-
 # Name of the struct with the columns of the value, if there are any, after the other columns.
 RECORD = "record"
+_HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA = pa.schema([
     ("key", pa.binary()),
     ("value", pa.binary()),
-    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ("headers", pa.list_(_HEADER_TYPE)),
     ("partition", pa.int32()),
     ("offset", pa.int64()),
     ("timestamp", pa.timestamp("ms", tz="UTC")),
@@ -38,14 +38,13 @@ SCHEMA = pa.schema([
 
 # Column in undated files: milliseconds since 1970, with the original value.
 TIMESTAMP_MS = "timestamp_ms"
-VALUE, OFFSET, TIMESTAMP = (SCHEMA.get_field_index(name) for name in ("value", "offset", "timestamp"))
+# Columns whose values repeat. Looking for repeated values in the others would cost more than it saves.
+REPEATING = ["key", "headers.list.element.key", "partition"]
 
 # Overhead per record, for comparing sizes.
 BYTES_PER_RECORD = 64
 # Memory per column of a row, beside its value.
 BYTES_PER_COLUMN = 64
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,26 +90,13 @@ def parsed(path: str) -> FileName | None:
     return FileName(int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) > 2 else 0)
 
 
-def row_sum(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Returns a hash of one record, to be summed."""
-    parts = [b"%d %d" % (offset, timestamp_ms), *_measured(key), *_measured(value)]
-    for name, each in headers:
-        parts += (*_measured(name.encode()), *_measured(each))
-    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "big") % SUM_MODULUS
-
-
-def _measured(part: bytes | None) -> tuple[bytes, bytes]:
-    return (b"-", b"") if part is None else (b"%d:" % len(part), part)
-
-
 @dataclass(slots=True)
 class _Pending:
-    """Buffered records of one hour."""
+    """Buffered records of one hour, and their columns if the archive has some."""
 
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    records: list[Row | None] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
+    columns: list[Row | None] = field(default_factory=list)
     bytes: int = 0
-    content_sum: int = 0
 
 
 @dataclass(slots=True)
@@ -153,20 +139,21 @@ class FileSet:
         """Counts offsets `[start, stop)` that cannot be read."""
         self.skipped += stop - start
 
-    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Adds a record and returns its size in bytes. Offsets must ascend."""
-        size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in headers)
-        content_sum = row_sum(offset, timestamp_ms, key, value, headers)
-        pending = self._pending[hour_of(timestamp_ms)]
-        pending.rows.append((
-            key, value, [{"key": name, "value": each} for name, each in headers], self._partition, offset, timestamp_ms,
-        ))  # fmt: skip
-        held = size
-        if self._columns.fields:
-            pending.records.append(self._columns.row(value))
-            held += len(value or b"") + BYTES_PER_COLUMN * len(self._columns.fields)
-        pending.bytes, pending.content_sum = pending.bytes + size, pending.content_sum + content_sum
-        self._buffered_bytes, self._buffered_records = self._buffered_bytes + held, self._buffered_records + 1
+    def add(self, records: Records) -> int:
+        """Adds records and returns their size in bytes. Offsets must ascend."""
+        size = 0
+        for hour, part in _by_hour(records):
+            part_bytes = part.size_bytes()
+            pending = self._pending[hour]
+            pending.records.extend(part)
+            pending.bytes += part_bytes
+            size += part_bytes
+            self._buffered_bytes += part_bytes
+            if self._columns.fields:
+                pending.columns += map(self._columns.row, part.values)
+                held_bytes = sum(map(len, filter(None, part.values)))
+                self._buffered_bytes += held_bytes + BYTES_PER_COLUMN * len(self._columns.fields) * len(part)
+        self._buffered_records += len(records)
         if self._buffered_bytes > limits.BUFFERED_BYTES_MAX or self._buffered_records > limits.BUFFERED_RECORDS_MAX:
             self._flush()
         return size
@@ -195,11 +182,13 @@ class FileSet:
         self._written = []
 
     def _flush(self) -> None:
-        sizes = {hour: pending.bytes + BYTES_PER_RECORD * len(pending.rows) for hour, pending in self._pending.items()}
-        of_folder: dict[Folder, list[int | None]] = defaultdict(list)
+        sizes = {
+            hour: pending.bytes + BYTES_PER_RECORD * len(pending.records) for hour, pending in self._pending.items()
+        }
+        hours_of: dict[Folder, list[int | None]] = defaultdict(list)
         for hour, folder in placed(sizes, self._open).items():
-            of_folder[folder].append(hour)
-        for folder, hours in of_folder.items():
+            hours_of[folder].append(hour)
+        for folder, hours in hours_of.items():
             self._write(folder, [(hour, self._pending[hour]) for hour in hours])
         self._pending.clear()
         self._buffered_bytes = self._buffered_records = 0
@@ -207,28 +196,20 @@ class FileSet:
     def _write(self, folder: Folder, parts: Sequence[tuple[int | None, _Pending]]) -> None:
         """Writes records of one folder in the order of their offsets."""
         size = sum(pending.bytes for _, pending in parts)
-        undated = {row[OFFSET] for hour, pending in parts if hour is None for row in pending.rows}
-        rows = [row for _, pending in parts for row in pending.rows]
-        records = [record for _, pending in parts for record in pending.records]
+        records, columns = parts[0][1].records, parts[0][1].columns
         if len(parts) > 1:
-            order = sorted(range(len(rows)), key=lambda number: rows[number][OFFSET])
-            rows = [rows[number] for number in order]
-            records = [records[number] for number in order] if records else []
-        file = self._file(folder, rows[0][OFFSET], size)
-        columns: list[pa.Array] = [
-            pa.array(column, type=field.type)
-            for column, field in zip(zip(*(_dated(row, undated) for row in rows), strict=True), SCHEMA, strict=True)
-        ]
+            records, columns = _in_order([pending for _, pending in parts])
+        file = self._file(folder, records.offsets[0], size)
+        arrays = [*arrays_of(records, self._partition)]
         if self._columns.fields:
-            structs, unfit = self._columns.array(records)
-            columns.append(structs)
-            without_value = sum(row[VALUE] is None for row in rows)
-            file.unfit += unfit - without_value
+            structs, unfit = self._columns.array(columns)
+            arrays.append(structs)
+            file.unfit += unfit - records.values.count(None)
         if folder == UNDATED:
-            columns.append(pa.array([row[TIMESTAMP] for row in rows], pa.int64()))
-        file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema_of(self._columns, folder)))
-        file.last_offset, file.count, file.bytes = rows[-1][OFFSET], file.count + len(rows), file.bytes + size
-        file.content_sum += sum(pending.content_sum for _, pending in parts)
+            arrays.append(pa.array(records.timestamps_ms, pa.int64()))
+        file.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema_of(self._columns, folder)))
+        file.last_offset, file.count, file.bytes = records.offsets[-1], file.count + len(records), file.bytes + size
+        file.content_sum += records.content_sum()
 
     def _file(self, folder: Folder, offset: int, size: int) -> _OpenFile:
         """Returns the open file of the folder and marks it as the most recently written."""
@@ -251,8 +232,12 @@ class FileSet:
         if self._place.files.type_name == "local":  # a bucket has no folders
             self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
         schema = schema_of(self._columns, folder)
-        return _OpenFile(path, offset, ParquetWriter(_unfinished(full), schema, compression="zstd",
-                                                     filesystem=self._place.files))  # fmt: skip
+        writer = ParquetWriter(
+            _unfinished(full), schema, compression="zstd", filesystem=self._place.files,
+            use_dictionary=[*REPEATING, *(f"{RECORD}.{field.name}" for field in self._columns.fields)],
+            write_statistics=[name for name in schema.names if name not in ("value", "headers", RECORD)],
+        )  # fmt: skip
+        return _OpenFile(path, offset, writer)
 
     def _close(self, file: _OpenFile) -> None:
         full = self._place.path(file.path)
@@ -272,9 +257,52 @@ class FileSet:
         )  # fmt: skip
 
 
-def _dated(row: tuple[Any, ...], undated: Collection[int]) -> tuple[Any, ...]:
-    """Returns the row, without its timestamp if it is undated, because not every reader can represent it."""
-    return (*row[:TIMESTAMP], None) if row[OFFSET] in undated else row
+def _by_hour(records: Records) -> list[tuple[int | None, Records]]:
+    """Returns the records of each hour; most often all of them have one."""
+    first = hour_of(min(records.timestamps_ms))
+    if first is not None and first == hour_of(max(records.timestamps_ms)):
+        return [(first, records)]
+    rows: dict[int | None, list[int]] = defaultdict(list)
+    for row, timestamp_ms in enumerate(records.timestamps_ms):
+        rows[hour_of(timestamp_ms)].append(row)
+    return [(hour, records.at(wanted)) for hour, wanted in rows.items()]
+
+
+def _in_order(parts: Sequence[_Pending]) -> tuple[Records, list[Row | None]]:
+    """Returns the records of several hours, and their columns, in the order of their offsets."""
+    records = Records()
+    for pending in parts:
+        records.extend(pending.records)
+    order = sorted(range(len(records)), key=records.offsets.__getitem__)
+    columns = [row for pending in parts for row in pending.columns]
+    return records.at(order), [columns[row] for row in order] if columns else []
+
+
+def arrays_of(records: Records, partition: int) -> list[pa.Array]:
+    """Returns the columns of `SCHEMA`. Undated records have no timestamp, because not every reader can represent it."""
+    timestamps_ms = pa.array(records.timestamps_ms, pa.int64())
+    if hour_of(min(records.timestamps_ms)) is None or hour_of(max(records.timestamps_ms)) is None:
+        undated = [hour_of(timestamp_ms) is None for timestamp_ms in records.timestamps_ms]
+        timestamps_ms = pc.if_else(pa.array(undated), None, timestamps_ms)
+    return [
+        pa.array(records.keys, pa.binary()),
+        pa.array(records.values, pa.binary()),
+        _headers_array(records.headers),
+        pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
+        pa.array(records.offsets, pa.int64()),
+        timestamps_ms.cast(SCHEMA.field("timestamp").type),
+    ]
+
+
+def _headers_array(headers: Sequence[Headers]) -> pa.Array:
+    """Returns a list of structs for each record, made of one column of all names and one of all values."""
+    ends = pa.array([0, *accumulate(map(len, headers))], pa.int32())
+    flat = list(chain.from_iterable(headers))
+    structs = pa.StructArray.from_arrays(
+        [pa.array([name for name, _ in flat], pa.string()), pa.array([value for _, value in flat], pa.binary())],
+        fields=list(_HEADER_TYPE),
+    )
+    return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("headers").type)
 
 
 def _unfinished(full: str) -> str:

@@ -14,9 +14,9 @@ from archives import database, limits, reading
 from archives.database import DatabaseFailed, LoadBatch
 from archives.database_address import Database
 from archives.database_rows import packed_row
-from archives.files import Headers
 from archives.plan import Range, TaskPace
 from archives.reading import Source, Stopped
+from archives.records import Records
 
 # Points of a batch at which a fault test may stop the process, in order.
 POINTS = ("read", "begun", "copied", "stored", "committed")
@@ -64,14 +64,18 @@ class TableLoader:
         """Next offset in the database."""
         return self._stored
 
-    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Adds a record and returns its size in bytes. Raises `DatabaseFailed`, `Stopped`."""
-        if len(self._rows) >= limits.BATCH_BYTES_MAX or self._count >= limits.BATCH_RECORDS_MAX:
-            self._load()
-        self._rows += packed_row(self._packed_id, self._partition, offset, timestamp_ms, key, value, headers)
-        self._count += 1
-        self._next_offset = offset + 1
-        return len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in headers)
+    def add(self, records: Records) -> int:
+        """Adds records and returns their size in bytes. Raises `DatabaseFailed`, `Stopped`."""
+        rows = zip(
+            records.offsets, records.timestamps_ms, records.keys, records.values, records.headers, strict=True
+        )  # fmt: skip
+        for offset, timestamp_ms, key, value, headers in rows:
+            if len(self._rows) >= limits.BATCH_BYTES_MAX or self._count >= limits.BATCH_RECORDS_MAX:
+                self._load()
+            self._rows += packed_row(self._packed_id, self._partition, offset, timestamp_ms, key, value, headers)
+            self._count += 1
+            self._next_offset = offset + 1
+        return records.size_bytes()
 
     def skip(self, start: int, stop: int) -> None:
         """Counts offsets `[start, stop)` that cannot be read."""

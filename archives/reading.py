@@ -6,21 +6,24 @@ No Django setting is read here, because Spark workers do not have them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any, Final, Protocol
 
 from archives import address, limits
 from archives.damage import end_of_damage
-from archives.files import FileSet, Headers, Written
+from archives.files import FileSet, Written
 from archives.plan import Range, TaskPace
 from archives.raw_headers import HeadersUnreadable, RawHeaders
+from archives.records import Headers, Records
 from archives.values import columns_of
 
 CLIENT_ID: Final = "penstock-archive"
 CONSUMED_AT_ONCE: Final = 5_000
 POLL_S: Final = 0.2
+# Largest record of a topic with default settings.
+LARGE_RECORD_BYTES: Final = 1_048_576
 AHEAD_BYTES_MIN: Final = 65_536
 AHEAD_BYTES_MAX: Final = 4_194_304
 END: Final = "end"
@@ -88,8 +91,8 @@ class TopicUnreadable(Stopped):
 class Sink(Protocol):
     """Destination of the records of one task, in the order of their offsets."""
 
-    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Adds a record and returns its size in bytes."""
+    def add(self, records: Records) -> int:
+        """Adds records and returns their size in bytes."""
 
     def skip(self, start: int, stop: int) -> None:
         """Counts offsets `[start, stop)` that cannot be read."""
@@ -217,32 +220,62 @@ def copy_records(source: Source, pace: TaskPace, wanted: Range, sink: Sink) -> t
 
 
 def _copy_with(source: Source, pace: TaskPace, wanted: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
-    reached, records, size = wanted.start, 0, 0
+    reached, count, size = wanted.start, 0, 0
     began_s = time.time()
-    for message in _messages(source, pace, wanted):
-        if message is END:
+    for found in _found(source, pace, wanted):
+        if found is END:
             return wanted.stop, size
-        if isinstance(message, Damaged):
-            sink.skip(message.start, message.stop)
-            reached = message.stop
+        if isinstance(found, Damaged):
+            sink.skip(found.start, found.stop)
+            reached = found.stop
             continue
-        offset = int(message.offset())
-        try:
-            headers = headers_of(message, raw_headers)
-        except HeadersUnreadable as trouble:
-            if not source.skips_bad:
-                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {trouble}.") from trouble
-            sink.skip(offset, offset + 1)
-        else:
-            size += sink.add(offset, int(message.timestamp()[1]), message.key(), message.value(), headers)
-        reached, records = offset + 1, records + 1
+        messages = found[: limits.RECORDS_PER_TASK_MAX - count]
+        size += _add(source, messages, sink, raw_headers)
+        reached, count = int(messages[-1].offset()) + 1, count + len(messages)
         if (wait_s := pace.wait_s(began_s, time.time(), size)) > limits.WAIT_S_MIN:
             if time.time() + wait_s >= pace.ends_s:
                 break
             time.sleep(wait_s)
-        if records >= limits.RECORDS_PER_TASK_MAX or size >= limits.BYTES_PER_TASK_MAX:
+        if count >= limits.RECORDS_PER_TASK_MAX or size >= limits.BYTES_PER_TASK_MAX:
             break
     return reached, size
+
+
+def _add(source: Source, messages: Iterable[Any], sink: Sink, raw_headers: RawHeaders) -> int:
+    """Adds the records of messages to the sink and returns their size in bytes.
+
+    Raises:
+        Stopped: headers cannot be read and the archive skips no record.
+    """
+    size = 0
+    readable: list[Any] = []
+    headers: list[Headers] = []
+    for message in messages:
+        # The client crashes if it is asked again for headers that it could not decode.
+        try:
+            headers.append(headers_of(message, raw_headers))
+            readable.append(message)
+        except HeadersUnreadable as trouble:
+            offset = int(message.offset())
+            if not source.skips_bad:
+                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {trouble}.") from trouble
+            size += _add_columns(readable, headers, sink)
+            readable, headers = [], []
+            sink.skip(offset, offset + 1)
+    return size + _add_columns(readable, headers, sink)
+
+
+def _add_columns(messages: Sequence[Any], headers: list[Headers], sink: Sink) -> int:
+    if not messages:
+        return 0
+    records = Records(
+        offsets=[message.offset() for message in messages],
+        timestamps_ms=[message.timestamp()[1] for message in messages],
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
+        headers=headers,
+    )
+    return sink.add(records)
 
 
 def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
@@ -258,8 +291,9 @@ def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
     return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
 
 
-def _messages(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
-    """Yields records below the range's end, `Damaged` for an unreadable batch, and `END` when there are no more.
+def _found(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
+    """Yields lists of messages below the range's end, `Damaged` for an unreadable batch, and `END` when there are no
+    more.
 
     Offsets before the end may belong to aborted transactions. Without `END` the time limit was reached.
 
@@ -272,26 +306,41 @@ def _messages(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
     try:
         consumer.assign([TopicPartition(source.topic, wanted.partition, wanted.start)])
         stalls_s = time.time() + limits.STALLED_S
+        at_once = _at_once(pace)
         while (now_s := time.time()) < pace.ends_s:
-            for message in consumer.consume(CONSUMED_AT_ONCE, POLL_S):
+            run: list[Any] = []
+            for message in consumer.consume(at_once, POLL_S):
                 stalls_s = now_s + limits.STALLED_S
                 failure = message.error()
                 if failure is None and (message.offset() or 0) < wanted.stop:
-                    yield message
-                elif failure is None or failure.code() == KafkaError._PARTITION_EOF:
+                    run.append(message)
+                    continue
+                if run:
+                    yield run
+                    run = []
+                if failure is None or failure.code() == KafkaError._PARTITION_EOF:
                     yield END
                     return
-                elif _is_damage(failure):
+                if _is_damage(failure):
                     damaged = _damaged(source, consumer, wanted, message.offset() or 0)
                     yield damaged
                     consumer.assign([TopicPartition(source.topic, wanted.partition, damaged.stop)])
                     break
-                elif not failure.retriable():
+                if not failure.retriable():
                     raise Stopped(f"Partition {wanted.partition} cannot be read: {failure.str()}")
+            if run:
+                yield run
             if now_s > stalls_s:
                 raise Stopped(_SILENT.format(wanted.partition))
     finally:
         consumer.close()
+
+
+def _at_once(pace: TaskPace) -> int:
+    """Returns how many messages are taken at a time: with a rate, not more than a second of large records has."""
+    if pace.bytes_per_s is None:
+        return CONSUMED_AT_ONCE
+    return max(1, min(CONSUMED_AT_ONCE, pace.bytes_per_s // LARGE_RECORD_BYTES))
 
 
 def _is_damage(failure: Any) -> bool:
