@@ -151,7 +151,6 @@ def watched(members: list[Member], tmp_path: Path) -> list[Instance]:
         )
         made.append(instance)
     storage_history.note({row.pk: row.storage_bytes for row in made}, int(NOW.timestamp() * 1_000))
-    evaluating.evaluate(NOW - timedelta(minutes=1))
     return made
 
 
