@@ -307,6 +307,7 @@ def test_without_an_answer_it_says_so_and_goes_on_afterwards(
 
 def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, acting: Actor) -> None:
     host = broker(cluster, 1).host
+    cluster.brokers.update(rack="a")  # a cluster has racks for all brokers or for none
     made = membership.add_broker(acting=acting, cluster=cluster, host=host, rack="b")
     assert made.number == 5
     ports_taken = set(cluster.brokers.exclude(pk=made.pk).values_list("internal_port", "admin_port"))
@@ -317,7 +318,7 @@ def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, 
     assert health.health(made, made.created_at).value == "down"
     services.set_wanted(acting=acting, broker=made, wanted=WantedState.STOPPED)
     membership.remove_broker(acting=acting, broker=made)
-    assert membership.add_broker(acting=acting, cluster=cluster, host=host).number == 6
+    assert membership.add_broker(acting=acting, cluster=cluster, host=host, rack="b").number == 6
 
 
 def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
