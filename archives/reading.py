@@ -26,6 +26,7 @@ POLL_S: Final = 0.2
 LARGE_RECORD_BYTES: Final = 1_048_576
 AHEAD_BYTES_MIN: Final = 65_536
 AHEAD_BYTES_MAX: Final = 4_194_304
+QUEUE_BACKOFF_MS: Final = 10
 END: Final = "end"
 # For a name that is not UTF-8, the client sets an exception without raising it. Called this way, it is raised here and
 # not by the next unrelated call.
@@ -121,6 +122,8 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
         # Memory of a task in addition to its buffers.
         "queued.max.messages.kbytes": 16_384,
         "fetch.message.max.bytes": AHEAD_BYTES_MAX,
+        # By default a full buffer stops fetching for a second, in which the task empties it and waits.
+        "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS,
     }
 
 
