@@ -25,6 +25,7 @@ READ_TIMEOUT_S: Final = 60.0
 METADATA_TIMEOUT_S: Final = 10.0
 # Maximum time for which the client collects messages before it returns them.
 CONSUME_TIMEOUT_S: Final = 0.5
+QUEUE_BACKOFF_MS: Final = 10
 
 
 class UsageReadStalled(Exception):
@@ -169,5 +170,7 @@ def consumer_conf(bootstrap: str, login: Mapping[str, str]) -> dict[str, Any]:
         "auto.offset.reset": "error",
         "check.crcs": True,
         "allow.auto.create.topics": False,
+        # By default a full buffer stops fetching for a second.
+        "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS,
         "log_level": 3,
     }
