@@ -7,6 +7,7 @@ topic can be sent to another.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -25,7 +26,8 @@ class UnusableLines(ValueError):
 
 def messages_of(text: str, kind: str) -> list[NewMessage]:
     """Returns the messages that the lines stand for; empty lines are passed over. Raises `UnusableLines`."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Not by `str.splitlines`: U+2028 and its like may stand in a value, and unescaped in JSON.
+    lines = [(number, line) for number, line in enumerate(re.split("\r?\n", text), 1) if line.strip()]
     if not lines:
         raise UnusableLines(_("There is no line."))
     if len(lines) > limits.SENT_MESSAGES_MAX:

@@ -179,9 +179,12 @@ class StructMapping:
 
 @dataclass(frozen=True, slots=True)
 class MessageMapping:
-    """Mapping of the messages of one API in one direction and version."""
+    """Mapping of the messages of one API in one direction and version: of its lists of structs, which may be long, and
+    of its other fields.
+    """
 
-    root: StructMapping
+    lists: tuple[FieldMapping, ...]
+    rest: StructMapping
 
     def apply(self, message: Any, name_map: NameMap) -> None:
         """Maps a message. Raises ForeignName."""
@@ -190,16 +193,10 @@ class MessageMapping:
 
     def in_pieces(self, message: Any, name_map: NameMap) -> Iterator[None]:
         """Maps a message like `apply`, and yields after each piece of a long one."""
-        lists = [field for field in self.root.fields if field.inner is not None and field.is_list]
-        rest = StructMapping(
-            tuple(field for field in self.root.fields if field not in lists),
-            self.root.node_field,
-            self.root.has_address,
-        )
-        if not rest.apply(message, name_map):
+        if not self.rest.apply(message, name_map):
             raise ForeignName("a message names something of another instance")
         left = ELEMENTS_PER_PIECE
-        for field in lists:
+        for field in self.lists:
             assert field.inner is not None, "a list of structs"
             values = getattr(message, field.name)
             if values is None:
@@ -223,8 +220,10 @@ def _inner_count(value: Any, mapping: StructMapping) -> int:
 @cache
 def mapping_of(api_key: int, direction: Direction, version: int) -> MessageMapping:
     """Returns the mapping of a message. Raises UndeclaredField."""
-    cls = message_class(api_key, direction)
-    return MessageMapping(_struct_mapping(cls, version) or StructMapping(()))
+    root = _struct_mapping(message_class(api_key, direction), version) or StructMapping(())
+    lists = tuple(field for field in root.fields if field.inner is not None and field.is_list)
+    others = tuple(field for field in root.fields if field not in lists)
+    return MessageMapping(lists, StructMapping(others, root.node_field, root.has_address))
 
 
 def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:

@@ -96,7 +96,10 @@ class UpstreamConnection:
         await self._ask(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
 
     async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
-        """Asks one of the calls before requests of clients; the reason of a refusal is left out, it may have names."""
+        """Sends a request of the gateway's own and returns the response.
+
+        Raises UpstreamLost for an error code, without the upstream's message, in which names may occur.
+        """
         body = encode_request(api_key, version, request)
         frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=GREETING_BYTES_MAX)
         try:

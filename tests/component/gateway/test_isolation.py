@@ -80,7 +80,7 @@ class Tenant:
         )
 
     async def of_each_version(self, node: int, api_key: ApiKey, make: Callable[[int], Any]) -> list[Any]:
-        """Asks in each version that is served; `make` returns the request."""
+        """Sends the request that `make` returns in each served version, and returns the responses."""
         low, high = self.versions[api_key]
         return [await self.ask(node, api_key, make(version), version) for version in range(low, high + 1)]
 

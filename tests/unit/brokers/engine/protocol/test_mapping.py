@@ -195,6 +195,6 @@ def test_calls_that_nobody_has_looked_at_have_no_mapping() -> None:
 def test_a_message_without_names_is_left_alone() -> None:
     response = groups.HeartbeatResponse(error_code=3)
     mapping = mapping_of(ApiKey.HEARTBEAT, "response", 4)
-    assert mapping == MessageMapping(StructMapping(()))
+    assert mapping == MessageMapping((), StructMapping(()))
     mapping.apply(response, TO_TENANT)
     assert response == groups.HeartbeatResponse(error_code=3)
