@@ -13,7 +13,7 @@ outlive the topic.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final
 
 from brokers.engine.cluster.image import ClusterImage
@@ -26,7 +26,7 @@ from brokers.engine.handlers.fetch import fetch, legacy
 from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
 from brokers.engine.handlers.served_api import ServedApi
-from brokers.engine.handlers.session import DispatchTable, FastCodec
+from brokers.engine.handlers.session import DispatchTable, FastCodec, close_unstarted
 from brokers.engine.protocol import request_limits as limits
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
@@ -80,12 +80,35 @@ def answer(context: RequestContext, request: Any) -> Any:
     if hasattr(response, "__await__"):
         if not is_audited and api.result_lines is None:
             return response
-        return _finish(context, request, response, image, is_audited=is_audited)
+        return AnswerToRecord(context, request, response, image, is_audited=is_audited)
     if is_audited:
         changes.record(context, request, response, image)
     if long_requests.is_long_response(context, response):
         return long_requests.encoded_in_chunks(context.api_key, context.version, response)
     return response
+
+
+class AnswerToRecord:
+    """Awaitable of a response whose outcome is recorded. `close` ends its handler if nothing has awaited it."""
+
+    __slots__ = ("_answering", "_context", "_image", "_is_audited", "_request")
+
+    def __init__(
+        self, context: RequestContext, request: Any, answering: Any, image: ClusterImage, *, is_audited: bool
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._answering = answering
+        self._image = image
+        self._is_audited = is_audited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _finish(
+            self._context, self._request, self._answering, self._image, is_audited=self._is_audited
+        ).__await__()
+
+    def close(self) -> None:
+        close_unstarted(self._answering)
 
 
 async def _answer_in_steps(context: RequestContext, request: Any, *, reads_change_log: bool) -> Any:

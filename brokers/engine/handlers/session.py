@@ -314,7 +314,9 @@ class Session:
         spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
             charge_time(self, context, spent_s)
-            self.cancel = self.services.spawn(self._finish(context, raw.correlation_id, answer)).cancel
+            task = self.services.spawn(self._finish(context, raw.correlation_id, answer))
+            task.add_done_callback(lambda _: close_unstarted(answer))  # if it is cancelled before its first step
+            self.cancel = task.cancel
         else:
             self._respond(context, raw.correlation_id, answer, spent_s)
 
@@ -420,6 +422,13 @@ class Session:
         login, self.login = self.login, None
         if login is not None:
             login.end()
+
+
+def close_unstarted(answering: Any) -> None:
+    """Closes the coroutine of an answer that is no longer wanted; a future has none, and one that began is over."""
+    close = getattr(answering, "close", None)
+    if close is not None:
+        close()
 
 
 def software_of(request: ApiVersionsRequest | None) -> tuple[str, str]:
