@@ -122,10 +122,10 @@ OBSERVE_CACHE_S = 1
 OBSERVE_THREADS = 16
 # Pages of an instance's topics requested from one broker.
 TOPIC_PAGES_MAX = 400
-# Pages of an instance's connections requested from one broker, 500 per page.
-CONNECTION_PAGES_MAX = 20
-# Pages of the clients of one topic requested from one broker, 500 per page.
-TOPIC_CLIENT_PAGES_MAX = 21
+# Pages of an instance's connections requested from one broker, 250 per page.
+CONNECTION_PAGES_MAX = 40
+# Pages of the clients of one topic requested from one broker, 250 per page.
+TOPIC_CLIENT_PAGES_MAX = 42
 
 # Interval of collecting traffic; per-second samples are kept longer than the live chart shows. A backlog is read in
 # spans of bounded length, and in a bounded number of pages of each broker: the next round continues.

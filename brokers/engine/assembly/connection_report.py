@@ -5,8 +5,8 @@ The report has only what connections keep anyway.
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX, counted_name
@@ -15,7 +15,7 @@ from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
 
-CONNECTIONS_PER_PAGE: Final = 500
+CONNECTIONS_PER_PAGE: Final = 250
 # Number, address, user, client id, software and its version, route, age in ms, number of requests, and 1 while the
 # connection is not authenticated.
 ConnectionRow = list[Any]
@@ -25,10 +25,10 @@ def connections_page(
     listeners: Listeners, instance_id: str, *, after: int, started_at_ms: int, now_ms: int
 ) -> dict[str, Any]:
     """Returns the connections with numbers above `after`, in order. `next` is the last number if there are more."""
-    found = nsmallest(
-        CONNECTIONS_PER_PAGE + 1,
+    # Sorting is faster than a heap here: the connections of a listener are in order already.
+    found = sorted(
         (connection for connection in _connections(listeners, instance_id) if connection.number > after),
-        key=_number,
+        key=attrgetter("number"),
     )
     page = found[:CONNECTIONS_PER_PAGE]
     now_s = listeners.loop.time()
@@ -61,10 +61,6 @@ def _connections(listeners: Listeners, instance_id: str) -> list[Connection]:
 def _cut(name: str) -> str:
     """Truncates a client's name before it is normalised, since clients may choose names of up to 32 kB."""
     return counted_name(name[:NAME_CHARACTERS_MAX])
-
-
-def _number(connection: Connection) -> int:
-    return connection.number
 
 
 def _line(connection: Connection, now_s: float) -> ConnectionRow:

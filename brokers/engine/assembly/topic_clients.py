@@ -13,7 +13,7 @@ from brokers.contract.usage import DIRECTIONS, OTHER
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.usage import UsageCounter
 
-CLIENTS_PER_PAGE: Final = 500
+CLIENTS_PER_PAGE: Final = 250
 
 # User, client id, direction, bytes, and the time of the last bytes in ms since the epoch, to within one usage report.
 ClientRow = list[Any]
