@@ -187,8 +187,22 @@ class Neighbour:
         return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
+async def is_answered(port: int, frame: bytes, within_s: float) -> bool:
+    """Sends `frame` once, and returns True if it is answered in time."""
+    client = await WireClient.connect(port)
+    try:
+        async with asyncio.timeout(within_s):
+            await client.send_raw(frame)
+            await client.receive_frame()
+    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        client.writer.transport.abort()
+    return True
+
+
 async def attack(port: int, frame: bytes, *, connections: int, seconds: float) -> int:
-    """Sends `frame` again and again; how many answers came. Who is cut off connects anew."""
+    """Sends `frame` again and again, and returns the number of answers. A connection that is closed is opened again."""
     deadline_s = time.monotonic() + seconds
 
     async def one() -> int:
