@@ -33,7 +33,7 @@ TOPICS = 10_000
 
 
 def is_short_turn(make: Callable[[], Any]) -> bool:
-    """Returns True if making and encoding a report takes at most as long as encoding `REFERENCES_PER_TURN` references."""
+    """Returns True if a report is made and encoded in the time that `REFERENCES_PER_TURN` references take."""
     report_s, reference_s = [], []
     for _ in range(TRIES):
         reference_s.append(processor_s(lambda: REFERENCE))
