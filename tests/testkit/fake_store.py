@@ -93,13 +93,16 @@ class FakeEnsemble:
                 watches[path] = [pair for pair in watches[path] if pair[0] is not session]
 
     def commit(self, session: FakeTree, operations: Sequence[Operation]) -> list[str]:
-        before = {path: node.copy() for path, node in self.nodes.items()}
+        named = {path for operation in operations for path in (operation.path, _parent(operation.path))}
+        before = {path: self.nodes[path].copy() for path in named if path in self.nodes}
         touched: list[str] = []
         self.zxid += 1
         try:
             written = [self._apply(session, operation, index, touched) for index, operation in enumerate(operations)]
         except tree.TreeError:
-            self.nodes = before
+            for path in named.union(touched) - before.keys():
+                self.nodes.pop(path, None)
+            self.nodes.update(before)
             raise
         self.transactions += 1
         for path in touched:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.contract.documents import BROKER_SCOPE
-from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, InstanceImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.throttling.client_shares import CONSUME
@@ -19,17 +18,6 @@ from brokers.engine.throttling.layout import POOLED, Layout
 
 # Racks of an instance's brokers from which on consumers may read from followers.
 RACKS_MIN: Final = 2
-
-
-class _InstancePartitions(NamedTuple):
-    """An instance in the current metadata, with the number of its partitions by leader and by replica, and the number
-    of leader changes.
-    """
-
-    instance: InstanceImage
-    leaders: Counter[int]
-    replicas: Counter[int]
-    moves: int
 
 
 class Bandwidth:
@@ -40,7 +28,7 @@ class Bandwidth:
     def __init__(self, services: BrokerServices, *, selects_by_rack: bool = True) -> None:
         self._services = services
         self._selects_by_rack = selects_by_rack
-        self._seen: dict[str, _InstancePartitions] = {}
+        self._seen: dict[str, InstanceImage] = {}
         self._brokers: Mapping[int, BrokerInfo] = {}
         # Leaders of each instance in the current metadata, and replicas of those that consumers may read everywhere.
         self.layouts: dict[str, Layout] = {}
@@ -55,12 +43,12 @@ class Bandwidth:
         known, self._brokers = self._brokers, after.brokers
         changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():
-            seen = self._seen.get(instance_id)
-            if seen is None or seen.instance is not instance:
-                seen = self._seen[instance_id] = _partitions_of(instance)
-            elif changed.isdisjoint(seen.leaders) and changed.isdisjoint(seen.replicas):
-                continue
-            self._update(seen)
+            if self._seen.get(instance_id) is instance:
+                totals = instance.layout_totals
+                if changed.isdisjoint(totals.leaders) and changed.isdisjoint(totals.replicas):
+                    continue
+            self._seen[instance_id] = instance
+            self._update(instance)
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id], self.layouts[instance_id]
             self.consume_layouts.pop(instance_id, None)
@@ -71,11 +59,13 @@ class Bandwidth:
                 if before.quotas.of_instance(instance_id) is not after.quotas.of_instance(instance_id):
                     accounting.client_quotas.release_waits()
 
-    def _update(self, seen: _InstancePartitions) -> None:
-        here, document = self._services.broker_id, seen.instance.document
-        layout = self._layout(seen, seen.leaders)
-        of_replicas = self._layout(seen, seen.replicas) if self._reads_followers(layout, seen.replicas) else None
-        instance_id = seen.instance.id
+    def _update(self, instance: InstanceImage) -> None:
+        here, document, totals = self._services.broker_id, instance.document, instance.layout_totals
+        layout = self._layout(instance, totals.leaders)
+        of_replicas = (
+            self._layout(instance, totals.replicas) if self._reads_followers(layout, totals.replicas) else None
+        )
+        instance_id = instance.id
         self.layouts[instance_id] = layout
         self.consume_layouts.pop(instance_id, None)
         if of_replicas is not None:
@@ -87,13 +77,13 @@ class Bandwidth:
         policies = {layout.effective_policy, (of_replicas or layout).effective_policy}
         accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
 
-    def _layout(self, seen: _InstancePartitions, counts: Counter[int]) -> Layout:
-        here, document = self._services.broker_id, seen.instance.document
+    def _layout(self, instance: InstanceImage, counts: Counter[int]) -> Layout:
+        here, document, moves = self._services.broker_id, instance.document, instance.layout_totals.moves
         # Partitions here have a limit even while this broker is not registered.
         live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == here}
         epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}
         is_shared = document.quota_scope != BROKER_SCOPE
-        return Layout.of(live, epochs, document.bandwidth_policy, moves=seen.moves, is_shared=is_shared)
+        return Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
 
     def _reads_followers(self, layout: Layout, brokers: Iterable[int]) -> bool:
         """True if the brokers are in several racks and share the bandwidth in a pool."""
@@ -106,11 +96,3 @@ class Bandwidth:
 def _epoch(brokers: Mapping[int, BrokerInfo], id: int) -> int | None:
     broker = brokers.get(id)
     return None if broker is None else broker.epoch
-
-
-def _partitions_of(instance: InstanceImage) -> _InstancePartitions:
-    partitions = [partition for topic in instance.topics.values() for partition in topic.partitions]
-    leaders = Counter(partition.leader for partition in partitions)
-    leaders.pop(NO_LEADER, None)
-    replicas = Counter(replica for partition in partitions for replica in partition.replicas)
-    return _InstancePartitions(instance, leaders, replicas, sum(partition.leader_epoch for partition in partitions))

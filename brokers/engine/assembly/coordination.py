@@ -114,7 +114,11 @@ class Coordination:
     def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
         """Deletes the offsets of deleted topics and instances (GRP-27)."""
         if before.topics is not after.topics:
-            gone = [name for name, topic in before.topics.items() if _has_ended(after, name, topic.topic_id)]
+            gone = [
+                name
+                for name in after.changed_topics(before)
+                if name in before.topics and _has_ended(after, name, before.topics[name].topic_id)
+            ]
             if gone:
                 for shard in self._groups.shards():
                     shard.act(lambda machine, now: machine.removals.topics_deleted(now, gone))

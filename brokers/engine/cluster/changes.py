@@ -57,7 +57,12 @@ def written_as(paths_written: Sequence[str]) -> int:
     return sequence
 
 
-def sequence_of(node_name: str) -> int | None:
+def node_name(prefix: str, sequence: int) -> str:
+    """Returns the name that ZooKeeper gives to the sequential node of this number."""
+    return f"{prefix}{sequence:010d}"
+
+
+def sequence_of(name: str) -> int | None:
     """Returns the number of a change node, None for another node."""
-    digits = node_name.rpartition("_")[2]
+    digits = name.rpartition("_")[2]
     return int(digits) if digits.isdigit() else None

@@ -6,10 +6,11 @@ modified. Indexes by user names have byte keys as in the protocol, so that a pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from brokers.contract.acls import AclDocument
 from brokers.contract.certificates import CertificatesDocument
@@ -21,6 +22,7 @@ from brokers.engine.cluster import stored_bytes
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
+from instances.naming import collision_key
 
 T = TypeVar("T")
 
@@ -124,6 +126,16 @@ class TopicImage:
         return stored_bytes.of_topic(self.name, self.user_name, self.config, len(self.partitions), replicas)
 
 
+class LayoutTotals(NamedTuple):
+    """Partitions of an instance's visible topics: by leader, by replica, and the sum of their leader epochs, which
+    grows with each leader change.
+    """
+
+    leaders: Counter[int]
+    replicas: Counter[int]
+    moves: int
+
+
 @dataclass(frozen=True)
 class InstanceImage:
     """An instance: its document and its topics by the tenant's names, without topics that are being deleted.
@@ -151,13 +163,26 @@ class InstanceImage:
         """Topics that take partitions and storage: those of clients, and the hidden ones."""
         return (*self.topics.values(), *self.hidden.values())
 
+    # `_carry_over` derives the following from the image before.
+
     @cached_property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.stored_topics)
 
     @cached_property
     def stored_bytes(self) -> int:
+        """Size of the documents of all topics in bytes."""
         return sum(topic.stored_bytes for topic in self.stored_topics)
+
+    @cached_property
+    def layout_totals(self) -> LayoutTotals:
+        totals = LayoutTotals(Counter(), Counter(), 0)
+        return _counted(totals, [(None, topic) for topic in self.topics.values()])
+
+    @cached_property
+    def names_by_collision_key(self) -> Mapping[str, str]:
+        """The tenant's names of its topics by `naming.collision_key`."""
+        return {collision_key(name): name for name in self.topic_names.values()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +211,14 @@ class ImageDelta:
     not_understood: frozenset[str] | None = None
 
 
+class TopicChanges(NamedTuple):
+    """Names of the topics that differ between the topics of two images."""
+
+    before: Mapping[str, TopicImage]
+    after: Mapping[str, TopicImage]
+    names: Collection[str]
+
+
 @dataclass(frozen=True)
 class ClusterImage:
     """Image of the whole cluster.
@@ -193,7 +226,8 @@ class ClusterImage:
     `topics` has all internal names, including topics that are being deleted. `controller_id` and `flow_master_id` are
     -1 if none is elected. `config_change` is the last entry of the config change log in this image, and `creations` the
     last creation of partitions by instance (`reservations`). `not_understood` are topics that are missing because their
-    documents were unreadable when the whole cluster was read, `instances_not_understood` instances.
+    documents were unreadable when the whole cluster was read, `instances_not_understood` instances. `topic_changes` are
+    those since the image before, so that nobody has to compare thousands of topics to find the changed one.
     """
 
     cluster_id: str
@@ -215,6 +249,17 @@ class ClusterImage:
     creations: Mapping[str, int] = field(default_factory=dict, compare=False)
     not_understood: frozenset[str] = field(default=frozenset(), compare=False)
     instances_not_understood: frozenset[str] = field(default=frozenset(), compare=False)
+    topic_changes: TopicChanges | None = field(default=None, compare=False, repr=False)
+
+    def changed_topics(self, before: ClusterImage) -> Collection[str]:
+        """Returns the names of topics that were added, changed or removed since an earlier image."""
+        if self.topics is before.topics:
+            return ()
+        changes = self.topic_changes
+        if changes is not None and changes.before is before.topics and changes.after is self.topics:
+            return changes.names
+        gone = [name for name in before.topics if name not in self.topics]
+        return gone + [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
 
     def has_lost_topic(self, internal_name: str) -> bool:
         """True if the topic does not exist or is being deleted; an unreadable topic record must not be taken for a
@@ -234,9 +279,11 @@ class ClusterImage:
     def with_changes(self, delta: ImageDelta) -> ClusterImage:
         """Returns the image that follows this one when `delta` is applied."""
         topics, instances = delta.topics or {}, delta.instances or {}
-        next_topics, next_by_id = self.topics, self.topics_by_id
+        next_topics, next_by_id, topic_changes = self.topics, self.topics_by_id, self.topic_changes
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
+            names = [name for name, topic in topics.items() if self.topics.get(name) is not topic]
+            topic_changes = TopicChanges(self.topics, next_topics, names)
         next_quotas = self.quotas if delta.quotas is None else delta.quotas
         next_users, next_acls = delta.users or self.users, delta.acls or self.acls
         next_certificates, next_oauth = delta.certificates or self.certificates, delta.oauth or self.oauth
@@ -262,6 +309,7 @@ class ClusterImage:
             creations=_without(creations, gone) if delta.creations or gone else self.creations,
             not_understood=_or(delta.not_understood, self.not_understood),
             instances_not_understood=self.instances_not_understood.difference(instances),
+            topic_changes=topic_changes,
         )
 
 
@@ -322,9 +370,11 @@ def _apply_instances(
     return instances
 
 
-def _with_topics(
-    instance: InstanceImage, pairs: Iterable[tuple[TopicImage | None, TopicImage | None]]
-) -> InstanceImage:
+TopicPair = tuple[TopicImage | None, TopicImage | None]
+
+
+def _with_topics(instance: InstanceImage, pairs: Collection[TopicPair]) -> InstanceImage:
+    """Returns the instance with changed topics, each with what it was before."""
     topics, names, hidden = dict(instance.topics), dict(instance.topic_names), dict(instance.hidden)
     for before, after in pairs:
         if before is not None:
@@ -338,4 +388,58 @@ def _with_topics(
         else:
             topics[after.user_name.encode()] = after
             names[after.name] = after.user_name
-    return replace(instance, topics=topics, topic_names=names, hidden=hidden)
+    result = replace(instance, topics=topics, topic_names=names, hidden=hidden)
+    _carry_over(instance, result, pairs)
+    return result
+
+
+def _carry_over(before: InstanceImage, after: InstanceImage, pairs: Collection[TopicPair]) -> None:
+    """Derives cached totals of `after` from those of `before`: adding up thousands of topics after each change of one
+    would take milliseconds of every broker's event loop.
+    """
+    known, derived = vars(before), vars(after)
+    if "partition_count" in known:
+        derived["partition_count"] = before.partition_count + sum(
+            _stored_partitions(new) - _stored_partitions(old) for old, new in pairs
+        )
+    if "stored_bytes" in known:
+        derived["stored_bytes"] = before.stored_bytes + sum(
+            _stored_bytes(new) - _stored_bytes(old) for old, new in pairs
+        )
+    if "layout_totals" in known:
+        derived["layout_totals"] = _counted(before.layout_totals, pairs)
+    # Names that collide although that is refused (two brokers created them at once) are looked for from the start.
+    if "names_by_collision_key" in known and len(before.names_by_collision_key) == len(before.topic_names):
+        by_key = dict(before.names_by_collision_key)
+        for old, _ in pairs:
+            if _is_visible(old):
+                by_key.pop(collision_key(old.user_name), None)
+        by_key.update({collision_key(new.user_name): new.user_name for _, new in pairs if _is_visible(new)})
+        derived["names_by_collision_key"] = by_key
+
+
+def _is_visible(topic: TopicImage | None) -> TypeGuard[TopicImage]:
+    return topic is not None and not topic.deleting and not topic.is_hidden
+
+
+def _stored_partitions(topic: TopicImage | None) -> int:
+    return 0 if topic is None or topic.deleting else len(topic.partitions)
+
+
+def _stored_bytes(topic: TopicImage | None) -> int:
+    return 0 if topic is None or topic.deleting else topic.stored_bytes
+
+
+def _counted(totals: LayoutTotals, pairs: Iterable[TopicPair]) -> LayoutTotals:
+    leaders, replicas, moves = totals.leaders.copy(), totals.replicas.copy(), totals.moves
+    for old, new in pairs:
+        for topic, sign in ((old, -1), (new, 1)):
+            if not _is_visible(topic):
+                continue
+            for partition in topic.partitions:
+                moves += sign * partition.leader_epoch
+                if partition.leader != NO_LEADER:
+                    leaders[partition.leader] += sign
+                for replica in partition.replicas:
+                    replicas[replica] += sign
+    return LayoutTotals(+leaders, +replicas, moves)

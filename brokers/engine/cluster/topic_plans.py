@@ -178,10 +178,9 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
     if internal in image.topics:
         raise errors.TopicExists(f"Topic '{name}' already exists.")
     if "." in name or "_" in name:
-        key = naming.collision_key(name)
-        for other in instance.topic_names.values():
-            if naming.collision_key(other) == key:
-                raise errors.InvalidTopicName(f"Topic '{name}' collides with existing topics: {other}")
+        other = instance.names_by_collision_key.get(naming.collision_key(name))
+        if other is not None:
+            raise errors.InvalidTopicName(f"Topic '{name}' collides with existing topics: {other}")
     return internal
 
 

@@ -317,10 +317,14 @@ class ClusterWatcher:
         left = await self._tree.get_many([paths.topic(name) for name in names])
         return frozenset(name for name, node in zip(names, left, strict=True) if node is not None)
 
-    async def _list_log(self, part: Part) -> dict[int, str]:
-        parent = paths.CHANGES if part is Part.CHANGES else paths.CONFIG_CHANGES
+    async def _list_log(self, part: Part, after: int = NO_CHANGE) -> dict[int, str]:
+        """Returns the paths of the change nodes after a sequence number, by theirs."""
+        prefix = paths.CHANGE_PREFIX if part is Part.CHANGES else paths.CONFIG_CHANGE_PREFIX
+        parent, _, name_prefix = prefix.rpartition("/")
         names = await self._tree.children(parent, lambda: self.mark(part)) or []
-        result = {changes.sequence_of(name): f"{parent}/{name}" for name in names}
+        # Names of one length sort like their numbers. Thousands were read before, which need not be parsed again.
+        last_read = "" if after == NO_CHANGE else changes.node_name(name_prefix, after)
+        result = {changes.sequence_of(name): f"{parent}/{name}" for name in names if name > last_read}
         return {sequence: path for sequence, path in result.items() if sequence is not None}
 
     async def _read_log(self, part: Part) -> set[str]:
@@ -329,7 +333,7 @@ class ClusterWatcher:
         Raises:
             _Hole: some nodes were cleaned before they were read.
         """
-        listed = await self._list_log(part)
+        listed = await self._list_log(part, after=self._seen[part])
         unseen = sorted(sequence for sequence in listed if sequence > self._seen[part])
         if not unseen:
             return set()

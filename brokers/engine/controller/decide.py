@@ -78,7 +78,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
     if image.topics is before.topics:
         return state, []
-    changed = [topic for name, topic in image.topics.items() if before.topics.get(name) is not topic]
+    changed = [image.topics[name] for name in image.changed_topics(before) if name in image.topics]
     return _decide_topics(state, changed, "topics changed")
 
 

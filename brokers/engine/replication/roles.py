@@ -58,7 +58,6 @@ class Roles:
         """Creates the roles; without `wake` all partitions are created at once, without `want_checkpoint` none waits
         for a checkpoint.
         """
-        self.leaders = 0
         self._broker_id = broker_id
         self._table = table
         self._fetchers = fetchers
@@ -82,6 +81,11 @@ class Roles:
         # Partitions whose leadership may be outdated because this process was suspended.
         self._suspected: set[PartitionKey] = set()
 
+    @property
+    def leaders(self) -> int:
+        """Returns the number of partitions that this broker leads."""
+        return sum(1 for partition in self._table if partition.is_leader)
+
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self._image, self._made = after, 0
         self._began_ms = self._monotonic_ms()
@@ -98,9 +102,10 @@ class Roles:
         elif is_lost:
             self._release_unknown(after)
         known = {} if self._is_first or is_reborn else before.topics
-        for name, topic in after.topics.items():
-            if known.get(name) is not topic:
-                self._apply(topic, None if self._is_first else known.get(name))
+        for name in after.changed_topics(before) if known else after.topics:
+            topic = after.topics.get(name)
+            if topic is not None and known.get(name) is not topic:
+                self._apply(topic, known.get(name))
         if not self._is_first and not is_lost:
             self._drop_gone(before, after)
         self._is_first = False
@@ -159,7 +164,6 @@ class Roles:
         while self._table.new_strays:
             topic_name, index, directory = self._table.new_strays.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
-        self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def suspect(self) -> None:
         """Resigns partitions that another broker may lead by now because this process was suspended (CTL-4).
@@ -183,7 +187,6 @@ class Roles:
             topic, local = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], local)
-        self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
         if before is not None and before.topic_id != topic.topic_id:
@@ -310,8 +313,10 @@ class Roles:
         return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
 
     def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
-        for name, topic in before.topics.items():
-            there = after.topics.get(name)
+        for name in after.changed_topics(before):
+            topic, there = before.topics.get(name), after.topics.get(name)
+            if topic is None:
+                continue
             # A topic recreated between two images may have fewer partitions.
             if there is None or len(there.partitions) < len(topic.partitions):
                 self._drop(topic, 0 if there is None else len(there.partitions))

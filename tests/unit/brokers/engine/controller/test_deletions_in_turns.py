@@ -13,7 +13,7 @@ from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
 
 HOSTILE, NEIGHBOUR, TWIN = "ins-aaaaaaaa", "ins-bbbbbbbb", "ins-aaaaaaab"
-TOPICS = 200
+TOPICS = 400
 
 
 def topic(instance_id: str | None, name: str) -> TopicImage:
@@ -53,9 +53,15 @@ async def test_a_topic_gets_its_leaders_while_many_of_another_instance_are_delet
         await member.store.delete_topic(member.image, instance_id=HOSTILE, name=f"t{number}")
     await member.until(lambda image: not image.instances[HOSTILE].topics)
 
+    waiting = deleted_of(member, HOSTILE)
     made = await member.create_topic(NEIGHBOUR, "orders", partitions=1)
 
     assert made.has_leaders
-    left = [item for item in member.image.topics.values() if item.instance_id == HOSTILE]
-    assert len(left) > TOPICS // 2, "the neighbour's topic did not wait for them"
+    assert waiting > TOPICS // 20
+    assert deleted_of(member, HOSTILE) > waiting // 2, "the neighbour's topic did not wait for them"
     await member.until(lambda image: not any(item.instance_id == HOSTILE for item in image.topics.values()))
+
+
+def deleted_of(member: Member, instance_id: str) -> int:
+    """Returns the number of topics of an instance that are still there."""
+    return sum(item.instance_id == instance_id for item in member.image.topics.values())
