@@ -6,7 +6,7 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 # Prefixes of libpq's options for verification of the server's certificate and for client certificates.
-TLS_OPTIONS = ("ssl", "channel_binding")
+TLS_OPTION_PREFIXES = ("ssl", "channel_binding")
 
 
 def conninfo() -> str:
@@ -18,5 +18,5 @@ def conninfo() -> str:
         "password": settings["PASSWORD"],
         "host": settings["HOST"],
         "port": settings["PORT"],
-    } | {name: value for name, value in settings["OPTIONS"].items() if name.startswith(TLS_OPTIONS)}
+    } | {name: value for name, value in settings["OPTIONS"].items() if name.startswith(TLS_OPTION_PREFIXES)}
     return make_conninfo("", **{name: value for name, value in parts.items() if value})

@@ -15,7 +15,7 @@ from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
 from billing.invoices import closing, month_runs, replays
-from billing.lake import strays, upkeep
+from billing.lake import reconciliation, strays, upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
@@ -118,9 +118,9 @@ def look_after_lake() -> None:
         log.error("lake_not_swept", reason=str(trouble))
     try:
         upkeep.merge_days(place, today)
-        if upkeep.has_all_of(yesterday := today - timedelta(days=1)):
-            upkeep.reconcile(place, yesterday)
-        if (earlier := upkeep.day_without_outcome(today)) is not None:
-            upkeep.reconcile(place, earlier)
+        if reconciliation.covers_whole_day(yesterday := today - timedelta(days=1)):
+            reconciliation.reconcile(place, yesterday)
+        if (earlier := reconciliation.day_without_outcome(today)) is not None:
+            reconciliation.reconcile(place, earlier)
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))

@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 from billing import dsn
-from billing.lake import files, merging, replay, upkeep
+from billing.lake import files, merging, reconciliation, replay, upkeep
 from billing.lake.address import LakePlace, open_lake
 from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
@@ -197,11 +197,11 @@ def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace
     UsageHour.objects.create(
         instance_id=INSTANCE, hour=NOON - timedelta(hours=1), direction="produce", bytes=100, requests=1
     )
-    assert upkeep.reconcile(place, DAY) == []
+    assert reconciliation.reconcile(place, DAY) == []
 
     UsageHour.objects.update(bytes=99)
 
-    (found,) = upkeep.reconcile(place, DAY)
+    (found,) = reconciliation.reconcile(place, DAY)
     assert (found.instance_id, found.hour.hour, found.in_tables, found.in_lake) == (INSTANCE, 11, 99, 100)
 
 
