@@ -347,8 +347,8 @@ class ClusterWatcher:
 def _named_entities(part: Part, path: str, node: Node) -> list[str]:
     try:
         if part is Part.CHANGES:
-            return loader.understand(path, node, documents.change_from_json)
-        return [loader.understand(path, node, _config_entity)]
+            return loader.parse_node(path, node, documents.change_from_json)
+        return [loader.parse_node(path, node, _config_entity)]
     except loader.MalformedDocument:
         return []
 
