@@ -153,7 +153,7 @@ def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str,
         "topic": place[0],
         "partition": place[1],
         "is_known": is_known,
-        "first_offset": summary.started_at if summary else None,
+        "first_offset": summary.transaction_start_offset if summary else None,
         "last_sequence": summary.last_sequence if summary else None,
         "last_timestamp_ms": summary.last_timestamp_ms if summary else None,
     }
