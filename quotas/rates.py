@@ -15,7 +15,7 @@ SAMPLE_WIDTH_MS = 1_000
 class SampleSettings(NamedTuple):
     """Number of samples over which a rate is measured, which is its window, and the duration of each (QUO-9)."""
 
-    count: int = SAMPLE_COUNT
+    sample_count: int = SAMPLE_COUNT
     width_ms: int = SAMPLE_WIDTH_MS
 
 
