@@ -52,7 +52,7 @@ class GroupResource(ApiView):
         result = replace(result, held_by=tuple(holding.held_by(instance, result.lines)))
         return self.one(result, s.GroupOut, etag=result.etag)
 
-    @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, requires_if_match=True, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
         """Delete a group without members, and its offsets."""
         instance = access.instance(self.actor, instance_id)

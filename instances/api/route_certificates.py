@@ -19,11 +19,15 @@ Declare = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _sets(name: str, body: SerializerClass, **declared: Any) -> Declare:
-    return endpoint(name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, match=True, errors=(409,), **declared)
+    return endpoint(
+        name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, requires_if_match=True, errors=(409,), **declared
+    )
 
 
 def _removes(name: str) -> Declare:
-    return endpoint(name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    return endpoint(
+        name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, requires_if_match=True, errors=(409,)
+    )
 
 
 class _OfRoute(ApiView):

@@ -138,7 +138,7 @@ def tenants_factor(request: HttpRequest) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     wanted = request.POST.get("wanted") == "on"
     try:
-        services.require_second_factor(acting=acting, tenant=access.tenant_of(acting), wanted=wanted)
+        services.set_second_factor_required(acting=acting, tenant=access.tenant_of(acting), required=wanted)
         messages.success(request, _("Saved."))
     except ConfirmationNeeded:
         raise

@@ -146,7 +146,7 @@ def test_requests_that_an_open_page_makes_by_itself_keep_no_session_alive(user: 
 def test_ended_sessions_are_deleted(user: User, settings: Any) -> None:
     here, idle = enter(user), enter(user)
     long_ago(idle, seconds=settings.SESSION_IDLE_S + 1)
-    assert services.forget_ended_sessions(timezone.now()) == 1
+    assert services.delete_expired_sessions(timezone.now()) == 1
     assert is_in(here)
 
 
@@ -195,7 +195,7 @@ def test_a_new_place_is_mailed_where_mail_is_configured(
 
 
 def test_places_are_forgotten_where_there_are_too_many(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenants.services.sessions.SIGN_IN_PLACES_PER_USER_MAX", 3)
+    monkeypatch.setattr("tenants.services.sign_ins.SIGN_IN_PLACES_PER_USER_MAX", 3)
     for number in range(5):
         enter(user, address=f"192.0.2.{number + 1}")
     kept = set(SignInPlace.objects.filter(user=user).values_list("network", flat=True))
