@@ -52,7 +52,7 @@ class _OfRoute(ApiView):
 
 
 class RouteClientCa(_OfRoute):
-    @_sets("set_route_client_ca", s.ClientCaIn, also=((202, s.RouteOut),))
+    @_sets("set_route_client_ca", s.ClientCaIn, other_responses=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Set the authorities of the certificates of a route's clients (security mtls).
 
@@ -68,7 +68,7 @@ class RouteClientCa(_OfRoute):
 
 
 class RouteRevocationList(_OfRoute):
-    @_sets("set_route_revocation_list", s.RevocationListIn, also=((202, s.RouteOut),))
+    @_sets("set_route_revocation_list", s.RevocationListIn, other_responses=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Replace the certificate revocation list.
 
