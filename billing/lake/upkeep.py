@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 # Maximum number of files of a cluster on one day before they are merged.
 FILES_PER_DAY_MAX = 60
-# Number of past days that are reconciled, one an hour, while their outcome is unknown.
+# Number of past days, from yesterday on, that are reconciled, one an hour, while their outcome is unknown.
 DAYS_RECONCILED_MAX = 45
 DAY = timedelta(days=1)
 
@@ -40,13 +40,20 @@ def merge_days(place: LakePlace, today: date) -> int:
     """Merges files of past days and of days with too many files; returns by how many files their number decreased.
 
     Raises:
-        LakeBroken: a file is damaged; nothing of its day is merged.
+        LakeBroken: files are damaged. Nothing of their days is merged; all other days are.
     """
     fewer = 0
+    broken: list[LakeBroken] = []
     many = LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
     for group in many:
         if group["day"] < today or group["count"] > FILES_PER_DAY_MAX:
-            fewer += _merge(place, group["cluster_id"], group["day"])
+            try:
+                fewer += _merge(place, group["cluster_id"], group["day"])
+            except LakeBroken as failure:
+                broken.append(failure)
+    if broken:
+        others = f" (and {len(broken) - 1} other days)" if len(broken) > 1 else ""
+        raise LakeBroken(f"{broken[0]}{others}") from broken[0]
     return fewer
 
 
@@ -68,8 +75,11 @@ def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
             path=written.path, cluster_id=cluster_id, day=day, rows=written.rows, added_bytes=written.added_bytes,
             schema_version=files.SCHEMA_VERSION,
         )  # fmt: skip
-    for file in old:
-        files.delete(place, file.path)
+    try:
+        for file in old:
+            files.delete(place, file.path)
+    except OSError as failure:  # without a row they are strays, which are deleted later
+        log.warning("lake_files_not_deleted", day=str(day), cluster=cluster_id, reason=str(failure))
     return len(old) - 1
 
 
@@ -96,7 +106,7 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
 
 def day_without_outcome(today: date) -> date | None:
     """Returns the latest day before yesterday without an outcome; None if all are known."""
-    days = [today - n * DAY for n in range(2, DAYS_RECONCILED_MAX)]
+    days = [today - n * DAY for n in range(2, DAYS_RECONCILED_MAX + 1)]
     known = outcomes.of_days(days)
     return next((day for day in days if day not in known and has_all_of(day)), None)
 
