@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, timedelta
 
 import structlog
@@ -112,15 +114,26 @@ def look_after_lake() -> None:
     """
     close_old_connections()
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
+    yesterday = today - timedelta(days=1)
     try:
         strays.sweep(place, dsn.conninfo(), timezone.now())
     except OSError as trouble:
         log.error("lake_not_swept", reason=str(trouble))
-    try:
+    # Each step is independent of the others: damaged files of one day hold up nothing of another day.
+    with _damage_logged():
         upkeep.merge_days(place, today)
-        if reconciliation.covers_whole_day(yesterday := today - timedelta(days=1)):
+    with _damage_logged():
+        if reconciliation.covers_whole_day(yesterday):
             reconciliation.reconcile(place, yesterday)
+    with _damage_logged():
         if (earlier := reconciliation.day_without_outcome(today)) is not None:
             reconciliation.reconcile(place, earlier)
+
+
+@contextmanager
+def _damage_logged() -> Iterator[None]:
+    """Logs damaged files of the lake, which end the block."""
+    try:
+        yield
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))

@@ -16,7 +16,7 @@ from billing.models import LakeFile, UsageHour
 
 log = structlog.get_logger(__name__)
 
-# Age in days below which a day without an outcome is still reconciled; one such day per hour.
+# Age in days up to which a day without an outcome is still reconciled; one such day per hour.
 RECONCILED_AGE_DAYS = 45
 DAY = timedelta(days=1)
 
@@ -55,7 +55,7 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
 
 def day_without_outcome(today: date) -> date | None:
     """Returns the latest day without an outcome, the day before yesterday or earlier; None if every day has one."""
-    days = [today - n * DAY for n in range(2, RECONCILED_AGE_DAYS)]
+    days = [today - n * DAY for n in range(2, RECONCILED_AGE_DAYS + 1)]
     known = outcomes.of_days(days)
     return next((day for day in days if day not in known and covers_whole_day(day)), None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -43,10 +45,14 @@ def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) ->
 
 
 @transaction.atomic
-def read_sign_in_notices(*, user: User, except_place: str | None) -> None:
-    """Acknowledges sign-ins. A session cannot acknowledge its own sign-in, which would hide that of an attacker."""
+def read_sign_in_notices(*, user: User, shown: Collection[str], except_place: str | None) -> None:
+    """Acknowledges the sign-ins that were `shown`, by id; later ones stay unread.
+
+    A session cannot acknowledge its own sign-in, which would hide that of an attacker.
+    """
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises it with concurrent sign-ins
     places = SignInPlace.objects.filter(user=user, is_unread=True)
-    places.exclude(pk=except_place or "").update(is_unread=False)
+    places.filter(pk__in=shown).exclude(pk=except_place or "").update(is_unread=False)
     User.objects.filter(pk=user.pk).update(has_sign_in_notices=places.exists())
 
 

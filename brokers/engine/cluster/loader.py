@@ -16,7 +16,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.client_quotas import quotas_of
 from brokers.engine.cluster.elected_roles import Role
 from brokers.engine.cluster.image import NO_BROKER, BrokerInfo, PartitionImage, TopicImage
-from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity
+from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity, QuotaImage
 from brokers.engine.cluster.tree import Node, Tree, Watch
 from brokers.engine.scheduling.time_slice import yield_to_others
 from instances import naming
@@ -235,11 +235,16 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
     return result
 
 
-async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, AnyEntity], dict[str, float]]:
-    """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty."""
+async def read_quotas(
+    tree: Tree, entity_paths: Iterable[str], known: QuotaImage
+) -> dict[tuple[str, AnyEntity], Mapping[str, float]]:
+    """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty.
+
+    A malformed document, or value, keeps what is `known`, since no limit would let the client take everything.
+    """
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
-    result: dict[tuple[str, AnyEntity], dict[str, float]] = {}
+    result: dict[tuple[str, AnyEntity], Mapping[str, float]] = {}
     for path, node in zip(wanted, nodes, strict=True):
         try:
             key = quota_key(path)
@@ -251,8 +256,9 @@ async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str
             try:
                 config = parse_node(f"/config/{path}", node, documents.config_from_json)
             except MalformedDocument:
+                result[key] = known.limits(*key)
                 continue
-            result[key] = _limits(path, config, quotas_of(key[1]))
+            result[key] = _limits(path, config, quotas_of(key[1]), known.limits(*key))
     return result
 
 
@@ -291,10 +297,12 @@ def quota_key(entity_path: str) -> tuple[str, AnyEntity]:
     )
 
 
-def _limits(path: str, config: Mapping[str, str], known: frozenset[str]) -> dict[str, float]:
+def _limits(
+    path: str, config: Mapping[str, str], quotas: frozenset[str], known: Mapping[str, float]
+) -> dict[str, float]:
     limits: dict[str, float] = {}
     for quota, text in config.items():
-        if quota not in known:
+        if quota not in quotas:
             continue
         try:
             value = float(text)
@@ -302,8 +310,10 @@ def _limits(path: str, config: Mapping[str, str], known: frozenset[str]) -> dict
             value = math.nan
         if math.isfinite(value) and value >= 0:
             limits[quota] = value
-        else:
-            log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
+            continue
+        log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
+        if quota in known:
+            limits[quota] = known[quota]
     return limits
 
 

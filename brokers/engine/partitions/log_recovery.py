@@ -76,8 +76,9 @@ class LogRecovery:
         shorter, longer = (existing, found) if further else (found, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
-        self._unidentified.discard(key)
-        self._table.flusher.recovery_points.forget(key)
+        if further:  # what is known of the log that is kept stays known
+            self._unidentified.discard(key)
+            self._table.flusher.recovery_points.forget(key)
         for segment in shorter.log.segments:
             segment.file.retire()
         if shorter.offline or root is None:

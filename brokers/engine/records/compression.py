@@ -254,7 +254,8 @@ def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
 def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
     # A frame may declare any content size and the library would allocate it, so the declared size is checked first.
     declared = zstandard.get_frame_parameters(data).content_size
-    if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+    is_declared = declared not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    if not is_declared:
         guess = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
     elif declared > bytes_max:
         raise Oversized("zstd")
@@ -264,9 +265,9 @@ def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
     try:
         return window.decompress(data, max_output_size=guess, allow_extra_data=False)
     except zstandard.ZstdError:
-        if guess < bytes_max:
-            return _unzstd_in_steps(data, bytes_max)
-        raise
+        if is_declared:
+            raise
+        return _unzstd_in_steps(data, bytes_max)
 
 
 def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:

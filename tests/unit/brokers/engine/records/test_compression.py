@@ -126,6 +126,21 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
             decompress(ZSTD, recompressed[:cut])
 
 
+def test_zstd_data_above_the_limit_is_oversized_however_well_it_is_compressed() -> None:
+    """REC-3: the client splits a batch that is too large, and sends a corrupt one again for ever."""
+    import zstandard
+
+    for data in (bytes(5_000_000), random.Random(5).randbytes(500_000) * 2, random.Random(5).randbytes(1_000_000)):
+        packer = zstandard.ZstdCompressor(level=3).compressobj()
+        packed = packer.compress(data) + packer.flush()
+        for bytes_max in (1_000, 100_000, len(data) - 1):
+            with pytest.raises(Oversized):
+                decompress(ZSTD, packed, bytes_max)
+        assert decompress(ZSTD, packed, len(data)) == data
+        with pytest.raises(Undecodable):
+            decompress(ZSTD, packed[:-1], len(data))
+
+
 @pytest.mark.parametrize(
     "size_bytes", [DECOMPRESSED_PIECE_BYTES + more for more in (-1, 0, 1, 2 * DECOMPRESSED_PIECE_BYTES)]
 )
