@@ -17,7 +17,7 @@ from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
 from billing.invoices import closing, month_runs, replays
-from billing.lake import reconciliation, strays, upkeep
+from billing.lake import merge_schedule, reconciliation, strays
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
@@ -121,7 +121,7 @@ def look_after_lake() -> None:
         log.error("lake_not_swept", reason=str(trouble))
     # Each step is independent of the others: damaged files of one day hold up nothing of another day.
     with _damage_logged():
-        upkeep.merge_days(place, today)
+        merge_schedule.merge_days(place, today)
     with _damage_logged():
         if reconciliation.covers_whole_day(yesterday):
             reconciliation.reconcile(place, yesterday)

@@ -261,9 +261,9 @@ def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
         raise Oversized("zstd")
     else:
         guess = bytes_max
-    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
-        return window.decompress(data, max_output_size=guess, allow_extra_data=False)
+        return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)
     except zstandard.ZstdError:
         if is_declared:
             raise
@@ -272,14 +272,14 @@ def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
 
 def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
     """Decompresses in steps data that exceeds the first estimate or is invalid, and distinguishes the two."""
-    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     total = 0
-    with window.stream_reader(data) as reader:
+    with decompressor.stream_reader(data) as reader:
         while part := reader.read(1 << 20):
             total += len(part)
             if total > bytes_max:
                 raise Oversized("zstd")
-    return window.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
+    return decompressor.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
 
 
 def _snap(data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 from billing import dsn, tasks
-from billing.lake import files, merging, outcomes, reconciliation, replay, upkeep
+from billing.lake import files, merge_schedule, merging, outcomes, reconciliation, replay
 from billing.lake.address import LakePlace, open_lake
 from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
@@ -98,7 +98,7 @@ def test_kept_reports_are_replayed_from_disk_and_from_s3(where: str, request: py
     found = list(replay.hours(place, [INSTANCE], NOON - timedelta(days=1), NOON + timedelta(days=1)))
 
     assert sorted((each.hour.hour, each.bytes) for each in found) == [(11, 100), (12, 150), (13, 50)]
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
     assert total(place) == 300 and LakeFile.objects.count() == 1
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(p
         total(place)
     with pytest.raises(replay.LakeBroken):
         keep(place, reports((3, NOON, 160, 10)), 2, 3)
-        upkeep.merge_days(place, DAY + timedelta(days=1))
+        merge_schedule.merge_days(place, DAY + timedelta(days=1))
     assert LakeFile.objects.count() == 2
 
 
@@ -152,10 +152,10 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
 ) -> None:
     for number in range(4):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
-    assert upkeep.merge_days(place, DAY) == 0
-    monkeypatch.setattr(upkeep, "FILES_PER_DAY_MAX", 3)
-    assert upkeep.merge_days(place, DAY) == 3
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 0
+    assert merge_schedule.merge_days(place, DAY) == 0
+    monkeypatch.setattr(merge_schedule, "FILES_PER_DAY_MAX", 3)
+    assert merge_schedule.merge_days(place, DAY) == 3
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 0
     assert total(place) == 40
     assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
 
@@ -189,7 +189,7 @@ def test_merged_files_that_cannot_be_deleted_are_left_to_the_sweep(
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     keep(place, reports((2, NOON, 150, 50)), 1, 2)
     monkeypatch.setattr(files, "delete", Mock(side_effect=OSError("the store does not answer")))
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
     assert total(place) == 150
 
 
@@ -210,7 +210,7 @@ def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with
     table = reports((1, NOON, 100, 100))
     keep(place, table.cast(pa.schema([field.with_nullable(False) for field in table.schema])), 0, 1)
     keep(place, reports((2, NOON, 150, 50)), 1, 2)
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
     assert total(place) == 150
 
 
@@ -223,7 +223,7 @@ def test_files_that_are_merged_while_they_are_read_are_read_again(
 
     def merge_first(where: LakePlace, file: LakeFile) -> pa.Table:
         if not merged:
-            merged.append(upkeep.merge_days(place, DAY + timedelta(days=1)))
+            merged.append(merge_schedule.merge_days(place, DAY + timedelta(days=1)))
         return plain(where, file)
 
     monkeypatch.setattr(replay, "checked", merge_first)

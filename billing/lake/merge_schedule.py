@@ -27,7 +27,9 @@ def merge_days(place: LakePlace, today: date) -> int:
     """
     removed = 0
     broken: list[LakeBroken] = []
-    groups = LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
+    groups = (
+        LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
+    )
     for group in groups:
         if group["day"] < today or group["count"] > FILES_PER_DAY_MAX:
             try:
