@@ -1,7 +1,7 @@
 """Floods of one client id over raw sockets: as many questions as a broker lets in, from a process of its own.
 
   python -m benchmarks.flood --bootstrap HOST:PORT --kind produce --client-id C --topic T --batch-bytes N \\
-      --clients 10 --seconds 60 [--moves-every 10]
+      --clients 10 --seconds 60 [--move-interval-s 10]
 
 prints one JSON line at its end, or earlier when SIGTERM ends it: what was answered in each tenth of a second since the
 first answer (bytes of produces, otherwise answers), by error code how often, and how long the broker said to wait. No
@@ -190,7 +190,7 @@ class Flood:
     def is_turn_of(self, partition: int) -> bool:
         if self.is_over:
             return False
-        every_s, began_s = self.given.moves_every, self.tally.began_s
+        every_s, began_s = self.given.move_interval_s, self.tally.began_s
         if not every_s:
             return True
         moved = 0 if began_s is None else int((self.now_s() - began_s) / every_s)
@@ -259,7 +259,7 @@ class Flood:
                 sent += wanted
                 for link in self._links:
                     link.send(round(wanted / len(self._links)))
-            elif self.given.moves_every:
+            elif self.given.move_interval_s:
                 for link in self._links:
                     link.fill()
 
@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--batch-bytes", type=int, default=100_000)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--moves-every", type=float, default=0.0, help="seconds at each partition; 0: all at once")
+    parser.add_argument("--move-interval-s", type=float, default=0.0, help="seconds at each partition; 0: all at once")
     print(json.dumps(uvloop.run(Flood(parser.parse_args()).run()).summary()))
 
 

@@ -68,7 +68,7 @@ from django.conf import settings
 from django.db.models import Sum
 from billing.invoices.periods import month_before, month_of
 from billing.invoices.recompute import recompute
-from billing.lake import replay, upkeep
+from billing.lake import reconciliation, replay
 from billing.lake.address import open_lake
 from billing.models import Invoice
 
@@ -80,7 +80,7 @@ month, place = month_before(month_of(datetime.now(UTC))), open_lake(settings.LAK
 began, cpu, lines, differing = time.monotonic(), cpu_s(), [], 0
 days = (month.end - month.start).days
 for day in range(days):
-    differing += len(upkeep.reconcile(place, (month.start + timedelta(days=day)).date()))
+    differing += len(reconciliation.reconcile(place, (month.start + timedelta(days=day)).date()))
     if day + 1 in {curve} or day + 1 == days:
         rows = replay.files_of(month.start, month.start + timedelta(days=day + 1)).aggregate(sum=Sum("rows"))["sum"]
         lines.append({{"days": day + 1, "rows": rows, "seconds": round(time.monotonic() - began, 1),

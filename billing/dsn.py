@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from django.db import connection
+from psycopg import pq
 from psycopg.conninfo import make_conninfo
-
-# Prefixes of libpq's options for verification of the server's certificate and for client certificates.
-TLS_OPTIONS = ("ssl", "channel_binding")
 
 
 def conninfo() -> str:
-    """Returns the connection string of the default database (in tests, of the test database)."""
+    """Returns the connection string of the default database (in tests, of the test database).
+
+    It has all options of libpq that Django's connection has: TLS, timeouts, which server to choose.
+    """
+    libpq_options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     settings = connection.settings_dict
     parts = {
         "dbname": settings["NAME"],
@@ -18,5 +20,5 @@ def conninfo() -> str:
         "password": settings["PASSWORD"],
         "host": settings["HOST"],
         "port": settings["PORT"],
-    } | {name: value for name, value in settings["OPTIONS"].items() if name.startswith(TLS_OPTIONS)}
-    return make_conninfo("", **{name: value for name, value in parts.items() if value})
+    } | {name: value for name, value in settings["OPTIONS"].items() if name in libpq_options}
+    return make_conninfo("", **{name: value for name, value in parts.items() if value not in (None, "")})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, timedelta
 
 import structlog
@@ -15,7 +17,7 @@ from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
 from billing.invoices import closing, month_runs, replays
-from billing.lake import strays, upkeep
+from billing.lake import merge_schedule, reconciliation, strays
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
@@ -112,15 +114,26 @@ def look_after_lake() -> None:
     """
     close_old_connections()
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
+    yesterday = today - timedelta(days=1)
     try:
         strays.sweep(place, dsn.conninfo(), timezone.now())
     except OSError as trouble:
         log.error("lake_not_swept", reason=str(trouble))
+    # Each step is independent of the others: damaged files of one day hold up nothing of another day.
+    with _damage_logged():
+        merge_schedule.merge_days(place, today)
+    with _damage_logged():
+        if reconciliation.covers_whole_day(yesterday):
+            reconciliation.reconcile(place, yesterday)
+    with _damage_logged():
+        if (earlier := reconciliation.day_without_outcome(today)) is not None:
+            reconciliation.reconcile(place, earlier)
+
+
+@contextmanager
+def _damage_logged() -> Iterator[None]:
+    """Logs damaged files of the lake, which end the block."""
     try:
-        upkeep.merge_days(place, today)
-        if upkeep.has_all_of(yesterday := today - timedelta(days=1)):
-            upkeep.reconcile(place, yesterday)
-        if (earlier := upkeep.day_without_outcome(today)) is not None:
-            upkeep.reconcile(place, earlier)
+        yield
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))

@@ -1,25 +1,25 @@
 """Rate of a byte stream over a sliding window, as Kafka measures it (QUO-9…13). Pure; the caller provides the clock.
 
-A ring of n+1 samples of w milliseconds each. Sum and oldest start are kept up to date, so that recording and measuring
-take constant time; the samples are only iterated when one is old enough to be purged (QUO-11).
+A ring of `count` + 1 samples of `width_ms` each. Sum and oldest start are kept up to date, so that recording and
+measuring take constant time; the samples are only iterated when one is old enough to be purged (QUO-11).
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-WINDOW_COUNT = 11
-WINDOW_MS = 1_000
+SAMPLE_COUNT = 11
+SAMPLE_WIDTH_MS = 1_000
 
 
-class Window(NamedTuple):
-    """Number of samples over which a rate is measured, and the duration of each (QUO-9)."""
+class SampleSettings(NamedTuple):
+    """Number of samples over which a rate is measured, which is its window, and the duration of each (QUO-9)."""
 
-    samples: int = WINDOW_COUNT
-    width_ms: int = WINDOW_MS
+    sample_count: int = SAMPLE_COUNT
+    width_ms: int = SAMPLE_WIDTH_MS
 
 
-WINDOW: Final = Window()
+SAMPLE_SETTINGS: Final = SampleSettings()
 
 
 class Rate:
@@ -44,9 +44,10 @@ class Rate:
         "window_ms",
     )
 
-    def __init__(self, count: int = WINDOW_COUNT, width_ms: int = WINDOW_MS) -> None:
-        assert count >= 2, "a rate needs at least two windows"
-        assert width_ms >= 1, "a window lasts at least a millisecond"
+    def __init__(self, settings: SampleSettings = SAMPLE_SETTINGS) -> None:
+        count, width_ms = settings
+        assert count >= 2, "a rate needs at least two samples"
+        assert width_ms >= 1, "a sample lasts at least a millisecond"
         self.count = count
         self.width_ms = width_ms
         self.total = 0
@@ -62,7 +63,7 @@ class Rate:
         self._purge_at = 0
 
     def record(self, value: int, now_ms: int) -> None:
-        """Records a value in the current sample, or in the next slot if that is complete (QUO-10)."""
+        """Records a value in the current sample, or in the next one if that is complete (QUO-10)."""
         if not self._starts or now_ms - self._current_start >= self.width_ms:
             self._advance(now_ms)
         current = self._current
@@ -76,7 +77,7 @@ class Rate:
             self._purge(now_ms)
         elapsed_ms = now_ms - self._oldest
         if elapsed_ms < self._minimum_ms:
-            # Fewer than n-1 full windows have passed: the missing ones count as idle time.
+            # Fewer than `count` - 1 full samples have passed: the missing ones count as idle time.
             elapsed_ms = self._minimum_ms + elapsed_ms % self.width_ms
         self.window_ms = elapsed_ms or 1
 
@@ -86,7 +87,7 @@ class Rate:
         return self.total * 1000 / self.window_ms
 
     def scale(self, factor: float) -> None:
-        """Adjusts the recorded values after the limit changed by `factor`.
+        """Adjusts the recorded values after the limit was multiplied by `factor`.
 
         After a reduction the values are scaled down: otherwise ten seconds at a large share would cause minutes of
         delay at a small one. After an increase they do not change (QUO-7), so that the excess of a single large request
@@ -96,9 +97,9 @@ class Rate:
             return
         sums = self._sums
         self.total = 0
-        for slot, value in enumerate(sums):
-            sums[slot] = round(value * factor)
-            self.total += sums[slot]
+        for index, value in enumerate(sums):
+            sums[index] = round(value * factor)
+            self.total += sums[index]
 
     def _advance(self, now_ms: int) -> None:
         starts = self._starts
@@ -108,7 +109,7 @@ class Rate:
             self._sums.append(0)
             self._current = len(starts) - 1
         else:
-            # The slot after the newest holds the oldest sample, whose bytes are removed with it.
+            # The newest is followed by the oldest, which is overwritten and whose bytes are removed.
             self._current = (self._current + 1) % (self.count + 1)
             self.total -= self._sums[self._current]
             starts[self._current] = self._lasts[self._current] = now_ms
@@ -122,11 +123,11 @@ class Rate:
         if not starts:
             self._advance(now_ms)
             return
-        for slot, last in enumerate(lasts):
+        for index, last in enumerate(lasts):
             if now_ms - last >= self._span_ms:
-                self.total -= sums[slot]
-                starts[slot] = lasts[slot] = now_ms
-                sums[slot] = 0
+                self.total -= sums[index]
+                starts[index] = lasts[index] = now_ms
+                sums[index] = 0
         self._current_start = starts[self._current]
         self._oldest = min(starts)
         self._purge_at = min(lasts) + self._span_ms

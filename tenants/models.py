@@ -32,6 +32,7 @@ from tenants.versioned import Versioned
 
 SECRET_HASH_CHARS = 64
 TOKEN_PREFIX_CHARS = 12
+SIGN_IN_PLACE_ID_START = "sin"
 SESSION_ID_START = "ses"
 
 
@@ -423,7 +424,7 @@ class Session(AbstractBaseSession):
 class SignInPlace(models.Model):
     """Browser and network from which a person has signed in. A sign-in with another pair is reported to the person."""
 
-    id = TypedIdField("sin")
+    id = TypedIdField(SIGN_IN_PLACE_ID_START)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_in_places", verbose_name=_("user"))
     browser = models.CharField(_("browser"), max_length=64, blank=True)
     network = models.CharField(_("network"), max_length=64, blank=True)

@@ -18,7 +18,7 @@ def forget_idempotency_records() -> int:
 @shared_task(name="tenants.forget_ended_sessions")
 def forget_ended_sessions() -> int:
     """Deletes sessions that are idle or expired and returns their number."""
-    return services.forget_ended_sessions(timezone.now())
+    return services.delete_expired_sessions(timezone.now())
 
 
 @shared_task(name="tenants.forget_old_client_rows")

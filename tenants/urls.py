@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, help, ledger, mailbox, palette, passkeys, people, preferences, security, sso
+from tenants.views import (
+    entry,
+    help,
+    ledger,
+    mailbox,
+    members,
+    palette,
+    passkeys,
+    preferences,
+    security,
+    sso,
+    tokens,
+)
 
 help.register()
 
@@ -29,10 +41,10 @@ urlpatterns = [
     path("preferences/", preferences.set_preferences, name="page-preferences"),
     path("tenant/", preferences.choose_tenant, name="page-choose-tenant"),
     path("settings/", preferences.settings_page, name="page-settings"),
-    path("members/", people.members_page, name="page-members"),
-    path("members/<str:member_id>/role/", people.change_role, name="page-member-role"),
-    path("members/<str:member_id>/remove/", people.remove_member, name="page-member-remove"),
-    path("invitations/<str:invitation_id>/revoke/", people.revoke_invitation, name="page-invitation-revoke"),
+    path("members/", members.members_page, name="page-members"),
+    path("members/<str:member_id>/role/", members.change_role, name="page-member-role"),
+    path("members/<str:member_id>/remove/", members.remove_member, name="page-member-remove"),
+    path("invitations/<str:invitation_id>/revoke/", members.revoke_invitation, name="page-invitation-revoke"),
     path("settings/sso/", sso.settings_page, name="page-sso-settings"),
     path("settings/sso/remove/", sso.remove, name="page-sso-remove"),
     path("settings/sso/domains/prove/", sso.prove_domain, name="page-sso-prove"),
@@ -40,8 +52,8 @@ urlpatterns = [
     path("sso/<slug:slug>/", sso.begin, name="page-sso-begin"),
     path("sso/<slug:slug>/callback/", sso.complete, name="page-sso-callback"),
     path("sso/<slug:slug>/ended/", sso.ended, name="page-sso-ended"),
-    path("tokens/", people.tokens_page, name="page-tokens"),
-    path("tokens/<str:token_id>/revoke/", people.revoke_token, name="page-token-revoke"),
+    path("tokens/", tokens.tokens_page, name="page-tokens"),
+    path("tokens/<str:token_id>/revoke/", tokens.revoke_token, name="page-token-revoke"),
     path("security/", security.security_page, name="page-security"),
     path("security/sessions/<str:public_id>/end/", security.end_session, name="page-session-end"),
     path("security/sessions/end/", security.end_sessions, name="page-sessions-end"),

@@ -155,7 +155,7 @@ class ArchiveChange(StrictSerializer):
 class ArchiveCollection(ApiView):
     tag = "Archives"
 
-    @endpoint("list_archives", Scope.ARCHIVES_READ, page=ArchiveOut)
+    @endpoint("list_archives", Scope.ARCHIVES_READ, page_item=ArchiveOut)
     def get(self, request: Request) -> Response:
         """List archives."""
         return self.page(access.archives_of(self.tenant), ArchiveOut, order=("created_at", "id"))
@@ -186,7 +186,12 @@ class ArchiveDetail(ApiView):
         return self.one(access.archive(self.actor, archive_id), ArchiveDetailOut)
 
     @endpoint(
-        "change_archive", Scope.ARCHIVES_WRITE, body=ArchiveChange, returns=ArchiveDetailOut, match=True, errors=(409,)
+        "change_archive",
+        Scope.ARCHIVES_WRITE,
+        body=ArchiveChange,
+        returns=ArchiveDetailOut,
+        requires_if_match=True,
+        errors=(409,),
     )
     def patch(self, request: Request, archive_id: str) -> Response:
         """Pause or resume an archive, or change its schedule, rate, policies and credentials."""
@@ -194,7 +199,7 @@ class ArchiveDetail(ApiView):
         self.require_match(found)
         return self.one(services.change(acting=self.actor, archive=found, changes=self.body), ArchiveDetailOut)
 
-    @endpoint("delete_archive", Scope.ARCHIVES_WRITE, status=204, match=True)
+    @endpoint("delete_archive", Scope.ARCHIVES_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, archive_id: str) -> Response:
         """Delete an archive. Its files at `s3:` and its rows at `postgresql:` stay; files at `file:` are deleted."""
         found = access.archive(self.actor, archive_id, lock=True)
@@ -216,7 +221,7 @@ class ArchiveRun(ApiView):
 class ArchiveFileCollection(ApiView):
     tag = "Archives"
 
-    @endpoint("list_archive_files", Scope.ARCHIVES_READ, page=ArchiveFileOut)
+    @endpoint("list_archive_files", Scope.ARCHIVES_READ, page_item=ArchiveFileOut)
     def get(self, request: Request, archive_id: str) -> Response:
         """List the files of an archive. Other files in its folder belong to unfinished runs. A table has none."""
         found = access.archive(self.actor, archive_id)

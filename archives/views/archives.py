@@ -120,8 +120,8 @@ def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpRespo
 def _ask_to_delete(request: HttpRequest, archive: Archive) -> HttpResponse | None:
     question = Question(
         title=_("Delete the archive of %(topic)s?") % {"topic": archive.topic},
-        lost=_("Files at s3: and rows at postgresql: stay, files at file: are deleted."),
-        act=_("Delete"),
+        consequence=_("Files at s3: and rows at postgresql: stay, files at file: are deleted."),
+        action_label=_("Delete"),
         back=reverse("page-archive", args=[archive.pk]),
     )
     crumbs = [(_("Archives"), reverse("page-archives")), (archive.topic, question.back)]

@@ -70,7 +70,7 @@ class AlertOut(serializers.ModelSerializer[BudgetAlert]):
 class BudgetCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_budgets", Scope.BILLING_READ, page=BudgetOut)
+    @endpoint("list_budgets", Scope.BILLING_READ, page_item=BudgetOut)
     def get(self, request: Request) -> Response:
         """List budgets."""
         return self.page(access.budgets_of(self.tenant), BudgetOut, order=("created_at", "id"))
@@ -94,14 +94,21 @@ class BudgetDetail(ApiView):
         """Read a budget."""
         return self.one(access.budget(self.actor, budget_id), BudgetOut)
 
-    @endpoint("change_budget", Scope.BILLING_WRITE, body=BudgetChange, returns=BudgetOut, match=True, errors=(409,))
+    @endpoint(
+        "change_budget",
+        Scope.BILLING_WRITE,
+        body=BudgetChange,
+        returns=BudgetOut,
+        requires_if_match=True,
+        errors=(409,),
+    )
     def patch(self, request: Request, budget_id: str) -> Response:
         """Change a budget's name or amount. A new amount resets its alerts of the month."""
         budget = access.budget(self.actor, budget_id, lock=True)
         self.require_match(budget)
         return self.one(services.change_budget(acting=self.actor, budget=budget, changes=self.body), BudgetOut)
 
-    @endpoint("delete_budget", Scope.BILLING_WRITE, status=204, match=True)
+    @endpoint("delete_budget", Scope.BILLING_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, budget_id: str) -> Response:
         """Delete a budget. Its alerts stay."""
         budget = access.budget(self.actor, budget_id, lock=True)
@@ -113,7 +120,7 @@ class BudgetDetail(ApiView):
 class AlertCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_alerts", Scope.BILLING_READ, page=AlertOut)
+    @endpoint("list_alerts", Scope.BILLING_READ, page_item=AlertOut)
     def get(self, request: Request) -> Response:
         """List alerts about budgets, oldest first."""
         return self.page(notifications_access.budget_alerts_of(self.tenant), AlertOut, order=("at", "id"))

@@ -40,7 +40,7 @@ class CouponIn(StrictSerializer):
 class DiscountCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_discounts", Scope.BILLING_READ, page=DiscountOut)
+    @endpoint("list_discounts", Scope.BILLING_READ, page_item=DiscountOut)
     def get(self, request: Request) -> Response:
         """List discounts, including expired ones."""
         return self.page(access.discounts_of(self.tenant), DiscountOut, order=("id",))

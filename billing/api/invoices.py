@@ -73,7 +73,7 @@ class CostCollection(ApiView):
 class InvoiceCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_invoices", Scope.BILLING_READ, page=InvoiceOut)
+    @endpoint("list_invoices", Scope.BILLING_READ, page_item=InvoiceOut)
     def get(self, request: Request) -> Response:
         """List invoices and credit notes.
 
@@ -135,7 +135,7 @@ class InvoicePdf(ApiView):
     tag = "Billing"
     renderer_classes = (JSONRenderer, PdfRenderer)
 
-    @endpoint("get_invoice_pdf", Scope.BILLING_READ, query=PdfQuery, text=downloads.PDF)
+    @endpoint("get_invoice_pdf", Scope.BILLING_READ, query=PdfQuery, text_media_type=downloads.PDF)
     def get(self, request: Request, invoice_id: str) -> HttpResponse:
         """Read an invoice as PDF.
 
@@ -159,7 +159,7 @@ class InvoiceXml(ApiView):
     tag = "Billing"
     renderer_classes = (JSONRenderer, XmlRenderer)
 
-    @endpoint("get_invoice_xml", Scope.BILLING_READ, text=downloads.XML, errors=(409, 429))
+    @endpoint("get_invoice_xml", Scope.BILLING_READ, text_media_type=downloads.XML, errors=(409, 429))
     def get(self, request: Request, invoice_id: str) -> HttpResponse:
         """Read an invoice as structured data.
 
@@ -173,7 +173,7 @@ class InvoiceXml(ApiView):
 class InvoiceLines(ApiView):
     tag = "Billing"
 
-    @endpoint("list_invoice_lines", Scope.BILLING_READ, page=InvoiceLineOut)
+    @endpoint("list_invoice_lines", Scope.BILLING_READ, page_item=InvoiceLineOut)
     def get(self, request: Request, invoice_id: str) -> Response:
         """List the lines of an invoice."""
         found = access.invoice(self.actor, invoice_id)
@@ -183,7 +183,7 @@ class InvoiceLines(ApiView):
 class InvoiceLineHours(ApiView):
     tag = "Billing"
 
-    @endpoint("list_invoice_line_hours", Scope.BILLING_READ, page=LineHourOut)
+    @endpoint("list_invoice_line_hours", Scope.BILLING_READ, page_item=LineHourOut)
     def get(self, request: Request, invoice_id: str, position: int) -> Response:
         """List the hours that a line consists of."""
         line = access.line(access.invoice(self.actor, invoice_id), position)
@@ -195,7 +195,7 @@ class InvoiceLineHours(ApiView):
 class InvoiceLineMinutes(ApiView):
     tag = "Billing"
 
-    @endpoint("list_invoice_line_minutes", Scope.BILLING_READ, query=MinuteQuery, page=UsageMinuteOut)
+    @endpoint("list_invoice_line_minutes", Scope.BILLING_READ, query=MinuteQuery, page_item=UsageMinuteOut)
     def get(self, request: Request, invoice_id: str, position: int) -> Response:
         """List the metered minutes of one hour of a line by topic, user, client id and direction."""
         line = access.line(access.invoice(self.actor, invoice_id), position)

@@ -73,7 +73,7 @@ class BalanceOut(serializers.Serializer):
 class LedgerCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_ledger_entries", Scope.BILLING_READ, query=LedgerQuery, page=LedgerEntryOut)
+    @endpoint("list_ledger_entries", Scope.BILLING_READ, query=LedgerQuery, page_item=LedgerEntryOut)
     def get(self, request: Request) -> Response:
         """List the entries of the ledger.
 
@@ -86,7 +86,7 @@ class LedgerCollection(ApiView):
 class BalanceCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("list_balances", Scope.BILLING_READ, query=BalanceQuery, page=BalanceOut)
+    @endpoint("list_balances", Scope.BILLING_READ, query=BalanceQuery, page_item=BalanceOut)
     def get(self, request: Request) -> Response:
         """List balances by currency, now or at an instant."""
         found = selectors.balances(self.tenant, self.query.get("at"))

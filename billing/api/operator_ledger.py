@@ -65,7 +65,9 @@ class _LedgerView(OperatorMoneyView):
 
 
 class OperatorLedgerCollection(_LedgerView):
-    @endpoint("list_operator_ledger_entries", Scope.OPERATOR, query=LedgerQuery, page=LedgerEntryOut, errors=(404,))
+    @endpoint(
+        "list_operator_ledger_entries", Scope.OPERATOR, query=LedgerQuery, page_item=LedgerEntryOut, errors=(404,)
+    )
     def get(self, request: Request, tenant_id: str) -> Response:
         """List the entries of a tenant's ledger.
 
@@ -77,7 +79,7 @@ class OperatorLedgerCollection(_LedgerView):
 
 
 class OperatorBalanceCollection(_LedgerView):
-    @endpoint("list_operator_balances", Scope.OPERATOR, query=BalanceQuery, page=BalanceOut, errors=(404,))
+    @endpoint("list_operator_balances", Scope.OPERATOR, query=BalanceQuery, page_item=BalanceOut, errors=(404,))
     def get(self, request: Request, tenant_id: str) -> Response:
         """List a tenant's balances by currency, now or at an instant."""
         found = selectors.balances(tenant_or_404(tenant_id), self.query.get("at"))

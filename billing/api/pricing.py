@@ -98,7 +98,7 @@ class TaxChangeOut(serializers.ModelSerializer[TaxChange]):
 
 
 class PlanPriceCollection(OperatorMoneyView):
-    @endpoint("list_plan_prices", Scope.OPERATOR, page=PlanPriceOut)
+    @endpoint("list_plan_prices", Scope.OPERATOR, page_item=PlanPriceOut)
     def get(self, request: Request, plan: str) -> Response:
         """List the prices of a plan.
 
@@ -137,7 +137,7 @@ class TaxChangeCollection(OperatorMoneyView):
     may_read = "billing.view_billingprofile"
     may_write = "billing.change_billingprofile"
 
-    @endpoint("list_tax_changes", Scope.OPERATOR, page=TaxChangeOut, errors=(404,))
+    @endpoint("list_tax_changes", Scope.OPERATOR, page_item=TaxChangeOut, errors=(404,))
     def get(self, request: Request, tenant_id: str) -> Response:
         """List the changes of a tenant's tax rate after the one of its billing profile."""
         return self.page(tax.changes_of(tenant_or_404(tenant_id)), TaxChangeOut, order=("effective_from", "pk"))

@@ -22,7 +22,7 @@ from tenants.models import Tenant
 class PlanCollection(ApiView):
     tag = "Plans"
 
-    @endpoint("list_plans", SIGNED_IN, page=PlanOut)
+    @endpoint("list_plans", SIGNED_IN, page_item=PlanOut)
     def get(self, request: Request) -> Response:
         """List the plans on sale.
 

@@ -75,18 +75,18 @@ def lacks_letters(text: str) -> bool:
     )
 
 
-def lines_of(text: str, width: float, measured: Measure) -> Iterator[list[list[Run]]]:
+def text_lines(text: str, width: float, width_of: Measure) -> Iterator[list[list[Run]]]:
     """Yields lines of words in visual order from left to right, each filled up to the width; a word is a list of runs.
 
     A word that is wider than a line is broken.
     """
     seen = cleaned(text)
     preferred = faces.preferred_for(seen)
-    words = [part for word in seen.split() for part in _fitting(list(_runs(word, preferred)), width, measured)]
+    words = [part for word in seen.split() for part in _fitting(list(_runs(word, preferred)), width, width_of)]
     line: list[list[Run]] = []
     room = width
     for word in words:
-        needed = sum(measured(run) for run in word) + measured(Run(faces.LATIN.name, " "))
+        needed = sum(width_of(run) for run in word) + width_of(Run(faces.LATIN.name, " "))
         if line and needed > room:
             yield list(_as_seen(line, words))
             line, room = [], width
@@ -96,16 +96,16 @@ def lines_of(text: str, width: float, measured: Measure) -> Iterator[list[list[R
         yield list(_as_seen(line, words))
 
 
-def _fitting(word: list[Run], width: float, measured: Measure) -> Iterator[list[Run]]:
+def _fitting(word: list[Run], width: float, width_of: Measure) -> Iterator[list[Run]]:
     """Yields parts of the word that are not wider than a line, broken between letters and not before their marks."""
-    if sum(measured(run) for run in word) <= width:
+    if sum(width_of(run) for run in word) <= width:
         yield word
         return
     part: list[Run] = []
     room = width
     for run in word:
         for cluster in _clusters(run.text):
-            needed = measured(Run(run.font, cluster))
+            needed = width_of(Run(run.font, cluster))
             if part and needed > room:
                 yield part
                 part, room = [], width

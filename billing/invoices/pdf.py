@@ -95,8 +95,8 @@ def _story(document: InvoiceDocument, title: str) -> list[Flowable]:
     for note in notes_of(invoice):
         story += [Spacer(0, 4 * mm), _text(note)]
     if any(fonts.lacks_letters(text) for text in _entered(document)):
-        said = _("%(sign)s stands for a character without a font. The page of this invoice in the console shows it.")
-        story += [Spacer(0, 4 * mm), _text(said % {"sign": fonts.REPLACEMENT}, SMALL)]
+        notice = _("%(sign)s stands for a character without a font. The page of this invoice in the console shows it.")
+        story += [Spacer(0, 4 * mm), _text(notice % {"sign": fonts.REPLACEMENT}, SMALL)]
     return story
 
 
@@ -248,13 +248,16 @@ def _text(text: str, style: ParagraphStyle = BODY, width: float = NAME_WIDTH) ->
     if fonts.is_plain(text):
         return Paragraph("".join(_marked(run) for run in fonts.plain_runs(text)), style)
 
-    def measured(run: fonts.Run) -> float:
+    def width_of(run: fonts.Run) -> float:
         return float(pdfmetrics.stringWidth(run.text, run.font, style.fontSize))
 
     faces.loaded(faces.LATIN)
-    # A space parts runs of one word, too: reportlab shapes what stands together in the font of its beginning.
-    lines = (" ".join(_marked(run) for word in line for run in word) for line in fonts.lines_of(text, width, measured))
-    return Paragraph("<br/>".join(lines), SHAPED.clone("shaped as another", shaping=_shaping.get(), **_look_of(style)))
+    # Runs in different fonts are separated by a space even within a word: reportlab shapes text without spaces in the
+    # font of its first run.
+    lines = (
+        " ".join(_marked(run) for word in line for run in word) for line in fonts.text_lines(text, width, width_of)
+    )
+    return Paragraph("<br/>".join(lines), SHAPED.clone("shaped copy", shaping=_shaping.get(), **_look_of(style)))
 
 
 def _look_of(style: ParagraphStyle) -> dict[str, Any]:

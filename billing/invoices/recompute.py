@@ -18,7 +18,7 @@ from billing.lake.address import open_lake
 from billing.metering.hourly import hour_usage
 from billing.models import Direction, Invoice, InvoiceLine, LakeFile
 from billing.rating.hours import HOUR, floor_hour
-from billing.rating.percentile import POINT
+from billing.rating.percentile import POINT_DURATION
 from billing.rating.taxes import tax_sums
 from billing.rating.terms import HourUsage, RatePoint
 
@@ -180,7 +180,7 @@ def _difference(source: str, adjustment: Adjustment) -> Difference:
 def _from_lake(inputs: Inputs, progress: Callable[[int], object]) -> Inputs:
     """Returns the inputs with hours and five-minute sums of the lake."""
     period, place = inputs.period, open_lake(settings.LAKE_URL)
-    step = POINT if inputs.has_percentiles else HOUR
+    step = POINT_DURATION if inputs.has_percentiles else HOUR
     by_hour: Moved = defaultdict(lambda: defaultdict(int))
     by_step: Moved = defaultdict(lambda: defaultdict(int))
     rows = replay.steps(place, _ids(inputs), period.start, period.end, step // MILLISECOND, progress)

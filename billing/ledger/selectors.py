@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from django.db.models import Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
@@ -15,7 +15,7 @@ from billing.models.money import MoneyField
 from tenants.models import Tenant
 
 ZERO = Decimal(0)
-NOTHING = Value(ZERO, output_field=MoneyField())
+ZERO_SUM = Value(ZERO, output_field=MoneyField())
 
 
 class Balance(NamedTuple):
@@ -52,7 +52,7 @@ def settlements_of(invoice: Invoice) -> QuerySet[LedgerEntry]:
 
 
 def balances(tenant: Tenant, at: datetime | None = None) -> list[Balance]:
-    """Returns the balances by currency, ordered by name, of all entries or of those posted until `at`."""
+    """Returns the balances of all entries or of those posted until `at`: one per currency, ordered by currency code."""
     entries = LedgerEntry.objects.filter(tenant=tenant)
     if at is not None:
         entries = entries.filter(posted_at__lte=at)
@@ -60,26 +60,29 @@ def balances(tenant: Tenant, at: datetime | None = None) -> list[Balance]:
         entries.order_by()
         .values_list("currency")
         .annotate(
-            balance_=Coalesce(Sum("amount"), NOTHING),
-            of_invoices=Coalesce(Sum("amount", filter=Q(invoice__isnull=False)), NOTHING),
-            of_none=Coalesce(Sum("amount", filter=Q(invoice=None)), NOTHING),
+            balance_=Coalesce(Sum("amount"), ZERO_SUM),
+            of_invoices=Coalesce(Sum("amount", filter=Q(invoice__isnull=False)), ZERO_SUM),
+            of_no_invoice=Coalesce(Sum("amount", filter=Q(invoice=None)), ZERO_SUM),
         )
     )
-    return [Balance(currency, all_, open_, -of_none) for currency, all_, open_, of_none in sorted(rows)]
+    return [Balance(currency, all_, open_, -of_no_invoice) for currency, all_, open_, of_no_invoice in sorted(rows)]
 
 
-def credits_of_tenants(words: str = "") -> QuerySet[LedgerEntry, TenantCredit]:
-    """Returns tenants with credit, the largest amount first; with `words` only tenants whose name contains them."""
+def credits_of_tenants(text: str = "") -> QuerySet[LedgerEntry, dict[str, Any]]:
+    """Returns rows for `as_credits` of tenants with credit, the largest amount first; with `text` only tenants whose
+    name or slug contains it.
+    """
     entries = LedgerEntry.objects.filter(invoice=None)
-    if words:
-        entries = entries.filter(Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words))
+    if text:
+        entries = entries.filter(Q(tenant__name__icontains=text) | Q(tenant__slug__icontains=text))
     rows = (
         entries.order_by().values("tenant_id", "tenant__name", "tenant__slug", "currency").annotate(sum=Sum("amount"))
     )
-    return rows.filter(sum__lt=0).order_by("sum", "tenant_id", "currency")  # type: ignore[return-value]
+    rows = rows.filter(sum__lt=0).order_by("sum", "tenant_id", "currency")
+    return cast("QuerySet[LedgerEntry, dict[str, Any]]", rows)
 
 
-def as_credits(rows: Iterable[dict[str, object]]) -> list[TenantCredit]:
+def as_credits(rows: Iterable[Mapping[str, object]]) -> list[TenantCredit]:
     """Converts rows of `credits_of_tenants`."""
     return [
         TenantCredit(

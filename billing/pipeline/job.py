@@ -212,7 +212,7 @@ class Runs:
             return result
         wanted = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
         by_partition = {range_.partition: range_ for range_ in wanted}
-        return rounds.in_this_process(
+        return rounds.aggregate_in_process(
             lambda range_: self._ahead.read(by_partition[range_.partition]), planned, known, stored
         )
 
@@ -229,7 +229,7 @@ class Runs:
             minutes=result.minutes,
             counters=result.counters,
             # The order matters: first reports of a counter must precede the others when the lake is replayed.
-            lake_files=[*kept, *result.kept],
+            lake_files=[*kept, *result.written_files],
             problems=result.problems,
             incarnations=result.incarnations,
             before_commit=lambda: self._reached("written"),

@@ -43,8 +43,8 @@ ReadRecords = Callable[[PlannedRange], Iterable[pa.RecordBatch]]
 class Round:
     """Aggregated ranges as input of `sink.commit`.
 
-    `values` is the number of values of counters in the `records`. `reports` are to be written to the lake; `kept` are
-    files that are already written.
+    `values` is the number of counter values in the `records`, and `left_out` the number of those that are not counted;
+    `problems` gives the reasons. `reports` are to be written to the lake, `written_files` are there already.
     """
 
     ranges: dict[int, tuple[int, int]]
@@ -56,10 +56,10 @@ class Round:
     minutes: pa.Table
     counters: pa.Table
     reports: pa.Table
-    kept: list[WrittenFile] = field(default_factory=list)
+    written_files: list[WrittenFile] = field(default_factory=list)
 
 
-def in_this_process(
+def aggregate_in_process(
     read: ReadRecords,
     planned: Sequence[PlannedRange],
     known: Sequence[Incarnation],
@@ -74,7 +74,7 @@ def in_this_process(
     require_all_read(planned, checked)
     reports = differences.distinct(pa.concat_tables([result.reports for result in checked.values()]))
     rows = differences.increments(reports, stored(differences.keys(reports)))
-    return made_of(
+    return build_round(
         planned, checked, differences.minutes(rows), differences.last_counters(rows), rows.drop_columns(["counter"])
     )
 
@@ -89,7 +89,7 @@ def require_all_read(planned: Sequence[PlannedRange], checked: Mapping[int, Chec
             )
 
 
-def made_of(
+def build_round(
     planned: Sequence[PlannedRange],
     checked: Mapping[int, Checked],
     minutes: pa.Table,

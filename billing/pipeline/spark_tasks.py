@@ -23,7 +23,7 @@ from billing.pipeline.checking import Checked, check
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import Incarnation
-from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, made_of, require_all_read
+from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, build_round, require_all_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,14 +135,14 @@ def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stor
         return None
     rows = differences.increments(first, before)
     minutes = [differences.minutes(rows), *(result.minutes for result in results)]
-    result = made_of(
+    result = build_round(
         planned,
         checked,
         differences.summed(pa.concat_tables(minutes)),
         pa.concat_tables([result.counters for result in results]),
         rows.drop_columns(["counter"]),
     )
-    return replace(result, kept=[file for result_ in results for file in result_.kept])
+    return replace(result, written_files=[file for result_ in results for file in result_.kept])
 
 
 @contextmanager

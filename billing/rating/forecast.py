@@ -9,10 +9,10 @@ from decimal import Decimal
 from typing import Final
 
 from billing.rating.hours import HOUR, ceil_hour, floor_hour
-from billing.rating.percentile import BYTES_PER_MB, POINT, POINTS_PER_HOUR, billed_rate
+from billing.rating.percentile import BYTES_PER_MB, POINT_DURATION, POINTS_PER_HOUR, billed_rate
 from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, SizeSpan
 
-BYTES_PER_POINT_OF_MB_S: Final = BYTES_PER_MB * (POINT // timedelta(seconds=1))
+BYTES_PER_POINT_OF_MB_S: Final = BYTES_PER_MB * (POINT_DURATION // timedelta(seconds=1))
 
 
 def extended(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:

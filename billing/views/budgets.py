@@ -86,8 +86,8 @@ def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
     budget = billing_access.budget(acting, budget_id)
     question = Question(
         title=_("Delete budget %(name)s?") % {"name": budget.name},
-        lost=_("Nobody gets a mail any more when its marks are passed. Alerts sent so far stay listed."),
-        act=_("Delete"),
+        consequence=_("Nobody gets a mail any more when its marks are passed. Alerts sent so far stay listed."),
+        action_label=_("Delete"),
         back=reverse("page-budgets"),
     )
     asked = ask_first(request, question, section="budgets", crumbs=[(_("Budgets"), question.back)])

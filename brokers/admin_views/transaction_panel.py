@@ -67,7 +67,7 @@ def abort_orphan(request: HttpRequest, cluster_id: str) -> HttpResponse:
                 topic=request.POST.get("topic", ""),
                 partition=int(numbers["partition"]),
                 producer_id=int(numbers["producer_id"]),
-                started_at=int(numbers["started_at"]),
+                transaction_start_offset=int(numbers["started_at"]),
             ),
             _("Aborted on this partition."),
         )

@@ -172,7 +172,7 @@ class ClusterPatch(_ClusterFields):
 
 
 class ClusterCollection(OperatorView):
-    @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
+    @endpoint("list_clusters", Scope.OPERATOR, page_item=ClusterOut)
     def get(self, request: Request) -> Response:
         """List clusters, except retired ones."""
         return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
@@ -202,7 +202,14 @@ class ClusterResource(OperatorView):
         """Read the map of a cluster: brokers, leaders, and missing replicas."""
         return self.one(cluster_overview.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
 
-    @endpoint("change_cluster", Scope.OPERATOR, body=ClusterPatch, returns=ClusterOut, match=True, errors=(404, 409))
+    @endpoint(
+        "change_cluster",
+        Scope.OPERATOR,
+        body=ClusterPatch,
+        returns=ClusterOut,
+        requires_if_match=True,
+        errors=(404, 409),
+    )
     def patch(self, request: Request, cluster_id: str) -> Response:
         """Rename a cluster, set whether it accepts instances, or change its bounds.
 
@@ -213,7 +220,14 @@ class ClusterResource(OperatorView):
         clusters.change_cluster(acting=self.actor, cluster=row, changes=self.body)
         return self.one(fetch(selectors.clusters(), pk=cluster_id), ClusterOut)
 
-    @endpoint("retire_cluster", Scope.OPERATOR, returns=FleetOperationOut, status=202, match=True, errors=(404, 409))
+    @endpoint(
+        "retire_cluster",
+        Scope.OPERATOR,
+        returns=FleetOperationOut,
+        status=202,
+        requires_if_match=True,
+        errors=(404, 409),
+    )
     def delete(self, request: Request, cluster_id: str) -> Response:
         """Retire a cluster that has no instances; this cannot be undone.
 
@@ -226,7 +240,9 @@ class ClusterResource(OperatorView):
 
 
 class ClusterPartitions(OperatorView):
-    @endpoint("list_cluster_partitions", Scope.OPERATOR, query=PartitionQuery, page=ClusterPartitionOut, errors=(503,))
+    @endpoint(
+        "list_cluster_partitions", Scope.OPERATOR, query=PartitionQuery, page_item=ClusterPartitionOut, errors=(503,)
+    )
     def get(self, request: Request, cluster_id: str) -> Response:
         """List partitions by state: under-replicated, without a leader, moving."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)

@@ -60,7 +60,7 @@ def accepted(view: OperatorView, operation: FleetOperation) -> Response:
 
 
 class FleetOperationCollection(OperatorView):
-    @endpoint("list_fleet_operations", Scope.OPERATOR, query=FleetOperationQuery, page=FleetOperationOut)
+    @endpoint("list_fleet_operations", Scope.OPERATOR, query=FleetOperationQuery, page_item=FleetOperationOut)
     def get(self, request: Request) -> Response:
         """List operations on clusters, latest first."""
         rows = selectors.fleet_operations()

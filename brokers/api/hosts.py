@@ -196,12 +196,20 @@ class HostDetailOut(HostOut):
 
 
 class HostCollection(OperatorView):
-    @endpoint("list_hosts", Scope.OPERATOR, page=HostOut)
+    @endpoint("list_hosts", Scope.OPERATOR, page_item=HostOut)
     def get(self, request: Request) -> Response:
         """List hosts."""
         return self.page(selectors.hosts(), HostOut, order=("name", "id"))
 
-    @endpoint("add_host", Scope.OPERATOR, body=HostIn, returns=HostMadeOut, status=201, once=SHOWN_ONCE, errors=(409,))
+    @endpoint(
+        "add_host",
+        Scope.OPERATOR,
+        body=HostIn,
+        returns=HostMadeOut,
+        status=201,
+        secret_fields=SHOWN_ONCE,
+        errors=(409,),
+    )
     def post(self, request: Request) -> Response:
         """Add a host. `join_command` in the response is the line to run there; its token is for one use within an hour.
 
@@ -216,7 +224,9 @@ class HostCollection(OperatorView):
 
 
 class HostJoinToken(OperatorView):
-    @endpoint("make_join_token", Scope.OPERATOR, returns=JoinTokenOut, status=201, once=SHOWN_ONCE, errors=(404, 409))
+    @endpoint(
+        "make_join_token", Scope.OPERATOR, returns=JoinTokenOut, status=201, secret_fields=SHOWN_ONCE, errors=(404, 409)
+    )
     def post(self, request: Request, host_id: str) -> Response:
         """Make a new join token of a host.
 
@@ -244,7 +254,7 @@ class HostResource(OperatorView):
         """Read a host with its brokers and their disks."""
         return self.one(fetch(selectors.hosts(), pk=host_id), HostDetailOut)
 
-    @endpoint("change_host", Scope.OPERATOR, body=HostPatch, returns=HostOut, match=True, errors=(404, 409))
+    @endpoint("change_host", Scope.OPERATOR, body=HostPatch, returns=HostOut, requires_if_match=True, errors=(404, 409))
     def patch(self, request: Request, host_id: str) -> Response:
         """Change a host.
 
@@ -256,7 +266,7 @@ class HostResource(OperatorView):
         hosts.change_host(acting=self.actor, host=row, changes=self.body)
         return self.one(fetch(selectors.hosts(), pk=host_id), HostOut)
 
-    @endpoint("remove_host", Scope.OPERATOR, status=204, match=True, errors=(404, 409))
+    @endpoint("remove_host", Scope.OPERATOR, status=204, requires_if_match=True, errors=(404, 409))
     def delete(self, request: Request, host_id: str) -> Response:
         """Remove a host without brokers. Stop its agent afterwards."""
         row = hosts.locked_host(host_id)

@@ -140,7 +140,7 @@ class ReassignmentQuery(StrictSerializer):
 
 
 class RebalanceCollection(OperatorView):
-    @endpoint("list_rebalances", Scope.OPERATOR, page=RebalanceOut)
+    @endpoint("list_rebalances", Scope.OPERATOR, page_item=RebalanceOut)
     def get(self, request: Request) -> Response:
         """List rebalances, latest first."""
         return self.page(selectors.rebalances(), RebalanceOut, order=("-created_at", "id"))
@@ -190,7 +190,12 @@ class RebalanceResource(OperatorView):
         return self.one(fetch(selectors.rebalances(), pk=rebalance_id), RebalanceOut)
 
     @endpoint(
-        "update_rebalance", Scope.OPERATOR, body=RebalancePatch, returns=RebalanceOut, match=True, errors=(404, 409)
+        "update_rebalance",
+        Scope.OPERATOR,
+        body=RebalancePatch,
+        returns=RebalanceOut,
+        requires_if_match=True,
+        errors=(404, 409),
     )
     def patch(self, request: Request, rebalance_id: str) -> Response:
         """Change the copy rate of a rebalance, also while it runs.
@@ -236,7 +241,7 @@ class BrokerDrain(OperatorView):
 
 
 class RebalanceReassignments(OperatorView):
-    @endpoint("list_rebalance_moves", Scope.OPERATOR, query=ReassignmentQuery, page=ReassignmentOut)
+    @endpoint("list_rebalance_moves", Scope.OPERATOR, query=ReassignmentQuery, page_item=ReassignmentOut)
     def get(self, request: Request, rebalance_id: str) -> Response:
         """List the moves of a rebalance."""
         rows = fetch(selectors.rebalances(), pk=rebalance_id).moves.all()

@@ -35,7 +35,7 @@ class RollingRestartOut(serializers.ModelSerializer[RollingRestart]):
 
 
 class RollingRestartCollection(OperatorView):
-    @endpoint("list_rolling_restarts", Scope.OPERATOR, page=RollingRestartOut)
+    @endpoint("list_rolling_restarts", Scope.OPERATOR, page_item=RollingRestartOut)
     def get(self, request: Request) -> Response:
         """List rolling restarts, latest first."""
         return self.page(selectors.rolling_restarts(), RollingRestartOut, order=("-created_at", "id"))

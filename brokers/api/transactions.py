@@ -57,7 +57,7 @@ class OrphanOut(PlaceOut):
     instance_id = serializers.CharField(allow_null=True)
     producer_id = serializers.IntegerField(source="producer.producer_id")
     producer_epoch = serializers.IntegerField(source="producer.producer_epoch")
-    first_offset = serializers.IntegerField(source="producer.started_at")
+    first_offset = serializers.IntegerField(source="producer.transaction_start_offset")
     silent_ms = serializers.IntegerField(help_text="Since its last message.")
 
 
@@ -144,7 +144,7 @@ class TransactionAbort(OperatorView):
             topic=place["topic"],
             partition=place["partition"],
             producer_id=place["producer_id"],
-            started_at=place["first_offset"],
+            transaction_start_offset=place["first_offset"],
             dry_run=self.dry_run,
         )
         return self.nothing()

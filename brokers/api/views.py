@@ -143,7 +143,7 @@ class PlacementOut(serializers.Serializer):
 
 
 class BrokerCollection(OperatorView):
-    @endpoint("list_brokers", Scope.OPERATOR, page=BrokerOut)
+    @endpoint("list_brokers", Scope.OPERATOR, page_item=BrokerOut)
     def get(self, request: Request) -> Response:
         """List brokers with their health."""
         return self.page(selectors.brokers(), BrokerOut, order=("cluster_id", "number", "id"))
@@ -182,7 +182,7 @@ class BrokerStart(OperatorView):
 
 
 class PlacementCollection(OperatorView):
-    @endpoint("list_placements", Scope.OPERATOR, page=PlacementOut)
+    @endpoint("list_placements", Scope.OPERATOR, page_item=PlacementOut)
     def get(self, request: Request) -> Response:
         """List the placements of instances."""
         return self.page(selectors.placements(), PlacementOut, order=("cluster_id", "instance_id"))

@@ -16,8 +16,8 @@ class CertificatesDocument:
     """Document at `/ckafka/instances/<id>/certificates/<route>`.
 
     Without `client_ca_pem` no client certificate is accepted. `revoked` has the encoding of
-    `certificate_entries.Revoked`. `private_key_pem` is encrypted with the key in ROUTE_KEYS_FILE; without
-    `certificate_pem` a broker presents its own certificate.
+    `certificate_entries.Revoked`. `private_key_pem` is an encrypted PEM key, whose password is in ROUTE_KEYS_FILE.
+    Without `certificate_pem` a broker presents its own certificate.
     """
 
     client_ca_pem: str = ""

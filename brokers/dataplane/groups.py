@@ -24,7 +24,7 @@ from brokers.limits import GROUPS_CACHE_S
 from instances.groups.interfaces import (
     DEAD,
     LATEST,
-    Committed,
+    CommittedOffset,
     GroupDescription,
     GroupList,
     GroupListing,
@@ -67,17 +67,21 @@ class Groups:
         return result
 
     def bounds(
-        self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
+        self, instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
-        wanted = sorted(set(places))
-        key = f"groups:{instance_id}:bounds:{at}:{hashlib.sha256(repr(wanted).encode()).hexdigest()[:32]}"
+        wanted = sorted(set(partitions))
+        key = (
+            f"groups:{instance_id}:bounds:{at_ms_or_position}:{hashlib.sha256(repr(wanted).encode()).hexdigest()[:32]}"
+        )
         kept: dict[Partition, int] | None = None if fresh else cache.get(key)
         if kept is None:
-            kept = offsets.bounds(instance_id, wanted, at)
+            kept = offsets.bounds(instance_id, wanted, at_ms_or_position)
             cache.set(key, kept, GROUPS_CACHE_S)
         return kept
 
-    def commit(self, instance_id: str, group: str, wanted: Sequence[Committed]) -> Mapping[Partition, DomainError]:
+    def commit(
+        self, instance_id: str, group: str, wanted: Sequence[CommittedOffset]
+    ) -> Mapping[Partition, DomainError]:
         try:
             return offsets.commit(instance_id, group, wanted)
         finally:
@@ -103,10 +107,10 @@ class Groups:
             _forget(instance_id, group)
 
     def delete_offsets(
-        self, instance_id: str, group: str, places: Sequence[Partition]
+        self, instance_id: str, group: str, partitions: Sequence[Partition]
     ) -> Mapping[Partition, DomainError]:
         try:
-            return offsets.delete(instance_id, group, places)
+            return offsets.delete(instance_id, group, partitions)
         finally:
             _forget(instance_id, group)
 
@@ -152,7 +156,7 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
             )
             requests += [(asked[number], describe), (asked[number], offsets.fetch_request(names))]
     descriptions: dict[str, GroupDescription] = {}
-    committed: dict[str, tuple[Committed, ...]] = {}
+    committed: dict[str, tuple[CommittedOffset, ...]] = {}
     troubles: dict[str, str] = {}
     for number, answer in scatter(requests).answers:
         if answer.API_KEY == DescribeGroupsRequest.API_KEY:
@@ -179,7 +183,7 @@ def _take_descriptions(number: int, answer: Any, found: dict[str, GroupDescripti
             found[group.group_id] = _description(group, number, state=group.group_state)
 
 
-def _take_offsets(answer: Any, found: dict[str, tuple[Committed, ...]], troubles: dict[str, str]) -> None:
+def _take_offsets(answer: Any, found: dict[str, tuple[CommittedOffset, ...]], troubles: dict[str, str]) -> None:
     for group in answer.groups:
         if group.error_code in NO_SUCH_GROUP:
             found[group.group_id] = ()

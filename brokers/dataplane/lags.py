@@ -12,7 +12,7 @@ from brokers.dataplane.coordinators import GROUP
 from brokers.dataplane.groups import LIST_GROUPS_VERSION
 from brokers.dataplane.scatter import by_target, scatter, targets
 from brokers.models import Cluster
-from instances.groups.interfaces import LATEST, Committed, Partition
+from instances.groups.interfaces import LATEST, CommittedOffset, Partition
 from instances.naming import internal_topic, split_internal
 
 
@@ -32,7 +32,7 @@ class ClusterLags:
         result = {item.group_id for _, answer in scatter(asked).answers for item in answer.groups}
         return sorted(item for item in result if split_internal(item)[0] is not None)
 
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
+    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         """Returns the committed offsets of groups by internal names."""
         placements = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}

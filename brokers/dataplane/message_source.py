@@ -131,7 +131,11 @@ class TopicSource:
         plain = {number: _uncharged(target) for number, target in self._targets.items()}
         known = transactions.producers(plain, [(self.topic, index) for index in partitions])
         return {
-            index: {state.producer_id: state.started_at for state in states if state.started_at is not None}
+            index: {
+                state.producer_id: state.transaction_start_offset
+                for state in states
+                if state.transaction_start_offset is not None
+            }
             for (_, index), states in known.items()
         }
 

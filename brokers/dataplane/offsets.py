@@ -17,7 +17,7 @@ from brokers.dataplane.admin_client import cluster_of, meaning_of, require_ok
 from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
-from instances.groups.interfaces import Committed, Partition
+from instances.groups.interfaces import CommittedOffset, Partition
 from tenants.errors import DomainError
 
 OFFSET_FETCH_VERSION = 8
@@ -41,10 +41,10 @@ def fetch_request(ids: Sequence[str]) -> Any:
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 
-def committed(group: Any) -> tuple[Committed, ...]:
+def committed(group: Any) -> tuple[CommittedOffset, ...]:
     """Returns the offsets of one group in a response, by topic and partition."""
     result = [
-        Committed(
+        CommittedOffset(
             topic=topic.name,
             partition=partition.partition_index,
             offset=partition.committed_offset,
@@ -58,7 +58,7 @@ def committed(group: Any) -> tuple[Committed, ...]:
     return tuple(sorted(result, key=lambda offset: offset.place))
 
 
-def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
+def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> dict[Partition, DomainError]:
     """Implements `instances.groups.interfaces.GroupAdminClient.commit` (GRP-21).
 
     It uses generation -1, which a group with members refuses.
@@ -92,12 +92,12 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
     return _refused(results)
 
 
-def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, DomainError]:
+def delete(instance_id: str, group: str, partitions: Sequence[Partition]) -> dict[Partition, DomainError]:
     """Implements `instances.groups.interfaces.GroupAdminClient.delete_offsets` (GRP-27)."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
         kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
-        for name, indexes in by_topic(places).items()
+        for name, indexes in by_topic(partitions).items()
     ]
 
     def make() -> Any:
@@ -108,14 +108,16 @@ def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Pa
     return _refused(_results(answer))
 
 
-def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
+def bounds(instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int) -> dict[Partition, int]:
     """Implements `instances.groups.interfaces.GroupAdminClient.bounds`, with concurrent requests to leaders."""
-    return bounds_at(targets(cluster_of(instance_id), instance_id), places, at)
+    return bounds_at(targets(cluster_of(instance_id), instance_id), partitions, at_ms_or_position)
 
 
-def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int) -> dict[Partition, int]:
+def bounds_at(
+    found: Mapping[int, Target], partitions: Iterable[Partition], at_ms_or_position: int
+) -> dict[Partition, int]:
     """Returns the bounds with the identities of the given targets."""
-    wanted = set(places)
+    wanted = set(partitions)
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
@@ -125,7 +127,7 @@ def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int)
         for partition in topic.partitions if not topic.error_code else ():
             if (topic.name, partition.partition_index) in wanted:
                 by_leader[partition.leader_id].append((topic.name, partition.partition_index))
-    requests = {leader: _list_offsets(led, at) for leader, led in by_leader.items()}
+    requests = {leader: _list_offsets(led, at_ms_or_position) for leader, led in by_leader.items()}
     answers = scatter(by_target(found, requests)).answers
     return {
         (topic.name, partition.partition_index): partition.offset
@@ -136,25 +138,25 @@ def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int)
     }
 
 
-def by_topic(places: Iterable[Partition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     """Groups partitions by topic, in order."""
     result: dict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(set(places)):
+    for topic, index in sorted(set(partitions)):
         result[topic].append(index)
     return dict(result)
 
 
-def _list_offsets(places: Iterable[Partition], at: int) -> Any:
+def _list_offsets(partitions: Iterable[Partition], at_ms_or_position: int) -> Any:
     kind = ListOffsetsRequest.ListOffsetsTopic
     topics = [
         kind(
             name=name,
             partitions=[
-                kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at)
+                kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position)
                 for index in indexes
             ],
         )
-        for name, indexes in by_topic(places).items()
+        for name, indexes in by_topic(partitions).items()
     ]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, version=LIST_OFFSETS_VERSION)
 

@@ -58,8 +58,10 @@ class Transactions:
         placements = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
         return described(targets(cluster, instance_id), placements)
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
-        return producers(targets(cluster_of(instance_id), instance_id), places)
+    def producers(
+        self, instance_id: str, partitions: Iterable[Partition]
+    ) -> Mapping[Partition, Sequence[ProducerState]]:
+        return producers(targets(cluster_of(instance_id), instance_id), partitions)
 
     def abort(self, instance_id: str, transactional_id: str) -> None:
         answer = coordinators.ask_coordinator(
@@ -87,8 +89,8 @@ class ClusterTransactions:
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return described(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
 
-    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
-        return producers(self._targets, places)
+    def producers(self, partitions: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
+        return producers(self._targets, partitions)
 
     def abort(self, producer: ProducerState) -> None:
         """Writes an ABORT marker into one partition, like Kafka's tool (TXN-14).
@@ -180,7 +182,7 @@ def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dic
     }
 
 
-def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
+def producers(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
     """Returns the answers of the partitions' leaders to DescribeProducers."""
     kind = DescribeProducersRequest.TopicRequest
     requests = {
@@ -188,7 +190,7 @@ def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[
             topics=[kind(name=name, partition_indexes=indexes) for name, indexes in by_topic(led).items()],
             version=DESCRIBE_PRODUCERS_VERSION,
         )
-        for leader, led in _leaders(asked, places).items()
+        for leader, led in _leaders(asked, partitions).items()
     }
     return {
         (topic.name, partition.partition_index): [
@@ -201,9 +203,9 @@ def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[
     }
 
 
-def _leaders(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[int, list[Partition]]:
+def _leaders(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[int, list[Partition]]:
     """Returns the partitions by the broker number of their leader."""
-    wanted = set(places)
+    wanted = set(partitions)
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
@@ -237,5 +239,5 @@ def _producer(topic: str, partition: int, one: Any) -> ProducerState:
         last_sequence=one.last_sequence,
         last_timestamp_ms=one.last_timestamp,
         coordinator_epoch=one.coordinator_epoch,
-        started_at=None if one.current_txn_start_offset == NONE_OPEN else one.current_txn_start_offset,
+        transaction_start_offset=None if one.current_txn_start_offset == NONE_OPEN else one.current_txn_start_offset,
     )

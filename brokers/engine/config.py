@@ -15,7 +15,7 @@ from brokers.contract.zookeeper_tls import ZooKeeperTls, zookeeper_tls
 from brokers.engine.compatibility import client_id_defaults, with_profile
 from brokers.engine.errors import SettingsWrong
 from quotas.pacing import BURST_MS
-from quotas.rates import WINDOW_COUNT, WINDOW_MS, Window
+from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS, SampleSettings
 
 CONNECTIONS_MAX = 20_000
 # Limit of one address of one instance: by default, as in Kafka, none of its own.
@@ -91,8 +91,8 @@ class EngineConfig:
     frame_bytes_max: int
     fetch_bytes_max: int
     quota_burst_ms: int
-    quota_window: Window
-    controller_quota_window: Window
+    quota_window: SampleSettings
+    controller_quota_window: SampleSettings
     # Name of an entry point (`throttling.quota_callback`).
     quota_callback: str | None
     retention_interval_ms: int
@@ -206,16 +206,16 @@ def _burst(overrides: Mapping[str, str]) -> int:
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
 
 
-def _window(prefix: str, overrides: Mapping[str, str]) -> Window:
+def _window(prefix: str, overrides: Mapping[str, str]) -> SampleSettings:
     """Returns `quota.window.num` and `quota.window.size.seconds`, or those of the rate of changes (QUO-9)."""
     count_key, width_key = f"{prefix}.num", f"{prefix}.size.seconds"
-    count = _number(count_key, overrides.get(count_key), WINDOW_COUNT)
-    width_s = _number(width_key, overrides.get(width_key), WINDOW_MS // 1000)
+    count = _number(count_key, overrides.get(count_key), SAMPLE_COUNT)
+    width_s = _number(width_key, overrides.get(width_key), SAMPLE_WIDTH_MS // 1000)
     if not QUOTA_WINDOWS_MIN <= count <= QUOTA_WINDOWS_MAX:
         raise SettingsWrong(f"{count_key} is from {QUOTA_WINDOWS_MIN} to {QUOTA_WINDOWS_MAX}, not {count}")
     if width_s > QUOTA_WINDOW_S_MAX:
         raise SettingsWrong(f"{width_key} is at most {QUOTA_WINDOW_S_MAX}, not {width_s}")
-    return Window(count, width_s * 1000)
+    return SampleSettings(count, width_s * 1000)
 
 
 def _selects_by_rack(overrides: Mapping[str, str]) -> bool:

@@ -29,7 +29,7 @@ from brokers.limits import (
 )
 from brokers.models import Cluster
 from instances.groups import lag_history
-from instances.groups.interfaces import Committed, Partition
+from instances.groups.interfaces import CommittedOffset, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
 from instances.naming import plain_topic, split_internal
 from tenants.containment import contained
@@ -44,7 +44,7 @@ class Lags(Protocol):
     """The queries of a round to a cluster; implemented by `brokers.dataplane.lags.ClusterLags`."""
 
     def group_ids(self) -> list[str]: ...
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]: ...
+    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
     def ends(self, places: set[Partition]) -> Mapping[Partition, int]: ...
 
@@ -126,7 +126,9 @@ def next_ids(ids: Sequence[str], after: str) -> list[str]:
     return [*later, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
 
 
-def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed]]) -> tuple[list[str], list[str]]:
+def within_limits(
+    ids: Sequence[str], committed: Mapping[str, Sequence[CommittedOffset]]
+) -> tuple[list[str], list[str]]:
     """Returns the first groups that a round may query, and the groups among them that are too large for any round.
     Pure.
     """
@@ -148,11 +150,11 @@ def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed
     return taken, passed
 
 
-def _is_hashed(offsets: Sequence[Committed]) -> bool:
+def _is_hashed(offsets: Sequence[CommittedOffset]) -> bool:
     return any(plain_topic(place.topic) is None for place in offsets)
 
 
-def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int) -> None:
+def _note(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
     """Stores samples of these groups, by internal id and topic. A group with a topic whose name is not
     known has none.
     """
@@ -172,7 +174,7 @@ def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int)
             lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
 
 
-def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str, str]:
+def _names(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:
     """Returns the tenant's topic names by internal topic."""
     names: dict[str, str] = {}
     for topic in {place.topic for offsets in committed.values() for place in offsets}:

@@ -138,7 +138,12 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     admin_client = ClusterTransactions(cluster)
     places, following = _partitions(cluster, after)
     summaries = admin_client.producers(places)
-    open_ = [producer for summary in summaries.values() for producer in summary if producer.started_at is not None]
+    open_ = [
+        producer
+        for summary in summaries.values()
+        for producer in summary
+        if producer.transaction_start_offset is not None
+    ]
     old = [producer for producer in open_ if at_ms - producer.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
     known, silent = _known_of(admin_client, old)
     # While a coordinator does not answer, a transaction may be known to it.
@@ -194,7 +199,7 @@ def abort_orphan(
     topic: str,
     partition: int,
     producer_id: int,
-    started_at: int,
+    transaction_start_offset: int,
     dry_run: bool = False,
 ) -> None:
     """Writes an ABORT marker into one partition, as the cluster itself.
@@ -206,7 +211,11 @@ def abort_orphan(
     summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
     if summaries is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
-    mine = [summary for summary in summaries if summary.producer_id == producer_id and summary.started_at == started_at]
+    mine = [
+        summary
+        for summary in summaries
+        if summary.producer_id == producer_id and summary.transaction_start_offset == transaction_start_offset
+    ]
     if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
     known, silent = _known_of(admin_client, mine)
@@ -216,7 +225,12 @@ def abort_orphan(
         raise Conflict("A coordinator knows of the transaction and will end it.", code="not_hanging")
     owner = split_internal(topic)[0]
     shown = topic.removeprefix(f"{owner}.")
-    after = {"topic": shown, "partition": partition, "producer_id": producer_id, "first_offset": started_at}
+    after = {
+        "topic": shown,
+        "partition": partition,
+        "producer_id": producer_id,
+        "first_offset": transaction_start_offset,
+    }
     entry = _record(acting, owner, f"{topic}/{partition}", after)
     if not dry_run:
         with audit.in_doubt(entry):

@@ -43,7 +43,7 @@ GROUPS = OpenApiExample(
 class AclCollection(ApiView):
     tag = "Access rules"
 
-    @endpoint("list_acls", Scope.ACLS_READ, query=s.AclQuery, page=s.AclOut, errors=DATA_PLANE_ERRORS)
+    @endpoint("list_acls", Scope.ACLS_READ, query=s.AclQuery, page_item=s.AclOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
         """List access rules, by resource."""
         if self.query.get("pattern_type") == MATCH and "resource_name" not in self.query:

@@ -27,7 +27,7 @@ class DeletedTopicOut(serializers.Serializer):
 class DeletedTopicCollection(ApiView):
     tag = "Topics"
 
-    @endpoint("list_deleted_topics", Scope.TOPICS_READ, page=DeletedTopicOut)
+    @endpoint("list_deleted_topics", Scope.TOPICS_READ, page_item=DeletedTopicOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the deleted topics that can be restored, by name. They count as storage until they are purged."""
         rows = list(services.deleted_topics(access.instance(self.actor, instance_id)))

@@ -23,7 +23,7 @@ class DeletedUserOut(serializers.Serializer):
 class DeletedUserCollection(ApiView):
     tag = "Users"
 
-    @endpoint("list_deleted_users", Scope.USERS_READ, page=DeletedUserOut)
+    @endpoint("list_deleted_users", Scope.USERS_READ, page_item=DeletedUserOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the deleted users that can be restored, by name."""
         rows = list(services.deleted_users(access.instance(self.actor, instance_id)))

@@ -52,7 +52,7 @@ class GroupResource(ApiView):
         result = replace(result, held_by=tuple(holding.held_by(instance, result.lines)))
         return self.one(result, s.GroupOut, etag=result.etag)
 
-    @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, requires_if_match=True, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
         """Delete a group without members, and its offsets."""
         instance = access.instance(self.actor, instance_id)
@@ -153,7 +153,7 @@ def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str,
         "topic": place[0],
         "partition": place[1],
         "is_known": is_known,
-        "first_offset": summary.started_at if summary else None,
+        "first_offset": summary.transaction_start_offset if summary else None,
         "last_sequence": summary.last_sequence if summary else None,
         "last_timestamp_ms": summary.last_timestamp_ms if summary else None,
     }

@@ -15,7 +15,7 @@ from tenants.choices import Scope
 class InstanceCollection(ApiView):
     tag = "Instances"
 
-    @endpoint("list_instances", Scope.INSTANCES_READ, query=s.InstanceQuery, page=s.InstanceOut)
+    @endpoint("list_instances", Scope.INSTANCES_READ, query=s.InstanceQuery, page_item=s.InstanceOut)
     def get(self, request: Request) -> Response:
         """List instances, latest first."""
         rows = selectors.instance_list(
@@ -46,8 +46,8 @@ class InstanceResource(ApiView):
         Scope.INSTANCES_WRITE,
         body=s.InstancePatch,
         returns=s.InstanceOut,
-        also=((202, s.InstanceOut),),
-        match=True,
+        other_responses=((202, s.InstanceOut),),
+        requires_if_match=True,
         errors=(409,),
     )
     def patch(self, request: Request, instance_id: str) -> Response:
@@ -77,7 +77,14 @@ class InstanceResource(ApiView):
         location = f"{API_ROOT}/operations/{begun[-1].pk}" if begun else None
         return self.one(instance, s.InstanceOut, status=202 if begun else 200, location=location)
 
-    @endpoint("delete_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    @endpoint(
+        "delete_instance",
+        Scope.INSTANCES_WRITE,
+        returns=s.OperationOut,
+        status=202,
+        requires_if_match=True,
+        errors=(409,),
+    )
     def delete(self, request: Request, instance_id: str) -> Response:
         """Delete an instance.
 
@@ -109,7 +116,14 @@ class InstanceRestore(ApiView):
 class InstancePurge(ApiView):
     tag = "Instances"
 
-    @endpoint("purge_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    @endpoint(
+        "purge_instance",
+        Scope.INSTANCES_WRITE,
+        returns=s.OperationOut,
+        status=202,
+        requires_if_match=True,
+        errors=(409,),
+    )
     def post(self, request: Request, instance_id: str) -> Response:
         """Delete a deleted instance permanently, now.
 
@@ -149,7 +163,7 @@ class InstanceRetry(ApiView):
 class OperationCollection(ApiView):
     tag = "Operations"
 
-    @endpoint("list_operations", Scope.INSTANCES_READ, query=s.OperationQuery, page=s.OperationOut)
+    @endpoint("list_operations", Scope.INSTANCES_READ, query=s.OperationQuery, page_item=s.OperationOut)
     def get(self, request: Request) -> Response:
         """List operations, latest first."""
         rows = selectors.operation_list(

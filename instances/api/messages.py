@@ -101,7 +101,7 @@ class MessageFile(ApiView):
         "download_messages",
         Scope.MESSAGES_READ,
         query=s.FileQuery,
-        text=files.MEDIA_TYPES[files.VALUE],
+        text_media_type=files.MEDIA_TYPES[files.VALUE],
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:
@@ -133,7 +133,7 @@ class MessageEvents(ApiView):
         "stream_messages",
         Scope.MESSAGES_READ,
         query=s.StreamQuery,
-        text=EVENT_STREAM,
+        text_media_type=EVENT_STREAM,
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:

@@ -117,7 +117,7 @@ class OAuthResource(ApiView):
         Scope.USERS_WRITE,
         body=OAuthIn,
         returns=OAuthOut,
-        match=True,
+        requires_if_match=True,
         errors=(409,),
         examples=(EXAMPLE,),
     )
@@ -133,7 +133,7 @@ class OAuthResource(ApiView):
         row = services.configure_oauth(acting=self.actor, instance=instance, wanted=self.body, dry_run=self.dry_run)
         return self.one(row, OAuthOut, etag=row.etag)
 
-    @endpoint("remove_oauth", Scope.USERS_WRITE, status=204, match=True, errors=(409,))
+    @endpoint("remove_oauth", Scope.USERS_WRITE, status=204, requires_if_match=True, errors=(409,))
     def delete(self, request: Request, instance_id: str) -> Response:
         """Stop accepting tokens. Connections that were authenticated by tokens end within a second."""
         instance = access.instance(self.actor, instance_id, lock=True)

@@ -38,7 +38,7 @@ class PrometheusMetrics(ApiView):
     tag = "Watching"
     renderer_classes = (JSONRenderer, TextRenderer)
 
-    @endpoint("scrape_metrics", Scope.USAGE_READ, text=MEDIA_TYPE, errors=(409, 503))
+    @endpoint("scrape_metrics", Scope.USAGE_READ, text_media_type=MEDIA_TYPE, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> HttpResponse:
         """Scrape metrics in Prometheus' text format.
 

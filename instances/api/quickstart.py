@@ -70,7 +70,7 @@ class Quickstart(ApiView):
         body=QuickstartIn,
         returns=QuickstartOut,
         status=201,
-        once=("password", "code"),
+        secret_fields=("password", "code"),
         errors=(409, 503),
         examples=(EXAMPLE,),
     )

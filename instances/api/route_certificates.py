@@ -19,11 +19,15 @@ Declare = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _sets(name: str, body: SerializerClass, **declared: Any) -> Declare:
-    return endpoint(name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, match=True, errors=(409,), **declared)
+    return endpoint(
+        name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, requires_if_match=True, errors=(409,), **declared
+    )
 
 
 def _removes(name: str) -> Declare:
-    return endpoint(name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    return endpoint(
+        name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, requires_if_match=True, errors=(409,)
+    )
 
 
 class _OfRoute(ApiView):
@@ -48,7 +52,7 @@ class _OfRoute(ApiView):
 
 
 class RouteClientCa(_OfRoute):
-    @_sets("set_route_client_ca", s.ClientCaIn, also=((202, s.RouteOut),))
+    @_sets("set_route_client_ca", s.ClientCaIn, other_responses=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Set the authorities of the certificates of a route's clients (security mtls).
 
@@ -64,7 +68,7 @@ class RouteClientCa(_OfRoute):
 
 
 class RouteRevocationList(_OfRoute):
-    @_sets("set_route_revocation_list", s.RevocationListIn, also=((202, s.RouteOut),))
+    @_sets("set_route_revocation_list", s.RevocationListIn, other_responses=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Replace the certificate revocation list.
 

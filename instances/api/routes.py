@@ -14,7 +14,7 @@ from tenants.choices import Scope
 class RouteCollection(ApiView):
     tag = "Instances"
 
-    @endpoint("list_routes", Scope.INSTANCES_READ, page=s.RouteOut)
+    @endpoint("list_routes", Scope.INSTANCES_READ, page_item=s.RouteOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the routes of an instance, the first one first."""
         return self.page(selectors.route_list(access.instance(self.actor, instance_id)), s.RouteOut, order=("id",))
@@ -48,8 +48,8 @@ class RouteResource(ApiView):
         Scope.INSTANCES_WRITE,
         body=s.RoutePatch,
         returns=s.RouteOut,
-        also=((202, s.RouteOut),),
-        match=True,
+        other_responses=((202, s.RouteOut),),
+        requires_if_match=True,
         errors=(409,),
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
@@ -67,7 +67,9 @@ class RouteResource(ApiView):
         location = f"{API_ROOT}/operations/{operation.pk}" if operation else None
         return self.one(route, s.RouteOut, status=202 if operation else 200, location=location, etag=route.etag)
 
-    @endpoint("delete_route", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    @endpoint(
+        "delete_route", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, requires_if_match=True, errors=(409,)
+    )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Delete a route of an instance, and close its connections. The last route cannot be deleted."""
         instance = access.instance(self.actor, instance_id, lock=True)

@@ -85,7 +85,7 @@ class StorageTopics(ApiView):
         "list_storage_topics",
         Scope.TOPICS_READ,
         query=StorageTopicsQuery,
-        page=TopicStorageOut,
+        page_item=TopicStorageOut,
         errors=(409, 503),
     )
     def get(self, request: Request, instance_id: str) -> Response:

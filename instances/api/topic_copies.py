@@ -14,7 +14,7 @@ from tenants.choices import Scope
 class TopicCopyCollection(ApiView):
     tag = "Topics"
 
-    @endpoint("list_topic_copies", Scope.TOPICS_READ, page=TopicCopyOut)
+    @endpoint("list_topic_copies", Scope.TOPICS_READ, page_item=TopicCopyOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the copies of topics of an instance: those that run, and the last ones that ended."""
         rows = services.topic_copies(access.instance(self.actor, instance_id))

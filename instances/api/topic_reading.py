@@ -106,7 +106,7 @@ class MasksOut(serializers.Serializer):
 class SchemaCollection(ApiView):
     tag = "Messages"
 
-    @endpoint("list_topic_schemas", Scope.TOPICS_READ, page=SchemaOut)
+    @endpoint("list_topic_schemas", Scope.TOPICS_READ, page_item=SchemaOut)
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """List the schemas by which keys and values of a topic are shown, by id."""
         rows = services.schemas_of(access.instance(self.actor, instance_id), name)

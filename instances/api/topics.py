@@ -89,7 +89,7 @@ class TopicResource(ApiView):
         Scope.TOPICS_WRITE,
         body=s.TopicPatch,
         returns=s.TopicOut,
-        match=True,
+        requires_if_match=True,
         errors=DATA_PLANE_ERRORS,
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
@@ -132,7 +132,7 @@ class TopicResource(ApiView):
         Scope.TOPICS_WRITE,
         query=s.DeleteTopicQuery,
         status=204,
-        match=True,
+        requires_if_match=True,
         errors=DATA_PLANE_ERRORS,
     )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
@@ -161,7 +161,7 @@ class TopicClone(ApiView):
         body=s.CloneIn,
         returns=s.TopicMadeOut,
         status=201,
-        also=((202, TopicCopyOut),),
+        other_responses=((202, TopicCopyOut),),
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:

@@ -48,7 +48,7 @@ class UserCollection(ApiView):
         body=s.UserIn,
         returns=s.UserMadeOut,
         status=201,
-        once=SHOWN_ONCE,
+        secret_fields=SHOWN_ONCE,
         errors=DATA_PLANE_ERRORS,
         examples=(CREATION,),
     )
@@ -77,7 +77,12 @@ class UserResource(ApiView):
         return self.one(user, s.UserOut, etag=selectors.etag_of(user))
 
     @endpoint(
-        "update_user", Scope.USERS_WRITE, body=s.UserPatch, returns=s.UserOut, match=True, errors=DATA_PLANE_ERRORS
+        "update_user",
+        Scope.USERS_WRITE,
+        body=s.UserPatch,
+        returns=s.UserOut,
+        requires_if_match=True,
+        errors=DATA_PLANE_ERRORS,
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
         """Grant or revoke full access, disable or enable a user, or set its expiry.
@@ -103,7 +108,7 @@ class UserResource(ApiView):
         Scope.USERS_WRITE,
         query=s.DeleteUserQuery,
         status=204,
-        match=True,
+        requires_if_match=True,
         errors=DATA_PLANE_ERRORS,
     )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
@@ -138,7 +143,7 @@ class SecretCollection(ApiView):
         Scope.USERS_WRITE,
         returns=s.SecretMadeOut,
         status=201,
-        once=SHOWN_ONCE,
+        secret_fields=SHOWN_ONCE,
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:

@@ -310,7 +310,7 @@ def _summed(bandwidth: Bandwidth, what: str) -> dict[str, int] | None:
 class Throttles(ApiView):
     tag = "Watching"
 
-    @endpoint("list_throttles", Scope.USAGE_READ, query=ThrottlesQuery, page=ThrottledMinuteOut)
+    @endpoint("list_throttles", Scope.USAGE_READ, query=ThrottlesQuery, page_item=ThrottledMinuteOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the causes of throttling, minute by minute, latest first, for eight days.
 
@@ -331,7 +331,7 @@ def _require_observed(now_ms: int) -> None:
 class Events(ApiView):
     tag = "Watching"
 
-    @endpoint("list_instance_events", Scope.INSTANCES_READ, page=EventOut)
+    @endpoint("list_instance_events", Scope.INSTANCES_READ, page_item=EventOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the events of the instance, its topics and quotas, latest first."""
         instance = access.instance(self.actor, instance_id)

@@ -126,7 +126,7 @@ def topic_client_page(
     require_reachable(instance)
     described(instance, topic)
     traffic = _traffic(instance, topic)
-    measured = rates.note_looks(f"clients:{instance.pk}:of:{topic}:looks", looks_of(traffic))
+    measured = rates.sample_rates(f"clients:{instance.pk}:of:{topic}:looks", samples_of(traffic))
     listed = listing.connections_now(instance)
     clients = clients_of(traffic, measured, direction)
     add_connections(clients, listed.connections)
@@ -154,9 +154,9 @@ def topic_client_page(
     )
 
 
-def looks_of(traffic: TopicTraffic) -> dict[int, rates.Look]:
+def samples_of(traffic: TopicTraffic) -> dict[int, rates.CounterSample]:
     """Counters by client, as rates are taken from. Pure."""
-    looks = {}
+    samples = {}
     for number, broker in traffic.brokers.items():
         counters: dict[str, tuple[int, int]] = {}
         for counter in broker.counters:
@@ -166,8 +166,8 @@ def looks_of(traffic: TopicTraffic) -> dict[int, rates.Look]:
                 counters[name] = (counter.bytes, consumed)
             else:
                 counters[name] = (produced, counter.bytes)
-        looks[number] = rates.Look(broker.now_ms, broker.alive_since_ms, counters)
-    return looks
+        samples[number] = rates.CounterSample(broker.now_ms, broker.alive_since_ms, counters)
+    return samples
 
 
 def clients_of(traffic: TopicTraffic, measured: rates.Rates, direction: str) -> dict[Name, TopicClient]:

@@ -47,7 +47,7 @@ def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | 
             holders.append(
                 Holder(
                     id=name, producer_id=state.producer_id, topic=topic, partition=partition,
-                    offset=state.started_at or 0, open_ms=open_ms,
+                    offset=state.transaction_start_offset or 0, open_ms=open_ms,
                 )
             )  # fmt: skip
     return sorted(holders, key=lambda holder: -holder.open_ms)[:HELD_SHOWN_MAX]
@@ -56,12 +56,15 @@ def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | 
 def _first_open(states: Iterable[ProducerState]) -> ProducerState | None:
     """Returns the open transaction with the lowest offset: consumers of committed records read nothing after it."""
     return min(
-        (state for state in states if state.started_at is not None),
-        key=lambda state: state.started_at or 0,
+        (state for state in states if state.transaction_start_offset is not None),
+        key=lambda state: state.transaction_start_offset or 0,
         default=None,
     )
 
 
 def _stands_before(committed: int, state: ProducerState) -> bool:
     """True if a group has read everything before the transaction, except markers, and nothing of it."""
-    return state.started_at is not None and 0 <= state.started_at - committed <= MARKERS_BETWEEN_MAX
+    return (
+        state.transaction_start_offset is not None
+        and 0 <= state.transaction_start_offset - committed <= MARKERS_BETWEEN_MAX
+    )

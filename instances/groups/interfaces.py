@@ -76,7 +76,7 @@ class GroupDescription:
 
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommittedOffset:
     """The committed offset of a group in a partition: the offset of the next message."""
 
     topic: str
@@ -96,7 +96,7 @@ class GroupSummary:
     """Members and offsets of one group. A part that is not known is None, and `trouble` gives the reason."""
 
     description: GroupDescription | None
-    offsets: tuple[Committed, ...] | None
+    offsets: tuple[CommittedOffset, ...] | None
     trouble: str = ""
 
 
@@ -104,7 +104,7 @@ class GroupAdminClient(Protocol):
     """The admin client for consumer groups, acting as the instance's owner."""
 
     def groups(self, instance_id: str) -> GroupList:
-        """Returns all groups, at most a moment old."""
+        """Returns all groups; the list is cached for two seconds."""
         ...
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
@@ -112,15 +112,22 @@ class GroupAdminClient(Protocol):
         ...
 
     def bounds(
-        self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
+        self,
+        instance_id: str,
+        partitions: Iterable[Partition],
+        at_ms_or_position: int = LATEST,
+        *,
+        fresh: bool = False,
     ) -> Mapping[Partition, int]:
         """Returns the offset at an instant (ms since 1970), `EARLIEST` or `LATEST`, by partition.
 
-        Missing if it is not known or the partition does not exist; -1 if no message is as young as the instant.
+        Missing if it is not known or the partition does not exist; -1 if no message has this timestamp or a later one.
         """
         ...
 
-    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
+    def commit(
+        self, instance_id: str, group: str, offsets: Sequence[CommittedOffset]
+    ) -> Mapping[Partition, DomainError]:
         """Commits offsets of a group without members; returns the refused partitions, with the error of each.
 
         Raises `Conflict(group_not_empty)` if the group has members.
@@ -132,9 +139,11 @@ class GroupAdminClient(Protocol):
         ...
 
     def delete_offsets(
-        self, instance_id: str, group: str, places: Sequence[Partition]
+        self, instance_id: str, group: str, partitions: Sequence[Partition]
     ) -> Mapping[Partition, DomainError]:
-        """Deletes offsets; returns the refused partitions, with the error of each. Raises as `delete_group`."""
+        """Deletes offsets; returns the refused partitions, with the error of each. Raises the errors of
+        `delete_group`.
+        """
         ...
 
 
@@ -175,7 +184,9 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """The state of a producer at a partition's leader. `started_at` is its open transaction's first offset, or None."""
+    """The state of a producer at a partition's leader. `transaction_start_offset` is the first offset of its open
+    transaction, or None.
+    """
 
     topic: str
     partition: int
@@ -184,7 +195,7 @@ class ProducerState:
     last_sequence: int
     last_timestamp_ms: int
     coordinator_epoch: int
-    started_at: int | None
+    transaction_start_offset: int | None
 
 
 class TransactionAdminClient(Protocol):
@@ -196,7 +207,9 @@ class TransactionAdminClient(Protocol):
         """Returns the named ids whose coordinator answers; None if the id does not exist."""
         ...
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
+    def producers(
+        self, instance_id: str, partitions: Iterable[Partition]
+    ) -> Mapping[Partition, Sequence[ProducerState]]:
         """Returns the producers of partitions; partitions whose leader does not answer are missing."""
         ...
 
@@ -207,5 +220,7 @@ class TransactionAdminClient(Protocol):
         ...
 
 
-group_admin_client: Interface[GroupAdminClient] = Interface("instances.groups.interfaces.group_door")
-transaction_admin_client: Interface[TransactionAdminClient] = Interface("instances.groups.interfaces.transaction_door")
+group_admin_client: Interface[GroupAdminClient] = Interface("instances.groups.interfaces.group_admin_client")
+transaction_admin_client: Interface[TransactionAdminClient] = Interface(
+    "instances.groups.interfaces.transaction_admin_client"
+)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from instances.groups.interfaces import Committed, Partition
+from instances.groups.interfaces import CommittedOffset, Partition
 
 
 class ResetMode(StrEnum):
@@ -117,7 +117,7 @@ class NoOffsetToShift(Exception):
 def plan(
     target: ResetTarget,
     places: Iterable[Partition],
-    committed: Mapping[Partition, Committed],
+    committed: Mapping[Partition, CommittedOffset],
     logs: Mapping[Partition, Log],
 ) -> tuple[Change, ...]:
     """Returns a change for each partition, in order. `logs` contains all of `places`.
@@ -132,7 +132,7 @@ def plan(
     return tuple(_change(target, place, committed.get(place), logs[place]) for place in wanted)
 
 
-def _change(target: ResetTarget, place: Partition, committed: Committed | None, log: Log) -> Change:
+def _change(target: ResetTarget, place: Partition, committed: CommittedOffset | None, log: Log) -> Change:
     before = committed.offset if committed else None
     wanted = _wanted(target, place, before, log)
     after, clipped = clip(wanted, log) if wanted is not None else (None, ClampedTo.NONE)

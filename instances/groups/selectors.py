@@ -19,7 +19,7 @@ from instances.groups.interfaces import (
     DEAD,
     EARLIEST,
     EMPTY_STATES,
-    Committed,
+    CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupMember,
@@ -277,7 +277,7 @@ def _bare(group: GroupListing) -> GroupRow:
     return GroupRow(id=group.id, state=group.state, protocol_type=group.protocol_type, coordinator=group.coordinator)
 
 
-def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
+def _counted(offsets: Mapping[str, tuple[CommittedOffset, ...]]) -> set[Partition]:
     """Returns the partitions whose ends a list requests, group by group within its limits."""
     places: set[Partition] = set()
     for committed in offsets.values():
@@ -289,7 +289,7 @@ def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
 
 
 def _with_lag(
-    row: GroupRow, summary: GroupSummary | None, offsets: tuple[Committed, ...], ends: Mapping[Partition, int]
+    row: GroupRow, summary: GroupSummary | None, offsets: tuple[CommittedOffset, ...], ends: Mapping[Partition, int]
 ) -> GroupRow:
     if summary is None:
         return row
@@ -309,7 +309,7 @@ def _with_lag(
 
 def _line(
     place: Partition,
-    committed: Committed | None,
+    committed: CommittedOffset | None,
     begins: Mapping[Partition, int],
     ends: Mapping[Partition, int],
     owners: Mapping[Partition, GroupMember],

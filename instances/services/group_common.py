@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
 from instances.groups import selectors
-from instances.groups.interfaces import EMPTY_STATES, Committed, GroupDescription, Partition, group_admin_client
+from instances.groups.interfaces import EMPTY_STATES, CommittedOffset, GroupDescription, Partition, group_admin_client
 from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
@@ -26,10 +26,10 @@ NO_EPOCH = -1
 # Limit of one audit row: a thousand partitions may have four thousand characters each, and a page shows fifty rows.
 METADATA_KEPT_CHARS_MAX = 65_536
 # None stands for no committed offset.
-Offsets = Mapping[Partition, Committed | None]
+Offsets = Mapping[Partition, CommittedOffset | None]
 
 
-def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[Committed, ...]]:
+def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[CommittedOffset, ...]]:
     """Returns an existing group with its offsets, for an actor who may change it.
 
     Raises `NotFound`, and `Unavailable` if its coordinator does not answer.
@@ -41,7 +41,7 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
     return description, offsets_known(summary.offsets, summary.trouble)
 
 
-def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[Committed, ...]:
+def offsets_known(offsets: tuple[CommittedOffset, ...] | None, trouble: str) -> tuple[CommittedOffset, ...]:
     """Returns offsets that are about to be changed. Raises `Unavailable` if they are unknown."""
     if offsets is None:
         raise Unavailable(
@@ -104,12 +104,12 @@ def listed(offsets: Offsets) -> list[list[Any]]:
     return rows
 
 
-def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, Committed | None]:
+def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, CommittedOffset | None]:
     """Returns the offsets that `listed` wrote into an audit row."""
-    result: dict[Partition, Committed | None] = {}
+    result: dict[Partition, CommittedOffset | None] = {}
     for topic, index, offset, *more in (values or {}).get("offsets", ()):
         epoch, metadata = more or (NO_EPOCH, "")
-        result[topic, index] = None if offset is None else Committed(
+        result[topic, index] = None if offset is None else CommittedOffset(
             topic=topic, partition=index, offset=offset, leader_epoch=epoch,
             metadata=metadata if isinstance(metadata, str) else "\x00".join(metadata),
         )  # fmt: skip

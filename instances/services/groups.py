@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
 from instances.groups import selectors
-from instances.groups.interfaces import Committed, Partition, group_admin_client
+from instances.groups.interfaces import CommittedOffset, Partition, group_admin_client
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import (
@@ -137,7 +137,7 @@ class _RefusedInPart(Exception):
         self.refused = refused
 
 
-def _record_deleted(acting: Actor, instance: Instance, group: str, deleted: Iterable[Committed]) -> AuditEntry:
+def _record_deleted(acting: Actor, instance: Instance, group: str, deleted: Iterable[CommittedOffset]) -> AuditEntry:
     before = {offset.place: offset for offset in deleted}
     after = dict.fromkeys(before)
     return record(

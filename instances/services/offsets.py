@@ -14,7 +14,7 @@ from typing import Any
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
-from instances.groups.interfaces import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
+from instances.groups.interfaces import EARLIEST, EMPTY_STATES, LATEST, CommittedOffset, Partition, group_admin_client
 from instances.groups.offset_plans import Change, Log, NoOffsetToShift, ResetMode, ResetTarget, plan
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
@@ -41,7 +41,7 @@ class Reset:
     changes: tuple[Change, ...]
     blocked_by: int = 0
     entry_id: str = ""
-    committed: Mapping[Partition, Committed] = field(default_factory=dict)
+    committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
 
     @property
     def changed(self) -> tuple[Change, ...]:
@@ -138,7 +138,7 @@ def _places(
     instance: Instance,
     target: ResetTarget,
     wanted: Sequence[tuple[str, Sequence[int] | None]],
-    committed: Mapping[Partition, Committed],
+    committed: Mapping[Partition, CommittedOffset],
 ) -> list[Partition]:
     if target.aim is ResetMode.GIVEN:
         assert target.given is not None
@@ -201,10 +201,10 @@ def _require_known(target: ResetTarget, unknown: Sequence[Partition]) -> None:
         raise Invalid(detail, errors=errors)
 
 
-def _committed(change: Change) -> Committed | None:
+def _committed(change: Change) -> CommittedOffset | None:
     if change.after is None:
         return None
-    return Committed(topic=change.topic, partition=change.partition, offset=change.after)
+    return CommittedOffset(topic=change.topic, partition=change.partition, offset=change.after)
 
 
 def _aim_words(target: ResetTarget) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Rates of topics, from two samples of the brokers' counters some seconds apart.
 
-Two earlier samples are cached: rates are taken from the older one, which the younger one replaces once that is old
-enough. The counters of a broker that restarted between two samples start at zero.
+Two earlier samples are cached. Rates are computed against the older one; once the younger one is old enough, it becomes
+the older one. The counters of a broker that restarted between two samples start at zero.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from instances.limits import TOPIC_RATE_OVER_MAX_S, TOPIC_RATE_OVER_MIN_S, TOPIC
 from instances.topics.interfaces import BrokerTopics, TopicReport
 
 MS_PER_S = 1_000
-# Bytes produced and consumed by name, of the names that had any.
+# Bytes produced and consumed by topic name, for topics that had any.
 Counters = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CounterSample:
     """A sample: counters of one broker at an instant of its own clock."""
 
     at_ms: int
@@ -44,15 +44,15 @@ class Rates:
         return (None, None) if self.over_s is None else self.by_topic.get(topic, (0.0, 0.0))
 
 
-def note(instance_id: str, report: TopicReport) -> Rates:
+def sample_topic_rates(instance_id: str, report: TopicReport) -> Rates:
     """Takes a sample, and returns the rates since an earlier one."""
-    return note_looks(_key(instance_id), {number: look_of(broker) for number, broker in report.brokers.items()})
+    return sample_rates(_key(instance_id), {number: sample_of(broker) for number, broker in report.brokers.items()})
 
 
-def note_looks(key: str, now: dict[int, Look]) -> Rates:
+def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
     """Takes a sample of any counters that are cumulative on each broker, kept in the cache under `key`."""
-    older: Mapping[int, Look]
-    younger: Mapping[int, Look]
+    older: Mapping[int, CounterSample]
+    younger: Mapping[int, CounterSample]
     older, younger = _read(key)
     rates = between(older, now)
     if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
@@ -65,17 +65,19 @@ def note_looks(key: str, now: dict[int, Look]) -> Rates:
     return rates
 
 
-def look_of(broker: BrokerTopics) -> Look:
+def sample_of(broker: BrokerTopics) -> CounterSample:
     counters = {
         line.name: (line.produced_bytes, line.consumed_bytes)
         for line in broker.lines
         if line.produced_bytes or line.consumed_bytes
     }
-    return Look(broker.now_ms, broker.alive_since_ms, counters)
+    return CounterSample(broker.now_ms, broker.alive_since_ms, counters)
 
 
-def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
-    """Returns the rates between two samples, summed over brokers that are in both or started since. Pure."""
+def between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
+    """Returns the rates between two samples, summed over the brokers in both samples; one that restarted in between
+    counts from its start. Pure.
+    """
     sums: dict[str, list[float]] = {}
     spans_s: list[float] = []
     for number, sample in now.items():
@@ -99,31 +101,33 @@ def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
     return Rates(over_s=max(spans_s), by_topic={topic: (total[0], total[1]) for topic, total in sums.items()})
 
 
-def _age_s(before: Mapping[int, Look], now: Mapping[int, Look]) -> float:
+def _age_s(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> float:
     """Returns the age of an earlier sample, by the clock of a broker that is in both."""
     ages = [(sample.at_ms - before[number].at_ms) / MS_PER_S for number, sample in now.items() if number in before]
     return max(ages, default=float("inf"))
 
 
-def _read(key: str) -> tuple[dict[int, Look], dict[int, Look]]:
+def _read(key: str) -> tuple[dict[int, CounterSample], dict[int, CounterSample]]:
     kept = cache.get(key)
     if kept is None:
         return {}, {}
     older, younger = json.loads(zlib.decompress(base64.b64decode(kept)))
-    return _looks(older), _looks(younger)
+    return _samples(older), _samples(younger)
 
 
-def _looks(parts: Mapping[str, Any]) -> dict[int, Look]:
+def _samples(parts: Mapping[str, Any]) -> dict[int, CounterSample]:
     return {
-        int(number): Look(at_ms, alive_since_ms, {topic: (pair[0], pair[1]) for topic, pair in counters.items()})
+        int(number): CounterSample(
+            at_ms, alive_since_ms, {topic: (pair[0], pair[1]) for topic, pair in counters.items()}
+        )
         for number, (at_ms, alive_since_ms, counters) in parts.items()
     }
 
 
-def _write(key: str, older: Mapping[int, Look], younger: Mapping[int, Look]) -> None:
+def _write(key: str, older: Mapping[int, CounterSample], younger: Mapping[int, CounterSample]) -> None:
     body = [
-        {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in looks.items()}
-        for looks in (older, younger)
+        {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in samples.items()}
+        for samples in (older, younger)
     ]
     packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
     cache.set(key, packed, TOPIC_RATE_OVER_MAX_S)

@@ -95,7 +95,7 @@ def rebuild(instance_id: str) -> TopicTable:
     report = topic_report.it(instance_id)
     if not report.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    traffic = rates.note(instance_id, report)
+    traffic = rates.sample_topic_rates(instance_id, report)
     table = made(report, traffic, lag_history.latest(instance_id, now_ms), at_ms=now_ms)
     deleted = cache.get(_deleted_key(instance_id)) or {}
     if deleted:

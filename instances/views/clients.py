@@ -22,8 +22,8 @@ from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_TOKEN_CHARS_MAX
 from tenants.views.base import wording
 
 COLUMNS = (
-    SortableColumn("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
-    SortableColumn("user", gettext_lazy("User"), is_second=False, is_text=True),
+    SortableColumn("client_id", gettext_lazy("Client"), hidden_on_small_screens=False, is_text=True),
+    SortableColumn("user", gettext_lazy("User"), hidden_on_small_screens=False, is_text=True),
     SortableColumn("address", gettext_lazy("Address"), is_text=True),
     SortableColumn("software", gettext_lazy("Software"), is_text=True),
     SortableColumn("broker", gettext_lazy("Broker")),

@@ -14,37 +14,39 @@ ASCENDING, DESCENDING = "ascending", "descending"
 
 @dataclass(frozen=True, slots=True)
 class SortableColumn:
-    """A column with its sort name. `is_second`: hidden on a small screen. `is_text`: sorted ascending at first."""
+    """A column with its sort name. A column with `is_text` sorts ascending at first."""
 
     name: str
-    words: str | Promise
-    is_second: bool = True
+    label: str | Promise
+    hidden_on_small_screens: bool = True
     is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLink:
-    """Header of a column: the target of a click, and the current order (value of `aria-sort`)."""
+    """Header of a column: the target of a click, and the current order (value of `aria-sort`); empty if the list is not
+    sorted by it.
+    """
 
     column: SortableColumn
     href: str
     order: str
 
 
-SHOWN_COLUMNS = (
-    SortableColumn("name", _("Topic"), is_second=False, is_text=True),
+TOPIC_COLUMNS = (
+    SortableColumn("name", _("Topic"), hidden_on_small_screens=False, is_text=True),
     SortableColumn("partitions", _("Partitions")),
     SortableColumn("messages", _("Messages")),
-    SortableColumn("size", _("Size"), is_second=False),
+    SortableColumn("size", _("Size"), hidden_on_small_screens=False),
     SortableColumn("produce", pgettext_lazy("traffic", "In")),
     SortableColumn("consume", pgettext_lazy("traffic", "Out")),
     SortableColumn("retention", _("Retention")),
     SortableColumn("groups", _("Groups")),
-    SortableColumn("lag", _("Lag"), is_second=False),
+    SortableColumn("lag", _("Lag"), hidden_on_small_screens=False),
 )
 
 
-def column_link(column: SortableColumn, words: str, sort: str) -> ColumnLink:
+def column_link(column: SortableColumn, search_text: str, sort: str) -> ColumnLink:
     """Returns the header of a column: text sorts ascending at first, numbers descending; a second click reverses."""
     first = column.name if column.is_text else f"-{column.name}"
     other = f"-{column.name}" if column.is_text else column.name
@@ -52,5 +54,5 @@ def column_link(column: SortableColumn, words: str, sort: str) -> ColumnLink:
     order = ""
     if sort.removeprefix("-") == column.name:
         order = DESCENDING if sort.startswith("-") else ASCENDING
-    query = {name: value for name, value in (("q", words), ("sort", wanted)) if value}
+    query = {name: value for name, value in (("q", search_text), ("sort", wanted)) if value}
     return ColumnLink(column, f"?{urlencode(query)}", order)

@@ -48,8 +48,8 @@ def delete_for_good(request: HttpRequest, instance: Instance, name: str) -> Http
     back = reverse("page-topics", args=[instance.pk])
     question = Question(
         title=_("Delete %(topic)s for good?") % {"topic": name},
-        lost=_("Its messages, its settings and the offsets of its groups go. Nothing brings them back."),
-        act=_("Delete for good"),
+        consequence=_("Its messages, its settings and the offsets of its groups go. Nothing brings them back."),
+        action_label=_("Delete for good"),
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Topics"), back)]

@@ -43,8 +43,8 @@ def delete_for_good(request: HttpRequest, instance: Instance) -> HttpResponse:
     back = reverse("page-users", args=[instance.pk])
     question = Question(
         title=_("Delete %(user)s for good?") % {"user": name},
-        lost=_("Its passwords go. Nothing brings them back. Access rules and quotas that name it stay."),
-        act=_("Delete for good"),
+        consequence=_("Its passwords go. Nothing brings them back. Access rules and quotas that name it stay."),
+        action_label=_("Delete for good"),
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Users"), back)]

@@ -1,4 +1,6 @@
-"""Page that sends messages: one that is typed, read from a file or stored already, or several as lines."""
+"""Page that sends one message (typed, read from a file or copied from a stored message), or one message per line of
+text.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from tenants.views.base import add_errors, wording
 @instance_page(Scope.MESSAGES_WRITE)
 @require_http_methods(["GET", "POST"])
 def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """One message. With `partition` and `offset` in the address, the form has the message at that place."""
+    """Sends one message, or several lines. With `partition` and `offset` in the address, the form is filled from the
+    message stored there.
+    """
     topic = selectors.topic_detail(instance, name)
     if "lines" in request.POST:
         return _send_lines(request, instance, topic)
@@ -54,7 +58,9 @@ def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespon
 
 
 def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> HttpResponse:
-    """Sends several messages. Those that the topic refuses are named by number; the others are stored."""
+    """Sends one message per line. Reports the number of refused messages and the reason of the first one; the others
+    are stored.
+    """
     form = SendLinesForm(request.POST)
     if form.is_valid():
         try:
@@ -84,17 +90,17 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
 
 
 def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:
-    """The form with the bytes of a stored message, and what of it the form does not have."""
+    """Returns the context of a form filled from a stored message, with notes on what could not be copied."""
     place = PlaceForm(request.GET, partitions=topic.partition_count)
     if not place.is_valid():
-        return {"notes": [_("There is no such place. The form is empty.")]}
+        return {"notes": [_("There is no such partition or offset. The form is empty.")]}
     partition, offset = place.cleaned_data["partition"], place.cleaned_data["offset"]
-    wanted = services.ReadRequest(
+    read_request = services.ReadRequest(
         start=Start(OFFSET, offset), start_words=f"{OFFSET}:{offset}", partition=partition, limit=1
     )  # fmt: skip
     try:
         page = services.read_messages(
-            acting=request.actor, instance=instance, topic=topic.name, wanted=wanted  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, topic=topic.name, wanted=read_request  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         return {"notes": [wording(error)]}
@@ -116,7 +122,7 @@ def _is_masked(shown: ShownMessage) -> bool:
 
 
 def _missing(draft: MessageDraft) -> Iterator[str]:
-    """Yields what of the message the form does not have."""
+    """Yields a note for each part of the message that could not be copied."""
     for name in draft.too_large:
         yield _("The key is too large for this form.") if name == KEY else _("The value is too large for this form.")
     if draft.has_empty_key:
@@ -124,6 +130,6 @@ def _missing(draft: MessageDraft) -> Iterator[str]:
     n = draft.left_out_headers
     if n:
         yield ngettext(
-            "%(n)s header is left out: it is no text of one line.",
-            "%(n)s headers are left out: they are no texts of one line.", n,
+            "%(n)s header is left out: its value is not a single line of text.",
+            "%(n)s headers are left out: their values are not single lines of text.", n,
         ) % {"n": n}  # fmt: skip

@@ -180,7 +180,9 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _ask(request: HttpRequest, instance: Instance, who: str, lost: str) -> HttpResponse | None:
     """Returns the question before a limit is removed; None if it is answered."""
     back = reverse("page-quotas", args=[instance.pk])
-    question = Question(title=_("Remove the quota of %(who)s?") % {"who": who}, lost=lost, act=_("Remove"), back=back)
+    question = Question(
+        title=_("Remove the quota of %(who)s?") % {"who": who}, consequence=lost, action_label=_("Remove"), back=back
+    )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Quotas"), back)]
     return ask_first(request, question, section="quotas", crumbs=crumbs, context={"instance": instance})
 

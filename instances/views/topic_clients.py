@@ -21,16 +21,16 @@ from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_TOKEN_CHARS_MAX
 from tenants.views.base import wording
 
 COLUMNS = (
-    SortableColumn("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
+    SortableColumn("client_id", gettext_lazy("Client"), hidden_on_small_screens=False, is_text=True),
     SortableColumn("user", gettext_lazy("User"), is_text=True),
     SortableColumn("address", gettext_lazy("Address"), is_text=True),
-    SortableColumn("rate", gettext_lazy("Rate"), is_second=False),
+    SortableColumn("rate", gettext_lazy("Rate"), hidden_on_small_screens=False),
     SortableColumn("bytes", gettext_lazy("Since start")),
-    SortableColumn("last_seen", pgettext_lazy("traffic", "Last seen"), is_second=False),
+    SortableColumn("last_seen", pgettext_lazy("traffic", "Last seen"), hidden_on_small_screens=False),
 )
 GROUP_COLUMNS = (
     SortableColumn("group", gettext_lazy("Group"), is_text=True),
-    SortableColumn("lag", gettext_lazy("Lag"), is_second=False),
+    SortableColumn("lag", gettext_lazy("Lag"), hidden_on_small_screens=False),
 )
 
 

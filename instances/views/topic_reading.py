@@ -58,8 +58,9 @@ def delete_schema(request: HttpRequest, instance: Instance, name: str, schema_id
     back = reverse("page-topic-reading", args=[instance.pk, name])
     question = Question(
         title=_("Delete the schema?"),
-        lost=_("Its text goes, and messages of %(topic)s are shown without it. The messages stay.") % {"topic": name},
-        act=_("Delete the schema"),
+        consequence=_("Its text goes, and messages of %(topic)s are shown without it. The messages stay.")
+        % {"topic": name},
+        action_label=_("Delete the schema"),
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (name, back)]

@@ -21,7 +21,7 @@ from instances.topics.allow_lists import AllowLists
 from instances.topics.forms import TopicListForm
 from instances.topics.listing import topic_page
 from instances.topics.presence import TopicNotReady, described
-from instances.views.columns import SHOWN_COLUMNS, column_link
+from instances.views.columns import TOPIC_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
 from instances.views.deleted_topics import shown_deleted
 from instances.views.looked_at import note_topic
@@ -45,7 +45,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     page = topic_page(instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
     context = {
         "page": page, "words": words, "sort": sort,
-        "columns": [column_link(column, words, sort) for column in SHOWN_COLUMNS],
+        "columns": [column_link(column, words, sort) for column in TOPIC_COLUMNS],
         "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
         "deleted": shown_deleted(instance),

@@ -71,11 +71,11 @@ def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
     here = transaction_url("page-transaction", instance.pk, named)
     question = Question(
         title=_("Abort transaction %(id)s?") % {"id": named},
-        lost=_(
+        consequence=_(
             "What it wrote so far is skipped by consumers that read only committed messages. Its producer gets"
             " PRODUCER_FENCED and must begin anew."
         ),
-        act=_("Abort transaction"),
+        action_label=_("Abort transaction"),
         back=here,
     )
     crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, here)]

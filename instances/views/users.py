@@ -156,8 +156,8 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
     elif part == "remove":
         question = Question(
             title=_("Remove a password of %(user)s?") % words,
-            lost=_("Connections opened with it end within a second, and it cannot be brought back."),
-            act=_("Remove"),
+            consequence=_("Connections opened with it end within a second, and it cannot be brought back."),
+            action_label=_("Remove"),
             back=here,
         )
         crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), *_crumbs(instance, user.name)]

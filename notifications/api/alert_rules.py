@@ -119,7 +119,7 @@ class AlertRuleChange(StrictSerializer):
 class AlertRuleCollection(ApiView):
     tag = "Alerts"
 
-    @endpoint("list_alert_rules", Scope.USAGE_READ, page=AlertRuleOut)
+    @endpoint("list_alert_rules", Scope.USAGE_READ, page_item=AlertRuleOut)
     def get(self, request: Request) -> Response:
         """List alert rules. Rules about consumer groups are included with the scope `groups:read`."""
         return self.page(access.alert_rules_of(self.actor), AlertRuleOut, order=("created_at", "id"))
@@ -151,7 +151,7 @@ class AlertRuleDetail(ApiView):
         return self.one(access.alert_rule(self.actor, rule_id), AlertRuleOut)
 
     @endpoint(
-        "change_alert_rule", Scope.INSTANCES_WRITE, body=AlertRuleChange, returns=AlertRuleOut, match=True,
+        "change_alert_rule", Scope.INSTANCES_WRITE, body=AlertRuleChange, returns=AlertRuleOut, requires_if_match=True,
         errors=(409,),
     )  # fmt: skip
     def patch(self, request: Request, rule_id: str) -> Response:
@@ -163,7 +163,7 @@ class AlertRuleDetail(ApiView):
         self.require_match(rule)
         return self.one(services.change_rule(acting=self.actor, rule=rule, changes=self.body), AlertRuleOut)
 
-    @endpoint("delete_alert_rule", Scope.INSTANCES_WRITE, status=204, match=True)
+    @endpoint("delete_alert_rule", Scope.INSTANCES_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, rule_id: str) -> Response:
         """Delete an alert rule. An open firing is resolved; its history stays in `/alert-firings`."""
         rule = access.alert_rule(self.actor, rule_id, lock=True)
@@ -175,7 +175,7 @@ class AlertRuleDetail(ApiView):
 class AlertRuleHistory(ApiView):
     tag = "Alerts"
 
-    @endpoint("list_firings_of_alert_rule", Scope.USAGE_READ, page=AlertFiringOut)
+    @endpoint("list_firings_of_alert_rule", Scope.USAGE_READ, page_item=AlertFiringOut)
     def get(self, request: Request, rule_id: str) -> Response:
         """List the firings of a rule, latest first. Resolved firings are kept for 90 days."""
         rule = access.alert_rule(self.actor, rule_id)
@@ -185,7 +185,7 @@ class AlertRuleHistory(ApiView):
 class AlertFiringCollection(ApiView):
     tag = "Alerts"
 
-    @endpoint("list_alert_firings", Scope.USAGE_READ, page=AlertFiringOut)
+    @endpoint("list_alert_firings", Scope.USAGE_READ, page_item=AlertFiringOut)
     def get(self, request: Request) -> Response:
         """List the firings of all rules, latest first, including deleted rules."""
         return self.page(access.firings_of(self.actor), AlertFiringOut, order=("-fired_at", "id"))

@@ -63,14 +63,14 @@ class DeliveryOut(serializers.ModelSerializer[WebhookDelivery]):
 class WebhookCollection(ApiView):
     tag = "Webhooks"
 
-    @endpoint("list_webhooks", Scope.BILLING_READ, page=WebhookOut)
+    @endpoint("list_webhooks", Scope.BILLING_READ, page_item=WebhookOut)
     def get(self, request: Request) -> Response:
         """List webhooks."""
         return self.page(access.webhooks_of(self.tenant), WebhookOut, order=("created_at", "id"))
 
     @endpoint(
-        "create_webhook", Scope.BILLING_WRITE, body=WebhookIn, returns=WebhookMade, status=201, once=("secret",),
-        errors=(409, 422),
+        "create_webhook", Scope.BILLING_WRITE, body=WebhookIn, returns=WebhookMade, status=201,
+        secret_fields=("secret",), errors=(409, 422),
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Create a webhook.
@@ -93,14 +93,14 @@ class WebhookDetail(ApiView):
         """Read a webhook."""
         return self.one(access.webhook(self.actor, webhook_id), WebhookOut)
 
-    @endpoint("change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, match=True)
+    @endpoint("change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, requires_if_match=True)
     def patch(self, request: Request, webhook_id: str) -> Response:
         """Change a webhook's address, or turn it on or off. Pending deliveries are sent when it is on."""
         found = access.webhook(self.actor, webhook_id, lock=True)
         self.require_match(found)
         return self.one(services.change_endpoint(acting=self.actor, endpoint=found, changes=self.body), WebhookOut)
 
-    @endpoint("delete_webhook", Scope.BILLING_WRITE, status=204, match=True)
+    @endpoint("delete_webhook", Scope.BILLING_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, webhook_id: str) -> Response:
         """Delete a webhook with its deliveries."""
         found = access.webhook(self.actor, webhook_id, lock=True)
@@ -112,7 +112,7 @@ class WebhookDetail(ApiView):
 class WebhookRotation(ApiView):
     tag = "Webhooks"
 
-    @endpoint("rotate_webhook_secret", Scope.BILLING_WRITE, returns=WebhookMade, once=("secret",))
+    @endpoint("rotate_webhook_secret", Scope.BILLING_WRITE, returns=WebhookMade, secret_fields=("secret",))
     def post(self, request: Request, webhook_id: str) -> Response:
         """Create a new secret. The previous one also signs for another 24 hours."""
         found = access.webhook(self.actor, webhook_id, lock=True)
@@ -134,7 +134,7 @@ class WebhookTest(ApiView):
 class DeliveryCollection(ApiView):
     tag = "Webhooks"
 
-    @endpoint("list_webhook_deliveries", Scope.BILLING_READ, page=DeliveryOut)
+    @endpoint("list_webhook_deliveries", Scope.BILLING_READ, page_item=DeliveryOut)
     def get(self, request: Request, webhook_id: str) -> Response:
         """List deliveries of the last 30 days, latest first."""
         found = access.webhook(self.actor, webhook_id)

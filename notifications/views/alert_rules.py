@@ -125,8 +125,8 @@ def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpRespo
 def _ask_to_delete(request: HttpRequest, rule: AlertRule) -> HttpResponse | None:
     question = Question(
         title=_("Delete alert rule %(name)s?") % {"name": rule.name},
-        lost=_("It is not watched any more. What fires is resolved; the history stays."),
-        act=_("Delete"),
+        consequence=_("It is not watched any more. What fires is resolved; the history stays."),
+        action_label=_("Delete"),
         back=reverse("page-alert-rule", args=[rule.pk]),
     )
     crumbs = [(_("Alert rules"), reverse("page-alert-rules")), (rule.name, question.back)]

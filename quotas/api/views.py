@@ -22,7 +22,7 @@ KEY_CHARS_MAX = 200
 class Quotas(ApiView):
     tag = "Quotas"
 
-    @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
+    @endpoint("list_quotas", Scope.QUOTAS_READ, page_item=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
         """List client quotas by precedence of their levels, followed by those of addresses."""
         instance = interfaces.instance_access.it(self.actor, instance_id)

@@ -160,7 +160,7 @@ class ApiView(APIView):
             _ = self.actor
         elif declared.scope != ANYBODY:
             access.require(self.actor, declared.scope)
-        if not declared.match and self.request.method not in ("GET", "HEAD"):
+        if not declared.requires_if_match and self.request.method not in ("GET", "HEAD"):
             require_no_version(self.request.headers.get("If-Match"))
         self.query = self._checked_query(declared)
         self.dry_run = self.query.get("dry_run") == "true"
@@ -174,7 +174,7 @@ class ApiView(APIView):
         try:
             with transaction.atomic():
                 if key and not self.dry_run:
-                    response = idempotency.run_once(self.request, self.actor, key, handle, declared.once)
+                    response = idempotency.run_once(self.request, self.actor, key, handle, declared.secret_fields)
                 else:
                     response = handle()
                 if self.dry_run:

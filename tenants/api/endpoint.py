@@ -31,13 +31,13 @@ class Endpoint:
     body: SerializerClass | None
     query: SerializerClass | None
     returns: SerializerClass | None
-    page: SerializerClass | None
+    page_item: SerializerClass | None
     status: int
-    once: tuple[str, ...]
-    match: bool
+    secret_fields: tuple[str, ...]
+    requires_if_match: bool
     dry_run: bool
-    also: tuple[tuple[int, SerializerClass], ...]
-    text: str
+    other_responses: tuple[tuple[int, SerializerClass], ...]
+    text_media_type: str
     errors: tuple[int, ...]
     examples: tuple[OpenApiExample, ...]
 
@@ -49,13 +49,13 @@ def endpoint(
     body: SerializerClass | None = None,
     query: SerializerClass | None = None,
     returns: SerializerClass | None = None,
-    page: SerializerClass | None = None,
+    page_item: SerializerClass | None = None,
     status: int = 200,
-    once: tuple[str, ...] = (),
-    match: bool = False,
+    secret_fields: tuple[str, ...] = (),
+    requires_if_match: bool = False,
     dry_run: bool = True,
-    also: tuple[tuple[int, SerializerClass], ...] = (),
-    text: str = "",
+    other_responses: tuple[tuple[int, SerializerClass], ...] = (),
+    text_media_type: str = "",
     errors: tuple[int, ...] = (),
     examples: tuple[OpenApiExample, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -63,22 +63,35 @@ def endpoint(
 
     `name` is the operationId (snake_case, unique in the API). `scope` is a `Scope`, `SIGNED_IN` or `ANYBODY`. `body`
     and `query` are `StrictSerializer`s; the handler reads validated values from `self.body` and `self.query`. `returns`
-    describes the response; `page` its items if it is a list (page_size and page_token are then accepted). `once` names
-    response fields that are never repeated (secrets). `match` means that If-Match is enforced (the handler calls
-    `self.require_match`). `also` are further successful responses as (status, serializer). `dry_run` is False for a
-    method without dry run. `text` is the media type of a response that is not JSON. `errors` are further statuses of
-    this endpoint, in addition to those that follow from the other arguments. The docstring's first line becomes the
-    summary, the rest the description.
+    describes the response; `page_item` its items if it is a list (page_size and page_token are then accepted). `status`
+    is that of success. `secret_fields` names response fields that are never repeated. `requires_if_match` means that
+    If-Match is enforced (the handler calls `self.require_match`). `dry_run` is False for a method without dry run.
+    `other_responses` are further successful responses as (status, serializer). `text_media_type` is the media type of a
+    response that is not JSON. `errors` are further statuses of this endpoint, in addition to those that follow from the
+    other arguments. `examples` are shown in the schema. The handler docstring's first line becomes the summary, the
+    rest the description.
     """
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
         summary, _, description = (handler.__doc__ or name).strip().partition("\n")
         declared = Endpoint(
-            name=name, scope=str(scope), summary=summary.rstrip("."), description=_unindented(description), body=body,
-            query=query, returns=returns, page=page, status=status, once=once, match=match,
-            dry_run=dry_run and handler.__name__ not in SAFE_METHODS, also=also, text=text, errors=errors,
+            name=name,
+            scope=str(scope),
+            summary=summary.rstrip("."),
+            description=_unindented(description),
+            body=body,
+            query=query,
+            returns=returns,
+            page_item=page_item,
+            status=status,
+            secret_fields=secret_fields,
+            requires_if_match=requires_if_match,
+            dry_run=dry_run and handler.__name__ not in SAFE_METHODS,
+            other_responses=other_responses,
+            text_media_type=text_media_type,
+            errors=errors,
             examples=examples,
-        )  # fmt: skip
+        )
 
         @functools.wraps(handler)
         def run(self: Any, request: Any, **path: Any) -> Any:
@@ -98,7 +111,7 @@ class PageQuery(StrictSerializer):
         min_value=1,
         max_value=PAGE_SIZE_MAX,
         default=PAGE_SIZE_DEFAULT,
-        help_text="Most items in the answer.",
+        help_text="Maximum number of items in the response.",
     )
     page_token = serializers.CharField(
         required=False,
@@ -108,7 +121,7 @@ class PageQuery(StrictSerializer):
 
 
 class DryRunQuery(StrictSerializer):
-    """Query parameter of every mutation."""
+    """Query parameter of every mutation that supports a dry run."""
 
     dry_run = serializers.ChoiceField(
         choices=("true", "false"), required=False, help_text="`true`: validate and answer as usual, but change nothing."
@@ -119,7 +132,7 @@ class DryRunQuery(StrictSerializer):
 def query_serializer(declared: Endpoint) -> SerializerClass:
     """Returns a serializer of all query parameters of the endpoint; others are refused."""
     bases: list[SerializerClass] = [declared.query] if declared.query else []
-    bases += [PageQuery] if declared.page else []
+    bases += [PageQuery] if declared.page_item else []
     bases += [DryRunQuery] if declared.dry_run else []
     return type(f"{declared.name}_query", tuple(bases) or (StrictSerializer,), {})
 

@@ -118,13 +118,13 @@ class ApiSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         declared = self.declared
         assert declared is not None
-        answer = page_serializer(declared.page) if declared.page else declared.returns
+        answer = page_serializer(declared.page_item) if declared.page_item else declared.returns
         responses: dict[Any, Any] = {
             declared.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
         }
-        if declared.text:
-            responses = {(declared.status, declared.text): OpenApiTypes.STR}
-        responses |= {status: answer() for status, answer in declared.also}
+        if declared.text_media_type:
+            responses = {(declared.status, declared.text_media_type): OpenApiTypes.STR}
+        responses |= {status: answer() for status, answer in declared.other_responses}
         for status in self._problem_statuses(declared):
             responses[(status, PROBLEM_TYPE)] = _problem_response(status)
         return responses
@@ -141,7 +141,7 @@ class ApiSchema(AutoSchema):
             statuses.add(415)
         if self.method == "POST":
             statuses |= {409, 422}
-        if declared.match:
+        if declared.requires_if_match:
             statuses.add(412)
         return sorted(statuses)
 
@@ -153,7 +153,7 @@ class ApiSchema(AutoSchema):
         parameters: list[Any] = [asked] if asked().fields else []
         if self.method == "POST":
             parameters.append(_IDEMPOTENCY_KEY)
-        if declared.match:
+        if declared.requires_if_match:
             parameters.append(_IF_MATCH)
         success = [declared.status]
         parameters += [_answer_header(name, kind, text, success) for name, kind, text in _HEADERS]

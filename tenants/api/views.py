@@ -18,7 +18,7 @@ from tenants.services.sso import configuration
 class TenantCollection(ApiView):
     tag = "Tenants"
 
-    @endpoint("list_tenants", SIGNED_IN, page=s.TenantOut)
+    @endpoint("list_tenants", SIGNED_IN, page_item=s.TenantOut)
     def get(self, request: Request) -> Response:
         """List the tenants you belong to.
 
@@ -60,7 +60,14 @@ class TenantResource(ApiView):
         """Read a tenant."""
         return self.one(access.tenant(self.actor, tenant_id), s.TenantOut)
 
-    @endpoint("update_tenant", Scope.TENANT_WRITE, body=s.TenantPatch, returns=s.TenantOut, match=True, errors=(409,))
+    @endpoint(
+        "update_tenant",
+        Scope.TENANT_WRITE,
+        body=s.TenantPatch,
+        returns=s.TenantOut,
+        requires_if_match=True,
+        errors=(409,),
+    )
     def patch(self, request: Request, tenant_id: str) -> Response:
         """Rename a tenant, or require a second factor of its members.
 
@@ -72,14 +79,14 @@ class TenantResource(ApiView):
             tenant = services.rename_tenant(acting=self.actor, tenant=tenant, name=self.body["name"])
         if "second_factor_required" in self.body:
             wanted = self.body["second_factor_required"]
-            tenant = services.require_second_factor(acting=self.actor, tenant=tenant, wanted=wanted)
+            tenant = services.set_second_factor_required(acting=self.actor, tenant=tenant, required=wanted)
         return self.one(tenant, s.TenantOut)
 
 
 class MemberCollection(ApiView):
     tag = "Members"
 
-    @endpoint("list_members", Scope.MEMBERS_READ, page=s.MemberOut)
+    @endpoint("list_members", Scope.MEMBERS_READ, page_item=s.MemberOut)
     def get(self, request: Request) -> Response:
         """List members."""
         return self.page(selectors.members(self.tenant), s.MemberOut, order=("created_at", "id"))
@@ -90,7 +97,7 @@ class MemberCollection(ApiView):
         body=s.InvitationIn,
         returns=s.InvitationMade,
         status=201,
-        once=("accept_url",),
+        secret_fields=("accept_url",),
     )
     def post(self, request: Request) -> Response:
         """Invite a person.
@@ -114,7 +121,12 @@ class MemberResource(ApiView):
         return self.one(access.member(self.actor, member_id), s.MemberOut)
 
     @endpoint(
-        "change_member_role", Scope.MEMBERS_WRITE, body=s.RolePatch, returns=s.MemberOut, match=True, errors=(409,)
+        "change_member_role",
+        Scope.MEMBERS_WRITE,
+        body=s.RolePatch,
+        returns=s.MemberOut,
+        requires_if_match=True,
+        errors=(409,),
     )
     def patch(self, request: Request, member_id: str) -> Response:
         """Change a member's role.
@@ -126,7 +138,7 @@ class MemberResource(ApiView):
         self.require_match(member)
         return self.one(services.change_role(acting=self.actor, member=member, **self.body), s.MemberOut)
 
-    @endpoint("remove_member", Scope.MEMBERS_READ, status=204, match=True, errors=(409,))
+    @endpoint("remove_member", Scope.MEMBERS_READ, status=204, requires_if_match=True, errors=(409,))
     def delete(self, request: Request, member_id: str) -> Response:
         """Remove a member.
 
@@ -143,7 +155,7 @@ class MemberResource(ApiView):
 class InvitationCollection(ApiView):
     tag = "Members"
 
-    @endpoint("list_invitations", Scope.MEMBERS_READ, page=s.InvitationOut)
+    @endpoint("list_invitations", Scope.MEMBERS_READ, page_item=s.InvitationOut)
     def get(self, request: Request) -> Response:
         """List open invitations."""
         return self.page(selectors.invitations(self.tenant), s.InvitationOut, order=("-created_at", "id"))
@@ -157,7 +169,7 @@ class InvitationResource(ApiView):
         """Read an open invitation."""
         return self.one(access.invitation(self.actor, invitation_id), s.InvitationOut)
 
-    @endpoint("revoke_invitation", Scope.MEMBERS_WRITE, status=204, match=True)
+    @endpoint("revoke_invitation", Scope.MEMBERS_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, invitation_id: str) -> Response:
         """Revoke an invitation."""
         invitation = access.invitation(self.actor, invitation_id, lock=True)
@@ -185,12 +197,14 @@ class InvitationAcceptance(ApiView):
 class TokenCollection(ApiView):
     tag = "Tokens"
 
-    @endpoint("list_tokens", Scope.TOKENS_READ, page=s.TokenOut)
+    @endpoint("list_tokens", Scope.TOKENS_READ, page_item=s.TokenOut)
     def get(self, request: Request) -> Response:
         """List tokens that are not revoked."""
         return self.page(selectors.tokens(self.tenant), s.TokenOut, order=("-created_at", "id"))
 
-    @endpoint("create_token", Scope.TOKENS_WRITE, body=s.TokenIn, returns=s.TokenMade, status=201, once=("secret",))
+    @endpoint(
+        "create_token", Scope.TOKENS_WRITE, body=s.TokenIn, returns=s.TokenMade, status=201, secret_fields=("secret",)
+    )
     def post(self, request: Request) -> Response:
         """Create a token.
 
@@ -275,7 +289,7 @@ class SsoDomainProof(ApiView):
 class AuditCollection(ApiView):
     tag = "Audit"
 
-    @endpoint("list_audit_entries", Scope.AUDIT_READ, query=s.AuditFilter, page=s.AuditOut)
+    @endpoint("list_audit_entries", Scope.AUDIT_READ, query=s.AuditFilter, page_item=s.AuditOut)
     def get(self, request: Request) -> Response:
         """Read the audit log, latest first."""
         names = ("action", "actor_kind", "actor_id", "target_id", "ip", "since", "until")
@@ -286,7 +300,7 @@ class AuditCollection(ApiView):
 class LimitCollection(ApiView):
     tag = "Limits"
 
-    @endpoint("list_limits", Scope.TENANT_READ, page=s.LimitOut)
+    @endpoint("list_limits", Scope.TENANT_READ, page_item=s.LimitOut)
     def get(self, request: Request) -> Response:
         """List the limits of the service by name."""
         return self.page_items(limits.registered(), s.LimitOut, key=_name)

@@ -1,7 +1,7 @@
-"""Validation of codes, each of which is valid once.
+"""Validation of TOTP and recovery codes, each of which is valid once.
 
-The library remembers used codes in the cache for one step of 30 s. Here the row of the app stores the last used step,
-so that no older code is valid, regardless of the cache and of clock skew.
+django-allauth remembers used codes in the cache for one step of 30 s. Here the TOTP `Authenticator` row stores the last
+used step, so that no older code is valid, regardless of the cache and of clock skew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CODE_CHARS_MAX = 32
 LAST_STEP = "last_step"
 
 
-def plain(code: str) -> str:
+def normalized(code: str) -> str:
     """Returns a code without spaces and hyphens, for comparison."""
     return "".join(code.split()).replace("-", "")
 
@@ -41,25 +41,28 @@ def matching_step(secret: str, code: str, now_s: float) -> int | None:
 
 @transaction.atomic
 def use_code(user: User, code: str, now_s: float) -> Authenticator | None:
-    """Consumes a code of the person's app, or a recovery code; returns its factor, None for a wrong or used code."""
-    code = plain(code)
+    """Consumes a TOTP or recovery code of the user; returns its authenticator, None for a wrong or used code."""
+    code = normalized(code)
     rows = Authenticator.objects.select_for_update().filter(user=user).exclude(type=Authenticator.Type.WEBAUTHN)
     for row in rows.order_by("pk"):
-        is_right = _is_apps(row, code, now_s) if row.type == Authenticator.Type.TOTP else row.wrap().validate_code(code)
-        if is_right:
+        is_accepted = (
+            _use_totp_code(row, code, now_s) if row.type == Authenticator.Type.TOTP else row.wrap().validate_code(code)
+        )
+        if is_accepted:
+            # django-allauth marks a recovery code as used on another copy of the row.
             row.refresh_from_db()
             return row
     return None
 
 
 def mark_used(user: User, step: int) -> None:
-    """Marks the code with which an app was set up as used."""
+    """Marks the code with which the TOTP authenticator was set up as used."""
     row = Authenticator.objects.get(user=user, type=Authenticator.Type.TOTP)
     row.data[LAST_STEP] = step
     row.save(update_fields=["data"])
 
 
-def _is_apps(row: Authenticator, code: str, now_s: float) -> bool:
+def _use_totp_code(row: Authenticator, code: str, now_s: float) -> bool:
     step = matching_step(decrypt(row.data["secret"]), code, now_s)
     if step is None or step <= row.data.get(LAST_STEP, -1):
         return False

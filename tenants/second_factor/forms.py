@@ -182,7 +182,7 @@ class ActivateAppForm(totp_forms.ActivateTOTPForm):
     def clean_code(self) -> str:
         code: str = self.cleaned_data["code"]
         with counted(self.user):
-            self.step = codes.matching_step(self.secret, codes.plain(code), time.time())
+            self.step = codes.matching_step(self.secret, codes.normalized(code), time.time())
             if self.step is None:
                 raise ValidationError(_("This code is wrong. Is the clock of the device right?"), code="incorrect_code")
         return code

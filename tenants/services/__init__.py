@@ -27,16 +27,15 @@ from tenants.services.people import (
 )
 from tenants.services.registration import request_sign_up, request_sign_up_invited
 from tenants.services.sessions import (
+    delete_expired_sessions,
     end_session,
     end_sessions_of,
-    forget_ended_sessions,
     make_room_for_session,
-    note_sign_in,
-    read_sign_in_notices,
 )
+from tenants.services.sign_ins import note_sign_in, read_sign_in_notices
 from tenants.services.sso import remove_sso, set_sso, sso_behind
 from tenants.services.sso_domains import prove_domain, recheck_domains
-from tenants.services.tenancy import rename_tenant, require_second_factor, resume_tenant, suspend_tenant
+from tenants.services.tenancy import rename_tenant, resume_tenant, set_second_factor_required, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token, revoke_tokens_of
 
 __all__ = [
@@ -46,9 +45,9 @@ __all__ = [
     "create_own_tenant",
     "create_tenant_for",
     "create_token",
+    "delete_expired_sessions",
     "end_session",
     "end_sessions_of",
-    "forget_ended_sessions",
     "invitation_url",
     "invite_member",
     "mail_verification",
@@ -66,12 +65,12 @@ __all__ = [
     "replace_password",
     "request_sign_up",
     "request_sign_up_invited",
-    "require_second_factor",
     "resume_tenant",
     "revoke_invitation",
     "revoke_token",
     "revoke_tokens_of",
     "set_preferences",
+    "set_second_factor_required",
     "set_sso",
     "sign_up",
     "sign_up_invited",

@@ -1,4 +1,4 @@
-"""Tenants: name, suspension and resumption."""
+"""Changes of a tenant: name, second-factor requirement, suspension and resumption."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
 
 
 @transaction.atomic
-def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Tenant:
-    """Sets whether members need a second factor. Only for owners who have one themselves, so that none locks themselves
-    out.
+def set_second_factor_required(*, acting: Actor, tenant: Tenant, required: bool) -> Tenant:
+    """Sets whether members need a second factor.
+
+    Only for owners. To require it, the owner must have a second factor, so that they are not locked out.
 
     Raises `Conflict`, `PermissionDenied` and `ConfirmationNeeded`.
     """
@@ -40,14 +41,14 @@ def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Ten
         raise PermissionDenied("Only owners decide whether members need a second factor.")
     access.require(acting, Scope.TENANT_WRITE)
     access.require_confirmed(acting)
-    if wanted and acting.user is not None and not selectors.has_second_factor(acting.user):
+    if required and acting.user is not None and not selectors.has_second_factor(acting.user):
         raise Conflict("Set up a second factor of your own first.", code="no_second_factor")
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    if tenant.requires_second_factor == wanted:
+    if tenant.requires_second_factor == required:
         return tenant
-    tenant.requires_second_factor = wanted
+    tenant.requires_second_factor = required
     tenant.save_changes(["requires_second_factor"])
-    before, after = {"second_factor_required": not wanted}, {"second_factor_required": wanted}
+    before, after = {"second_factor_required": not required}, {"second_factor_required": required}
     audit.record(acting, "tenant.second_factor_changed", tenant, before, after, tenant=tenant)
     return tenant
 
@@ -74,7 +75,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, n
 
 @transaction.atomic
 def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
-    """Ends a suspension. Raises `Conflict` if the tenant is active."""
+    """Ends a suspension. Only for operators and the system. Raises `Conflict` if the tenant is active."""
     _require_platform(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if not tenant.is_suspended:
@@ -89,7 +90,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
 
 
 def checked_note(note: str) -> str:
-    """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long."""
+    """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long or contains NUL."""
     note = note.strip()
     if len(note) > SUSPENSION_NOTE_CHARS_MAX or "\x00" in note:
         raise Invalid.at(

@@ -18,13 +18,13 @@ ANSWER_FIELD = "confirmed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Question before an action: `lost` states what will be gone, `act` is the label of the button, `back` the URL to
-    cancel.
+    """Question before an action: `consequence` states what will be gone, `action_label` is the label of the button,
+    `back` the URL to cancel.
     """
 
     title: str
-    lost: str
-    act: str
+    consequence: str
+    action_label: str
     back: str
 
 
@@ -49,5 +49,5 @@ def ask_first(
         **(context or {}),
     }
     return render_page(
-        request, "console/question.html", values, section=section, crumbs=[*crumbs, (question.act, None)]
+        request, "console/question.html", values, section=section, crumbs=[*crumbs, (question.action_label, None)]
     )

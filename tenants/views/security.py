@@ -22,7 +22,9 @@ from tenants import access, selectors, services, sessions
 from tenants.browsers import browser_of, system_of
 from tenants.choices import Role, Scope
 from tenants.errors import ConfirmationNeeded, DomainError
-from tenants.models import Session, User
+from tenants.ids import is_id
+from tenants.limits import SIGN_IN_PLACES_PER_USER_MAX
+from tenants.models import SIGN_IN_PLACE_ID_START, Session, User
 from tenants.requests import acting_person
 from tenants.second_factor import codes, gate
 from tenants.second_factor.forms import ActivateAppForm
@@ -126,8 +128,13 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
 @console_page(needs_tenant=False, needs_factor=False)
 @require_POST
 def read_notices(request: HttpRequest) -> HttpResponse:
-    """Acknowledges notices of new sign-ins."""
-    services.read_sign_in_notices(user=request.user, except_place=request.session.get(sessions.SIGN_IN_PLACE))
+    """Acknowledges the notices of new sign-ins that the page showed."""
+    places = request.POST.getlist("place")[:SIGN_IN_PLACES_PER_USER_MAX]
+    services.read_sign_in_notices(
+        user=request.user,
+        shown=[place for place in places if is_id(place, SIGN_IN_PLACE_ID_START)],
+        except_place=request.session.get(sessions.SIGN_IN_PLACE),
+    )
     return redirect("page-security")
 
 
@@ -138,7 +145,7 @@ def tenants_factor(request: HttpRequest) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     wanted = request.POST.get("wanted") == "on"
     try:
-        services.require_second_factor(acting=acting, tenant=access.tenant_of(acting), wanted=wanted)
+        services.set_second_factor_required(acting=acting, tenant=access.tenant_of(acting), required=wanted)
         messages.success(request, _("Saved."))
     except ConfirmationNeeded:
         raise

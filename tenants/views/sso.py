@@ -280,8 +280,10 @@ def remove(request: HttpRequest) -> HttpResponse:
     configuration(acting)
     question = Question(
         title=_("End single sign-on?"),
-        lost=_("Members sign in by password or passkey again; those who never had one choose a password by mail."),
-        act=_("End single sign-on"),
+        consequence=_(
+            "Members sign in by password or passkey again; those who never had one choose a password by mail."
+        ),
+        action_label=_("End single sign-on"),
         back=reverse("page-sso-settings"),
     )
     asked = ask_first(request, question, section="settings", crumbs=[(_("Single sign-on"), question.back)])

@@ -43,7 +43,7 @@ from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
 from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.registry import message_class
-from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
+from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DECOMPRESSED_PER_REQUEST_MAX
 from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
 from tests.reference.isolation_fields import HANDSHAKE, KINDS, kinds_of
@@ -108,12 +108,12 @@ _REPEATED: Final = f"{long_requests.REPEATED_IDS_MAX} repeated ids"
 
 ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.PRODUCE: (
-        Row((0, 2), ("converted in a thread", f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request")),
+        Row((0, 2), ("converted in a thread", f"{DECOMPRESSED_PER_REQUEST_MAX >> 20} MiB inflated a request")),
         Row(
             (3, 11),
             (
-                f"batches that inflate to more than {INFLATED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
-                f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request",
+                f"batches that inflate to more than {DECOMPRESSED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
+                f"{DECOMPRESSED_PER_REQUEST_MAX >> 20} MiB inflated a request",
                 f"{produce_request.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
                 "the storage bought",
             ),

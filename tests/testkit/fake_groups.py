@@ -10,7 +10,7 @@ from instances.groups.interfaces import (
     EARLIEST,
     EMPTY_STATES,
     LATEST,
-    Committed,
+    CommittedOffset,
     GroupDescription,
     GroupList,
     GroupListing,
@@ -45,7 +45,7 @@ class FakeGroups:
     """
 
     descriptions: dict[tuple[str, str], GroupDescription] = field(default_factory=dict)
-    offsets: dict[tuple[str, str], dict[Partition, Committed]] = field(default_factory=dict)
+    offsets: dict[tuple[str, str], dict[Partition, CommittedOffset]] = field(default_factory=dict)
     logs: dict[Partition, tuple[int, int]] = field(default_factory=dict)
     # What a look-up by time finds: the offset of the first message as young as anything.
     at_time: dict[Partition, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class FakeGroups:
             members=members,
         )
         self.offsets[instance_id, name] = {}
-        self._set(instance_id, name, [Committed(topic=t, partition=p, offset=o) for (t, p), o in offsets.items()])
+        self._set(instance_id, name, [CommittedOffset(topic=t, partition=p, offset=o) for (t, p), o in offsets.items()])
 
     def committed(self, instance_id: str, name: str) -> dict[Partition, int]:
         """Returns the committed offsets, for comparisons."""
@@ -105,12 +105,12 @@ class FakeGroups:
         )
 
     def bounds(
-        self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
+        self, instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
         self._require_up()
-        result = {place: self.logs[place] for place in places if place in self.logs and place not in self.deaf}
-        if at in (EARLIEST, LATEST):
-            return {place: log[0] if at == EARLIEST else log[1] for place, log in result.items()}
+        result = {place: self.logs[place] for place in partitions if place in self.logs and place not in self.deaf}
+        if at_ms_or_position in (EARLIEST, LATEST):
+            return {place: log[0] if at_ms_or_position == EARLIEST else log[1] for place, log in result.items()}
         return {place: self.at_time.get(place, -1) for place in result}
 
     def delete_records(self, instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
@@ -124,7 +124,9 @@ class FakeGroups:
                 self.logs[topic, index] = (offset, self.logs[topic, index][1])
         return {index: refusal for index in offsets if (topic, index) in self.refuses}
 
-    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
+    def commit(
+        self, instance_id: str, group: str, offsets: Sequence[CommittedOffset]
+    ) -> Mapping[Partition, DomainError]:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:
             self.add(instance_id, group, {})
@@ -141,19 +143,19 @@ class FakeGroups:
         self._lose()
 
     def delete_offsets(
-        self, instance_id: str, group: str, places: Sequence[Partition]
+        self, instance_id: str, group: str, partitions: Sequence[Partition]
     ) -> Mapping[Partition, DomainError]:
         self._require_up()
-        for place in places:
+        for place in partitions:
             if place not in self.keeps:
                 self.offsets[instance_id, group].pop(place, None)
         description = self.descriptions.get((instance_id, group))
         if description is not None and description.state in EMPTY_STATES and not self.offsets[instance_id, group]:
             del self.descriptions[instance_id, group]  # a group with neither members nor offsets is gone
         self._lose()
-        return {place: self.keeps[place] for place in places if place in self.keeps}
+        return {place: self.keeps[place] for place in partitions if place in self.keeps}
 
-    def _set(self, instance_id: str, name: str, offsets: Iterable[Committed]) -> None:
+    def _set(self, instance_id: str, name: str, offsets: Iterable[CommittedOffset]) -> None:
         self.offsets[instance_id, name] |= {offset.place: offset for offset in offsets}
 
     def _require_empty(self, instance_id: str, group: str) -> None:
@@ -197,7 +199,7 @@ class FakeTransactions:
         for topic, index in partitions:
             describe = ProducerState(
                 topic=topic, partition=index, producer_id=producer_id, producer_epoch=3, last_sequence=4,
-                last_timestamp_ms=started_ms, coordinator_epoch=0, started_at=120,
+                last_timestamp_ms=started_ms, coordinator_epoch=0, transaction_start_offset=120,
             )  # fmt: skip
             self.looks.setdefault((topic, index), []).append(describe)
 
@@ -214,8 +216,10 @@ class FakeTransactions:
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return {item: self.found.get((instance_id, item)) for item in ids if item not in self.mute}
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
-        return {place: self.looks[place] for place in places if place in self.looks}
+    def producers(
+        self, instance_id: str, partitions: Iterable[Partition]
+    ) -> Mapping[Partition, Sequence[ProducerState]]:
+        return {place: self.looks[place] for place in partitions if place in self.looks}
 
     def abort(self, instance_id: str, transactional_id: str) -> None:
         known = self.found[instance_id, transactional_id]

@@ -42,7 +42,7 @@ class FakeClusterTransactions:
         """Adds a producer that last wrote to a partition at an instant."""
         look = ProducerState(
             topic=place[0], partition=place[1], producer_id=producer_id, producer_epoch=2, last_sequence=9,
-            last_timestamp_ms=at_ms, coordinator_epoch=0, started_at=first_offset,
+            last_timestamp_ms=at_ms, coordinator_epoch=0, transaction_start_offset=first_offset,
         )  # fmt: skip
         self.looks.setdefault(place, []).append(look)
 
@@ -59,8 +59,8 @@ class FakeClusterTransactions:
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return {item: self.found.get(item) for item in ids if item not in self.mute}
 
-    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
-        return {place: self.looks.get(place, []) for place in places if place not in self.deaf}
+    def producers(self, partitions: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
+        return {place: self.looks.get(place, []) for place in partitions if place not in self.deaf}
 
     def abort(self, producer: ProducerState) -> None:
         self.aborted.append(producer)

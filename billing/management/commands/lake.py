@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from billing import dsn
-from billing.lake import strays, upkeep
+from billing.lake import merge_schedule, reconciliation, strays
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         try:
             place = open_lake(settings.LAKE_URL)
             if options["act"] == "merge":
-                self.stdout.write(f"{upkeep.merge_days(place, today)} files fewer")
+                self.stdout.write(f"{merge_schedule.merge_days(place, today)} files fewer")
                 return
             if options["act"] == "sweep":
                 swept = strays.sweep(place, dsn.conninfo(), timezone.now())
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{swept.files} files deleted, {swept.bytes} bytes{rest}")
                 return
             day = _day(options["day"]) if options["day"] else today - timedelta(days=1)
-            differing = upkeep.reconcile(place, day)
+            differing = reconciliation.reconcile(place, day)
         except (LakeBroken, ValueError, OSError) as trouble:
             raise CommandError(str(trouble)) from None
         for hour in differing[:DIFFERENCES_SHOWN]:

@@ -65,6 +65,8 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
+    """Parts of the client's first message; `bare` is the message without its GS2 header, which the proof covers."""
+
     gs2_header: str
     bare: str
     username: str
@@ -72,8 +74,9 @@ class ClientFirst:
 
 
 class Proven(NamedTuple):
+    """The secret that the client proved, and the server's final message, whose signature the client verifies."""
+
     candidate: Candidate
-    # The server's signature, which the client verifies.
     answer: bytes
 
 
@@ -148,7 +151,7 @@ class Exchange:
             raise SaslFailed("the nonce does not match")
         # Kafka's own client always sends `n,,` here, whatever its first message had.
         if _decoded(match["binding"]).decode("utf-8", "replace") not in (_NO_BINDING, self._first.gs2_header):
-            raise SaslFailed("channel binding is not offered")
+            raise SaslFailed("the channel binding differs from the first message")
         proof = _decoded(match["proof"])
         message = ",".join((self._first.bare, self.server_first.decode(), match["without_proof"])).encode()
         proven = self._proven_by(proof, message)

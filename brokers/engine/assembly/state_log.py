@@ -18,7 +18,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.control import COMMIT, marker_kind
-from brokers.engine.records.pairs import read_pairs
+from brokers.engine.records.keys_and_values import read_keys_and_values
 from brokers.engine.records.walk import Malformed
 
 # Bytes read and parsed in one turn of the event loop at load, which takes a few milliseconds.
@@ -114,7 +114,7 @@ def _parsed(data: bytes) -> tuple[list[Stored], int]:
     try:
         for position, header in layout.scan_headers(data):
             next_offset = header.next_offset
-            records = read_pairs(memoryview(data)[position : position + header.size_bytes])
+            records = read_keys_and_values(memoryview(data)[position : position + header.size_bytes])
             committed = None
             if header.is_control:
                 key = records[0][1] if records else None

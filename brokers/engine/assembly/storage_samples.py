@@ -1,4 +1,4 @@
-"""Metrics of exhausted storage: refused produces, and records that were deleted early."""
+"""Metrics of exhausted storage: refused Produce requests, and records that were deleted early."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from brokers.engine.telemetry.metrics import Sample
 
 
 def storage_samples(storage: StorageCapacity, shortening: StorageShortening, table: PartitionTable) -> Iterator[Sample]:
-    text = "Produces to partitions that were refused for want of storage, by cause."
+    help_text = "Partitions whose Produce was refused because storage was exhausted, by cause."
     causes = (
         ("storage_bought", storage.refused),
         ("disk_nearly_full", sum(disk.refused for disk in table.disks.values())),
     )
     for cause, count in causes:
-        yield Sample("penstock_broker_storage_refusals", "counter", text, count, (("cause", cause),))
-    text = "Instances whose storage is used up."
-    yield Sample("penstock_broker_full_instances", "gauge", text, len(storage.full_instances()))
-    text = "Segments that were deleted before their time because an instance was nearly full."
-    yield Sample("penstock_broker_shortened_segments", "counter", text, shortening.segments)
-    text = "Bytes of these segments, of all replicas."
-    yield Sample("penstock_broker_shortened_bytes", "counter", text, shortening.freed_bytes)
-    text = "Log directories whose volume has less free than the floor."
-    yield Sample("penstock_broker_nearly_full_log_directories", "gauge", text,
+        yield Sample("penstock_broker_storage_refusals", "counter", help_text, count, (("cause", cause),))
+    help_text = "Instances whose storage is used up."
+    yield Sample("penstock_broker_full_instances", "gauge", help_text, len(storage.full_instances()))
+    help_text = "Segments deleted before the end of their retention because an instance was nearly full."
+    yield Sample("penstock_broker_shortened_segments", "counter", help_text, shortening.segments)
+    help_text = "Bytes of segments deleted before the end of their retention, on all replicas."
+    yield Sample("penstock_broker_shortened_bytes", "counter", help_text, shortening.freed_bytes)
+    help_text = "Log directories whose volume has less free space than the minimum."
+    yield Sample("penstock_broker_nearly_full_log_directories", "gauge", help_text,
                  sum(disk.is_short for disk in table.disks.values()))  # fmt: skip

@@ -296,7 +296,7 @@ def _rules(route: RouteDocument) -> tuple[object, ...]:
 
 
 def _rule_of(cause: str | None) -> Rule:
-    """Returns the rule that delayed or refused connections; `cause` as in `network.listener_rules.OnHeldBack`."""
+    """Returns the rule that delayed or refused connections; `cause` as in `OnConnectionsHeldBack`."""
     if cause is None:
         return RATE_RULE
     return ADDRESS_RATE_RULE if cause == ADDRESS_RATE else LIMIT_RULE

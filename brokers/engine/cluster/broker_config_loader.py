@@ -40,7 +40,7 @@ async def read(tree: Tree, ids: Sequence[int | None]) -> dict[int | None, Mappin
             result[id] = {}
             continue
         try:
-            config = loader.understand(path, node, documents.config_from_json)
+            config = loader.parse_node(path, node, documents.config_from_json)
         except loader.MalformedDocument:
             continue
         result[id] = usable(config)

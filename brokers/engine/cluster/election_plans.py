@@ -30,7 +30,7 @@ def plan_election(
 
     Raises:
         errors.ElectionNotNeeded: the preferred replica leads, or for an unclean election any replica does.
-        errors.PreferredLeaderNotAvailable: the first replica is down, stopping or not in sync.
+        errors.PreferredLeaderNotAvailable: the preferred replica, the first, is down, stopping or not in sync.
         errors.EligibleLeadersNotAvailable: no replica is alive.
     """
     if kind is ElectionType.PREFERRED:
@@ -52,15 +52,17 @@ def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> 
     if partition.leader == leader:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
     if leader not in partition.isr or not is_same_incarnation(partition, brokers, leader) or brokers[leader].stopping:
-        raise errors.PreferredLeaderNotAvailable(f"The preferred leader, broker {leader}, is not in sync.")
+        raise errors.PreferredLeaderNotAvailable(
+            f"The preferred leader, broker {leader}, is down, stopping or not in sync."
+        )
     return leader
 
 
 def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tuple[int, tuple[int, ...]]:
     """Returns `(leader, ISR)` of an unclean election.
 
-    The leader is a live ISR member if there is one; otherwise a former member that re-registered, or else the first
-    live replica.
+    The leader is a live ISR member if there is one; otherwise a live replica that is listed in the ISR under an earlier
+    registration, or else the first live replica.
     """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
@@ -69,6 +71,7 @@ def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tu
         if replica in in_sync:
             return replica, in_sync
     live = [replica for replica in partition.replicas if replica in brokers]
-    for replica in sorted(live, key=lambda replica: replica not in partition.isr):
-        return replica, (replica,)
-    raise errors.EligibleLeadersNotAvailable("No replica of the partition is alive.")
+    if not live:
+        raise errors.EligibleLeadersNotAvailable("No replica of the partition is alive.")
+    leader = min(live, key=lambda replica: replica not in partition.isr)
+    return leader, (leader,)

@@ -1,7 +1,8 @@
 """Errors of cluster metadata; each class has the protocol's error code.
 
-There are three kinds: the request is wrong (`Refused`), another writer was first (`Conflict`), or ZooKeeper cannot be
-reached (`StoreUnavailable`).
+Most are of three kinds: the request is wrong (`Refused`), another writer was first (`Conflict`), or ZooKeeper cannot be
+reached (`StoreUnavailable`). The others are a limit (`TooManyChanges`) and a role that this process does not have
+(`ControllerMoved`, `BrokerAlreadyRegistered`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Conflict(ClusterError):
 
 
 class CreationsMoved(Conflict):
-    """Another broker created partitions of the instance since the image of the decision."""
+    """Another broker created partitions of the instance after the image on which this decision is based."""
 
 
 class TooManyChanges(ClusterError):
@@ -66,7 +67,7 @@ class InvalidTopicName(Refused):
 
 
 class ProhibitedTopic(Refused):
-    """The name belongs to a log that only Kafka's own controllers have."""
+    """The name is `__cluster_metadata`, which Kafka reserves for its metadata log."""
 
 
 class UnknownTopic(Refused):

@@ -1,4 +1,4 @@
-"""Topics and partitions written by this broker that its image does not show with leaders yet.
+"""Topics and partitions written by this broker whose leaders are not in its image yet.
 
 They count against the instance's partition limit, because otherwise concurrent creations would each see free capacity.
 """
@@ -25,14 +25,14 @@ class InFlightCreations:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._plans: dict[str, dict[str, tuple[CreatedTopic, int]]] = {}
-        # The last creation of this broker by instance.
-        self._made: dict[str, int] = {}
+        # Version of the creations node after this broker's last creation, by instance.
+        self._last_versions: dict[str, int] = {}
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Forgets the creations that this image shows or that are gone."""
         self._drop(lambda plan, _: _is_shown(after, plan) or _is_gone(before, after, plan))
         for instance_id in before.instances.keys() - after.instances.keys():
-            self._made.pop(instance_id, None)
+            self._last_versions.pop(instance_id, None)
 
     def reserve(self, image: ClusterImage, instance_id: str | None) -> Reservation | None:
         """Returns a reservation for a decision based on this image and the current creations; None if partitions are
@@ -41,17 +41,17 @@ class InFlightCreations:
         instance = None if instance_id is None else image.instances.get(instance_id)
         if instance is None or instance.document.partitions_max is None:
             return None
-        seen = max(image.creations.get(instance.id, NO_CREATION), self._made.get(instance.id, NO_CREATION))
+        seen = max(image.creations.get(instance.id, NO_CREATION), self._last_versions.get(instance.id, NO_CREATION))
         return Reservation(instance.id, seen)
 
-    def reserved(self, reservation: Reservation | None) -> None:
+    def record_reservation(self, reservation: Reservation | None) -> None:
         """Records a reservation that was written with its creation."""
         if reservation is not None:
-            self._made[reservation.instance_id] = reservation.taken
+            self._last_versions[reservation.instance_id] = reservation.taken
 
     def forget(self, instance_id: str) -> None:
         """Forgets this broker's last creation for the instance."""
-        self._made.pop(instance_id, None)
+        self._last_versions.pop(instance_id, None)
 
     def partitions(self, instance_id: str) -> int:
         """Returns the number of partitions of the instance that are being created and have no leaders yet."""
@@ -62,13 +62,13 @@ class InFlightCreations:
         self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
         return [plan for plan, _ in self._plans.get(instance_id or "", {}).values()]
 
-    def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
+    def others_pending(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """Returns the pending creations of the instance, except for a topic of this (tenant's) name."""
         return [plan for plan in self._unfinished(instance_id) if plan.user_name != name]
 
     @contextmanager
-    def writing(self, plan: CreatedTopic) -> Iterator[None]:
-        """Counts a creation from now on, unless the write fails."""
+    def counted_during_write(self, plan: CreatedTopic) -> Iterator[None]:
+        """Counts a creation from now on; if the write fails, no longer."""
         if plan.instance_id is None:
             yield
             return
@@ -79,9 +79,9 @@ class InFlightCreations:
             self._drop(lambda kept, _: kept is plan)
             raise
 
-    def _drop(self, is_over: Callable[[CreatedTopic, int], bool]) -> None:
+    def _drop(self, is_finished: Callable[[CreatedTopic, int], bool]) -> None:
         for instance_id, plans in tuple(self._plans.items()):
-            left = {name: kept for name, kept in plans.items() if not is_over(*kept)}
+            left = {name: kept for name, kept in plans.items() if not is_finished(*kept)}
             if left:
                 self._plans[instance_id] = left
             else:

@@ -129,7 +129,7 @@ async def _read(
         if number % parsed_at_once_max == 0:
             await yield_to_others()
         try:
-            result[key] = None if node is None else loader.understand(path_of(*key), node, parse)
+            result[key] = None if node is None else loader.parse_node(path_of(*key), node, parse)
         except loader.MalformedDocument:
             with suppress(_NoReplacement):
                 result[key] = replacement(key[1])

@@ -16,7 +16,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.client_quotas import quotas_of
 from brokers.engine.cluster.elected_roles import Role
 from brokers.engine.cluster.image import NO_BROKER, BrokerInfo, PartitionImage, TopicImage
-from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity
+from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity, QuotaImage
 from brokers.engine.cluster.tree import Node, Tree, Watch
 from brokers.engine.scheduling.time_slice import yield_to_others
 from instances import naming
@@ -37,14 +37,14 @@ _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
 class MalformedDocument(Exception):
-    """A document exists and is unreadable: its reader keeps the previous value."""
+    """A document exists but is unreadable. What replaces it is decided by the caller."""
 
 
-def understand(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
+def parse_node(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
     """Parses a node.
 
     Raises:
-        Malformed: the node is unreadable, which is logged.
+        MalformedDocument: the node is unreadable, which is logged.
     """
     try:
         return parse(node.data)
@@ -62,7 +62,7 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
         if node is None:
             continue
         try:
-            document = understand(paths.broker(id), node, BrokerDocument.from_json)
+            document = parse_node(paths.broker(id), node, BrokerDocument.from_json)
         except MalformedDocument:
             continue
         brokers[id] = BrokerInfo(
@@ -81,7 +81,7 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
 
 
 async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
-    """Returns `(broker id of the role or -1, epoch)` of one moment.
+    """Returns `(broker id of the role or -1, epoch)` that were valid at the same time.
 
     Both are written in one transaction; they are read again until the epoch did not change around reading the holder.
     """
@@ -92,7 +92,7 @@ async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
         if epoch == before:
             break
     try:
-        return NO_BROKER if node is None else understand(role.holder, node, role.from_json), epoch
+        return NO_BROKER if node is None else parse_node(role.holder, node, role.from_json), epoch
     except MalformedDocument:
         return NO_BROKER, epoch
 
@@ -100,7 +100,7 @@ async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
 async def _read_epoch(tree: Tree, role: Role) -> int:
     node = await tree.get(role.epoch)
     try:
-        return 0 if node is None else understand(role.epoch, node, int)
+        return 0 if node is None else parse_node(role.epoch, node, int)
     except MalformedDocument:
         return 0
 
@@ -108,13 +108,13 @@ async def _read_epoch(tree: Tree, role: Role) -> int:
 async def read_topics(
     tree: Tree, wanted: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    """Returns every wanted topic as stored, None if there is none, with the states of the given partitions, None for
-    all.
+    """Returns every wanted topic, or None if it does not exist.
 
-    `known` provides topics whose documents are malformed, and unchanged partitions. A document and the states are read
-    one after the other, and a reassignment may end in between: an ISR member in the state is then no replica in the
-    document. A leader with such an image would not wait for it, so both are read again. Writers change both in one
-    transaction.
+    `wanted` maps a topic to the partitions whose states are read; None reads all. `known` provides topics whose
+    documents are malformed, and unchanged partitions. A document and the states are read one after the other, and a
+    reassignment may end in between: an ISR member in the state is then no replica in the document. A leader with such
+    an image would not wait for it, so both are read again; after `READINGS_MAX` attempts the last reading is returned.
+    Writers change both in one transaction.
     """
     result = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
@@ -157,15 +157,17 @@ async def _read_once(
         result[name] = None
         if node is not None:
             try:
-                parsed[name] = understand(paths.topic(name), node, _topic_document)
+                parsed[name] = parse_node(paths.topic(name), node, _topic_document)
             except MalformedDocument:
                 result[name] = known.get(name)
-    only = {name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()}
+    read_indexes = {
+        name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()
+    }
     indexes = {
-        name: sorted(document.assignment if only[name] is None else only[name] or ())
+        name: sorted(document.assignment if read_indexes[name] is None else read_indexes[name] or ())
         for name, document in parsed.items()
     }
-    wanted = await _with_states(tree, indexes, known)
+    wanted = await _partitions_to_read(tree, indexes, known)
     state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
     states = dict(zip(wanted, state_nodes, strict=True))
     taken = 0
@@ -179,7 +181,7 @@ async def _read_once(
             continue
         try:
             stored = _TopicNodes(node, configs[position], owner_nodes.get(name), markers[position])
-            result[name] = _topic(name, document, stored, states, known.get(name), only[name])
+            result[name] = _topic(name, document, stored, states, known.get(name), read_indexes[name])
         except MalformedDocument:
             result[name] = known.get(name)
     return result
@@ -192,11 +194,11 @@ def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: To
     return indexes & document.assignment.keys()
 
 
-async def _with_states(
+async def _partitions_to_read(
     tree: Tree, indexes: Mapping[str, Sequence[int]], known: Mapping[str, TopicImage]
 ) -> list[PartitionKey]:
-    """Returns the partitions of these topics whose states must be read; a state that is created meanwhile is
-    announced.
+    """Returns the partitions of these topics whose states must be read; a state created after the listing is announced
+    by a change node.
     """
     large = [
         name
@@ -227,17 +229,22 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
         if number % PARSED_AT_ONCE_MAX == 0:
             await yield_to_others()
         try:
-            result[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
+            result[id] = None if node is None else parse_node(paths.instance(id), node, InstanceDocument.from_json)
         except MalformedDocument:
             continue
     return result
 
 
-async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, AnyEntity], dict[str, float]]:
-    """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty."""
+async def read_quotas(
+    tree: Tree, entity_paths: Iterable[str], known: QuotaImage
+) -> dict[tuple[str, AnyEntity], Mapping[str, float]]:
+    """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty.
+
+    A malformed document, or value, keeps what is `known`, since no limit would let the client take everything.
+    """
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
-    result: dict[tuple[str, AnyEntity], dict[str, float]] = {}
+    result: dict[tuple[str, AnyEntity], Mapping[str, float]] = {}
     for path, node in zip(wanted, nodes, strict=True):
         try:
             key = quota_key(path)
@@ -247,10 +254,11 @@ async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str
         result[key] = {}
         if node is not None and node.data:
             try:
-                config = understand(f"/config/{path}", node, documents.config_from_json)
+                config = parse_node(f"/config/{path}", node, documents.config_from_json)
             except MalformedDocument:
+                result[key] = known.limits(*key)
                 continue
-            result[key] = _limits(path, config, quotas_of(key[1]))
+            result[key] = _limits(path, config, quotas_of(key[1]), known.limits(*key))
     return result
 
 
@@ -289,10 +297,12 @@ def quota_key(entity_path: str) -> tuple[str, AnyEntity]:
     )
 
 
-def _limits(path: str, config: Mapping[str, str], known: frozenset[str]) -> dict[str, float]:
+def _limits(
+    path: str, config: Mapping[str, str], quotas: frozenset[str], known: Mapping[str, float]
+) -> dict[str, float]:
     limits: dict[str, float] = {}
     for quota, text in config.items():
-        if quota not in known:
+        if quota not in quotas:
             continue
         try:
             value = float(text)
@@ -300,8 +310,10 @@ def _limits(path: str, config: Mapping[str, str], known: frozenset[str]) -> dict
             value = math.nan
         if math.isfinite(value) and value >= 0:
             limits[quota] = value
-        else:
-            log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
+            continue
+        log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
+        if quota in known:
+            limits[quota] = known[quota]
     return limits
 
 
@@ -337,15 +349,15 @@ def _topic(
     nodes: _TopicNodes,
     states: Mapping[PartitionKey, Node | None],
     known: TopicImage | None,
-    only: Set[int] | None,
+    read_indexes: Set[int] | None,
 ) -> TopicImage:
     config: dict[str, str] = {}
     if nodes.config is not None and nodes.config.data:
-        config = understand(paths.topic_config(name), nodes.config, documents.config_from_json)
+        config = parse_node(paths.topic_config(name), nodes.config, documents.config_from_json)
     instance_id, rest = naming.split_internal(name)
     owner: InstanceTopicDocument | None = None
     if nodes.owner is not None and instance_id is not None:
-        owner = understand(paths.instance_topic(instance_id, name), nodes.owner, InstanceTopicDocument.from_json)
+        owner = parse_node(paths.instance_topic(instance_id, name), nodes.owner, InstanceTopicDocument.from_json)
     user_name = owner.name if owner is not None else naming.plain_topic(name)
     if user_name is None:
         log.warning("hashed_topic_without_name", topic=name)
@@ -358,7 +370,7 @@ def _topic(
         topic_id=_topic_id(document.topic_id),
         partitions=tuple(
             _partition(name, index, document, states.get((name, index)), before[index] if index < len(before) else None)
-            if only is None or index in only or index >= len(before)
+            if read_indexes is None or index in read_indexes or index >= len(before)
             else _with_replicas(before[index], document)
             for index in range(len(document.assignment))
         ),
@@ -392,7 +404,7 @@ def _partition(
     adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
     if node is None:
         return PartitionImage(index, replicas, adding=adding, removing=removing)
-    state = understand(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
+    state = parse_node(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
     return PartitionImage(
         index=index,
         replicas=replicas,

@@ -107,7 +107,7 @@ class ClusterStore:
         async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
             plan = self.plan_topic(image, spec, beside=beside)
             if not validate_only:
-                with self.in_flight_creations.writing(plan):
+                with self.in_flight_creations.counted_during_write(plan):
                     await topic_admin.create(self.tree, plan, reservation)
             return plan
 
@@ -133,7 +133,7 @@ class ClusterStore:
                 image = await self._later_image(reservation)
                 continue
             if not validate_only:
-                self.in_flight_creations.reserved(reservation)
+                self.in_flight_creations.record_reservation(reservation)
             return created
         raise errors.Conflict("Others create partitions at the same time; try again.")
 
@@ -162,7 +162,7 @@ class ClusterStore:
             place=self.place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=[*beside, *self.in_flight_creations.beside(spec.instance_id, spec.name)],
+            beside=[*beside, *self.in_flight_creations.others_pending(spec.instance_id, spec.name)],
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:

@@ -161,12 +161,12 @@ class GrowthPlanner:
         self._growth = growth
         self._place = place
         # A later image than `image` ends what was in flight before; `image` does not show it.
-        self._beside = [*beside, *in_flight.beside(growth.instance_id, self.topic.user_name)]
+        self._beside = [*beside, *in_flight.others_pending(growth.instance_id, self.topic.user_name)]
 
     def plan(self, present: TopicDocument) -> tuple[CreatedTopic, TopicDocument]:
         """Returns the topic as it is with the added partitions, and its document. Raises errors.Refused."""
         topic, growth = self.topic, self._growth
-        others = [*self._beside, *self.in_flight.beside(growth.instance_id, topic.user_name)]
+        others = [*self._beside, *self.in_flight.others_pending(growth.instance_id, topic.user_name)]
         added = plan_growth(self._image, topic, present, growth.total, growth.assignment, self._place, others)
         grown = replace(present, assignment={**present.assignment, **added})
         created = CreatedTopic(
@@ -205,7 +205,7 @@ async def grow(tree: Tree, planner: GrowthPlanner, reservation: Reservation | No
             changes.topics_changed([topic.name], reservation),
         ]
         try:
-            with planner.in_flight.writing(created):
+            with planner.in_flight.counted_during_write(created):
                 await tree.commit(operations)
         except (BadVersion, NoNode, NodeExists) as error:
             _check_reserved(operations, error)

@@ -200,7 +200,7 @@ class ClusterWatcher:
             )
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/", "ips/"))]
-        quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
+        quotas = await loader.read_quotas(self._tree, quota_paths, image.quotas) if quota_paths else {}
         documents = await self._changed_documents(image, entities)
         changed = await loader.read_instances(self._tree, instances) if instances else {}
         image = await self._publish_excess(changed)
@@ -273,7 +273,7 @@ class ClusterWatcher:
         for id in set(instance_ids) - set(instances):
             if id in before.instances:
                 instances[id] = before.instances[id].document
-        quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
+        quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree), before.quotas)
         users = await documents_loader.read_all_users(self._tree, instance_ids, before.users)
         acls = await documents_loader.read_all_acls(self._tree, instance_ids, before.acls)
         certificates = await documents_loader.read_all_certificates(self._tree, instance_ids, before.certificates)
@@ -351,8 +351,8 @@ class ClusterWatcher:
 def _named_entities(part: Part, path: str, node: Node) -> list[str]:
     try:
         if part is Part.CHANGES:
-            return loader.understand(path, node, documents.change_from_json)
-        return [loader.understand(path, node, _config_entity)]
+            return loader.parse_node(path, node, documents.change_from_json)
+        return [loader.parse_node(path, node, _config_entity)]
     except loader.MalformedDocument:
         return []
 

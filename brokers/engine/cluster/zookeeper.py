@@ -1,7 +1,7 @@
 """Tree in a real ZooKeeper ensemble: the only module that uses kazoo.
 
 kazoo's connection thread does the socket work. Its callbacks are queued and run on the event loop, in the order of the
-server's messages, so responses and watches never overtake each other and no kazoo thread runs our code.
+server's messages, so responses and watches never overtake each other. State changes are forwarded separately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_S_MAX = 1.0
-STOP_TIMEOUT_S = 4.0
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -67,10 +66,10 @@ class _LoopQueue:
 
 
 class _Wake:
-    """Wakes kazoo's connection thread: replaces both ends of kazoo's socket pair, with one byte per queued request.
+    """Stands in for both ends of kazoo's socket pair; its counter is the number of queued requests.
 
-    kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is unavailable they are not read, and the
-    writer, which is the event loop, would block until it is back.
+    It wakes kazoo's connection thread. kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is
+    unavailable they are not read, and the writer, which is the event loop, would block until it is back.
     """
 
     def __init__(self) -> None:
@@ -95,7 +94,7 @@ class _Wake:
 
 
 class _LoopHandler(SequentialThreadingHandler):
-    """kazoo's handler without its two worker threads, which waits with a single system call.
+    """kazoo's handler without worker threads. It waits with a single system call.
 
     kazoo's own handler creates an epoll object for each wait, three times per response, while the event loop waits for
     the interpreter lock.

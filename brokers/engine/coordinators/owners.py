@@ -1,4 +1,4 @@
-"""Attribution of state-topic records to instances.
+"""Attribution of records of `__consumer_offsets` and `__transaction_state` to instances.
 
 A record's key begins with a version and the id of a group or a transaction, which begins with the id of its instance
 (CKA-16).
@@ -19,8 +19,9 @@ RECORD_BYTES = 12
 
 def owner_of(key: bytes) -> str | None:
     """Returns the id of the instance that a record's key belongs to, None for the cluster's own records."""
-    id = bytes(key[_ID_AT]).decode("latin-1")
-    return split_internal(id + "x")[0] if id.startswith("ins-") else None
+    prefix = bytes(key[_ID_AT]).decode("latin-1")
+    # split_internal requires a name after the dot.
+    return split_internal(prefix + "x")[0] if prefix.startswith("ins-") else None
 
 
 def bytes_by_owner(records: Sequence[StateRecord], batch_bytes: int) -> dict[str | None, int]:

@@ -28,7 +28,7 @@ from brokers.engine.protocol.codec import (
     encode_response,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
-from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
+from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
@@ -159,8 +159,8 @@ class Session:
         self.principal = principal
         self.frame_bytes_max = services.frame_bytes_max
         # Maximum number of topics and partitions of one request, for the fast codec.
-        self.produce_items_max = PARTITIONS_MAX if principal.internal else PRODUCE.items_max
-        self.fetch_items_max = PARTITIONS_MAX if principal.internal else FETCH.items_max
+        self.produce_items_max = ITEMS_MAX if principal.internal else PRODUCE.items_max
+        self.fetch_items_max = ITEMS_MAX if principal.internal else FETCH.items_max
         self.cancel: Callable[[], object] | None = None
         self.on_next_request: Callable[[], object] | None = None
         # The login of the client, on a listener with authentication.

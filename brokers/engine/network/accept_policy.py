@@ -7,7 +7,7 @@ QUO-52).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from socket import socket
 from typing import Final, Protocol
@@ -17,11 +17,32 @@ from brokers.engine.network.admission import CreationPace, Limits
 from brokers.engine.network.entry_queue import EntryQueue, Queued
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup, TenantGroups
-from brokers.engine.network.listener_rules import ListenerRules, OnHeldBack, RateOfAddress, unheard, unlimited
+from brokers.engine.network.listener_rules import ListenerRules
 from brokers.engine.network.reports import Counters, NetworkReports
 
 # Maximum number of one instance; others are closed at once. Each takes a descriptor here and at its peer.
 THROTTLED_PER_INSTANCE_MAX: Final = 100
+# Returns the limit of new connections per second from an address of a group's clients; None without a limit.
+AddressRateLimit = Callable[[str, str], float | None]
+
+
+class OnConnectionsHeldBack(Protocol):
+    """Called when connections of a listener were held back.
+
+    With a cause they were refused, or left unread for `delay_ms` (cause `ADDRESS_RATE`). Without a cause the listener
+    accepts none for `delay_ms`.
+    """
+
+    def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
+
+
+def no_rate_limit(group: str, address: str) -> float | None:
+    """Returns no limit, as an `AddressRateLimit`."""
+    return None
+
+
+def ignore_held_back(listener: str, cause: str | None, delay_ms: int) -> None:
+    """Does nothing, as the `OnConnectionsHeldBack` before the assembly sets one."""
 
 
 class ThrottledConnections:
@@ -94,8 +115,8 @@ class AcceptPolicy:
         counters: Counters,
         reports: NetworkReports,
     ) -> None:
-        self.connections_per_s: RateOfAddress = unlimited
-        self.on_held_back: OnHeldBack = unheard
+        self.connections_per_s: AddressRateLimit = no_rate_limit
+        self.on_held_back: OnConnectionsHeldBack = ignore_held_back
         self.throttled = ThrottledConnections(loop)
         self._loop = loop
         self._limits = limits

@@ -10,7 +10,7 @@ from typing import Final
 from brokers.contract.connections import CREATIONS_PER_TENANT_PART
 from quotas import throttle
 from quotas.pacing import Pace
-from quotas.rates import WINDOW_COUNT, WINDOW_MS, Rate
+from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS, Rate
 
 # Connections of one second may arrive at once, since disconnected clients reconnect together.
 CREATION_BURST_MS: Final = 1_000
@@ -30,7 +30,7 @@ UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
 # Addresses of one instance with a counter of their own; all others share one.
 ADDRESSES_MAX: Final = 1_000
 # Age at which a counter is empty.
-FORGOTTEN_MS: Final = (WINDOW_COUNT + 1) * WINDOW_MS
+FORGOTTEN_MS: Final = (SAMPLE_COUNT + 1) * SAMPLE_WIDTH_MS
 # Number of expired counters that one new address removes.
 FORGOTTEN_AT_ONCE: Final = 2
 
@@ -114,7 +114,7 @@ class AddressRates:
         if not delay_ms:
             return 0
         rate.record(-1, now_ms)
-        return min(delay_ms, WINDOW_MS)
+        return min(delay_ms, SAMPLE_WIDTH_MS)
 
     def _rate(self, address: str, now_ms: int) -> Rate:
         known = self._counters.pop(address, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext, SSLSocket
-from typing import Final, Protocol
+from typing import Final
 
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
@@ -19,33 +19,20 @@ MakeSession = Callable[[Connection], Session]
 Identify = Callable[[SSLSocket], MakeSession]
 # Is called for a failed handshake with the client's address and the error.
 NoteFailure = Callable[[str, Exception], object]
-# Returns the limit of new connections per second from an address of a group's clients; None without a limit.
-RateOfAddress = Callable[[str, str], float | None]
-
-
-class OnHeldBack(Protocol):
-    """Called with a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not
-    accepted for this time (without a cause).
-    """
-
-    def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
-
-
-def unlimited(group: str, address: str) -> float | None:
-    """Returns no limit, as a `RateOfAddress`."""
-    return None
-
-
-def unheard(listener: str, cause: str | None, delay_ms: int) -> None:
-    """Does nothing, as the `OnHeldBack` before the assembly sets one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListenerRules:
-    """Rules of one listener. `admits` None accepts every client. `proxies` send PROXY protocol version 2 first; None
-    expects no proxy. `tls` returns the context of a new handshake; None is without TLS. With `identify` the handshake
-    asks for a client certificate. `admits_plaintext` accepts peers that begin without TLS; without it they fail the
-    handshake. `note_failure` is called for each failed handshake, in addition to the log.
+    """Rules of one listener.
+
+    Attributes:
+        admits: True for the addresses of accepted clients; None accepts every client.
+        proxies: True for the addresses of proxies, which send PROXY protocol version 2 first; None expects no proxy.
+        connections_max: Maximum number of open connections; None is unlimited.
+        tls: Returns the context of a new handshake; None is without TLS.
+        admits_plaintext: True if peers may begin without TLS; without it they fail the handshake.
+        identify: Identifies a client by its certificate, for which the handshake then asks.
+        note_failure: Called for each failed handshake, in addition to the log.
     """
 
     admits: Admits | None = None

@@ -13,7 +13,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.append_as_follower import FollowedBatch, append_as_follower
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.restart import restart_log
+from brokers.engine.storage.full_truncation import truncate_fully_and_start_at
 from brokers.engine.wire.checksum import crc32c
 
 _UNPACK = layout.HEADER.unpack_from
@@ -128,5 +128,5 @@ def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:
     log = partition.log
     log.files.need_room(log.root)
     start_offset = log.log_start_offset
-    restart_log(log, base_offset, now_ms)
+    truncate_fully_and_start_at(log, base_offset, now_ms)
     log.log_start_offset = start_offset

@@ -111,7 +111,7 @@ class LogFlusher:
         result of a power cut. `keep_holes` must be called before the leader learns the new end offset.
         """
         log = partition.log
-        if self.recovery_points.has_holes((partition.topic, partition.index), log.log_end_offset):
+        if self.recovery_points.record_holes((partition.topic, partition.index), log.log_end_offset):
             self._holed.add(log.root)
 
     def keep_holes(self) -> None:

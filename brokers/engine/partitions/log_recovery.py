@@ -1,4 +1,4 @@
-"""Logs of a table at start: loads the roots one by one and resolves duplicates of a partition."""
+"""Loads the logs of a partition table at start, root by root, and resolves duplicates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecoveredTable(Protocol):
 
 
 class LogRecovery:
-    """Fills `partitions`, and `nobodys` with the logs that have no topic id because of a power failure."""
+    """Fills `partitions`, and `unidentified` with the logs that have no topic id because of a power failure."""
 
     def __init__(
         self,
@@ -49,34 +49,36 @@ class LogRecovery:
         self._config = config
 
     def load(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
+        """Loads the logs of one root, and adds damaged and duplicate logs to the report."""
         loader = RootLoader(root, self._table.files, self._config, self._table.storage_failed, now_ms)
         self._table.flusher.outdated |= loader.listed
         for key, partition in loader.load(report):
             self._table.flusher.outdated.discard(key)
-            if key in self._partitions and not self._is_further(partition, self._partitions[key], report):
+            if key in self._partitions and not self._keep_further(partition, self._partitions[key], report):
                 continue
             self._partitions[key] = partition
             if loader.is_left_by_power_cut(key, partition):
                 self._unidentified.add(key)
             log = partition.log
             if log.hole_offset != NO_HOLE:
-                self._table.flusher.recovery_points.has_holes(key, log.log_end_offset)
+                self._table.flusher.recovery_points.record_holes(key, log.log_end_offset)
                 # The high watermark may have been written to disk before the records below it.
                 partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
         if loader.has_fallen:
             self._table.flusher.checkpoint_recovery_points()
 
-    def _is_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
-        """True if the log `found` goes further than `existing`, another directory of the same partition.
+    def _keep_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
+        """Keeps the log that goes further and renames the other directory as a stray. Returns True if `found` is kept.
 
-        The shorter one is renamed as a stray: it was copied, or its disk was offline and it was replaced meanwhile.
+        A duplicate arises from a copied directory, or from a log that was replaced while its disk was offline.
         """
         further = _progress(found) > _progress(existing)
         shorter, longer = (existing, found) if further else (found, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
-        self._unidentified.discard(key)
-        self._table.flusher.recovery_points.forget(key)
+        if further:  # what is known of the log that is kept stays known
+            self._unidentified.discard(key)
+            self._table.flusher.recovery_points.forget(key)
         for segment in shorter.log.segments:
             segment.file.retire()
         if shorter.offline or root is None:

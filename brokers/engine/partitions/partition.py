@@ -22,7 +22,7 @@ from brokers.engine.partitions.verification import NO_TXN_ID, answered_before, c
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import CheckedAhead, CheckedBatch, InflationBudget, check_batch, check_shape
+from brokers.engine.records.validation import CheckedAhead, CheckedBatch, DecompressionBudget, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.producer_state import CachedBatch
@@ -262,7 +262,7 @@ class Partition:
         produce_version: int,
         verification_token: int = NO_TXN_ID,
         ahead: CheckedAhead | None = None,
-        budget: InflationBudget | None = None,
+        budget: DecompressionBudget | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 

@@ -25,7 +25,7 @@ class RecoveryPoints:
         # End offset of the last hole, for logs that neither the file nor a plan for it may name.
         self._holes: dict[PartitionKey, int] = {}
 
-    def has_holes(self, key: PartitionKey, end_offset: int) -> bool:
+    def record_holes(self, key: PartitionKey, end_offset: int) -> bool:
         """Records holes below `end_offset`; returns True if the file may name the log and must be written at once."""
         is_named = key not in self._holes
         self._holes[key] = end_offset

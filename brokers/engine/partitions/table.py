@@ -28,9 +28,9 @@ from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import OpenFiles, StorageFailed
+from brokers.engine.storage.full_truncation import truncate_fully_and_start_at
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.recovery import create_log, truncate_log
-from brokers.engine.storage.restart import restart_log
 from brokers.engine.storage.segment import DamagedSegment
 
 CONFIGS_CACHED_MAX: Final = 4_096
@@ -337,10 +337,10 @@ class PartitionTable:
         self._shortened(partition, gone, recovery_point, now_ms)
 
     def restart_at(self, partition: Partition, offset: int, now_ms: int) -> None:
-        """Removes a follower's whole log and restarts it at the leader's log start (REP-9). Raises StorageFailed."""
+        """Removes a follower's whole log and starts it at the leader's log start (REP-9). Raises StorageFailed."""
         self.files.need_room(partition.log.root)
         try:
-            gone = restart_log(partition.log, offset, now_ms)
+            gone = truncate_fully_and_start_at(partition.log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.fast_codec_forgotten import ForgottenDecoder, ForgottenTopic
-from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
+from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.lengths import (
     NAME_BYTES_PER_ITEM,
     Buffer,
@@ -72,7 +72,7 @@ _new_tuple: Final = tuple.__new__
 FetchHead = tuple[int, int, int, int, int, int, int]
 
 
-def decode_fetch(buffer: Buffer, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchFrame:
+def decode_fetch(buffer: Buffer, offset: int, end: int, version: int, items_max: int = ITEMS_MAX) -> FetchFrame:
     """Decodes the body of a Fetch request (versions 4 to 17) in `buffer[offset:end]`.
 
     Raises MalformedRequest, also if it has more than `items_max` topics and partitions. As in the compiled codec,
@@ -110,8 +110,8 @@ class FetchDecoder:
         self._forgotten: ForgottenDecoder | None = None
         self._is_over = False
 
-    def advance(self, lines_max: int) -> bool:
-        """Decodes up to `lines_max` more topics and partitions, also forgotten ones; returns True when all are decoded.
+    def advance(self, items_max: int) -> bool:
+        """Decodes up to `items_max` more topics and partitions, also forgotten ones; returns True when all are decoded.
 
         Raises MalformedRequest.
         """
@@ -119,9 +119,9 @@ class FetchDecoder:
             return True
         try:
             if self._version >= _FLEXIBLE_FROM:
-                room = self._advance_flexible(lines_max)
+                room = self._advance_flexible(items_max)
             else:
-                room = self._advance_classic(lines_max)
+                room = self._advance_classic(items_max)
             if not self._topics_left and not self._is_in_topic:
                 self._is_over = self._advance_forgotten(room)
         except (IndexError, struct_error) as error:
@@ -144,7 +144,7 @@ class FetchDecoder:
         forgotten = [] if self._forgotten is None else self._forgotten.topics
         return _new_tuple(FetchFrame, (*head, self._topics, forgotten, rack_id, replica_epoch))
 
-    def _advance_forgotten(self, lines_max: int) -> bool:
+    def _advance_forgotten(self, items_max: int) -> bool:
         forgotten = self._forgotten
         if forgotten is None:
             version, p = self._version, self._position
@@ -157,12 +157,12 @@ class FetchDecoder:
             forgotten = self._forgotten = ForgottenDecoder(
                 self._buffer, p, self._end, self._items_left, is_flexible=is_flexible, by_id=version >= _TOPIC_IDS_FROM
             )
-        is_over = forgotten.advance(lines_max)
+        is_over = forgotten.advance(items_max)
         self._position = forgotten.position
         return is_over
 
-    def _advance_flexible(self, lines_max: int) -> int:
-        b, p, end, by_id, room = self._buffer, self._position, self._end, self._version >= _TOPIC_IDS_FROM, lines_max
+    def _advance_flexible(self, items_max: int) -> int:
+        b, p, end, by_id, room = self._buffer, self._position, self._end, self._version >= _TOPIC_IDS_FROM, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
@@ -193,8 +193,8 @@ class FetchDecoder:
         self._position = p
         return room
 
-    def _advance_classic(self, lines_max: int) -> int:
-        b, p, end, version, room = self._buffer, self._position, self._end, self._version, lines_max
+    def _advance_classic(self, items_max: int) -> int:
+        b, p, end, version, room = self._buffer, self._position, self._end, self._version, items_max
         partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
         while True:
             if self._is_in_topic:

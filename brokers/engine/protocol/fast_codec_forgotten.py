@@ -41,9 +41,9 @@ class ForgottenDecoder:
         self._indexes_left = 0
         self._topics_left = self._count(18 if by_id else 3 if is_flexible else 6, "topics")
 
-    def advance(self, lines_max: int) -> bool:
-        """Decodes up to `lines_max` more topics and partitions; returns True when all are decoded."""
-        b, room = self._buffer, lines_max
+    def advance(self, items_max: int) -> bool:
+        """Decodes up to `items_max` more topics and partitions; returns True when all are decoded."""
+        b, room = self._buffer, items_max
         while True:
             if self._is_in_topic:
                 taken = min(self._indexes_left, room)

@@ -14,8 +14,9 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.lengths import NAME_BYTES_PER_ITEM, TEXT_BYTES_MAX, rest_of_varint, skip_tagged_fields
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
-# Topics and partitions of one Produce or Fetch together; each takes more memory than bytes on the wire.
-PARTITIONS_MAX: Final = 100_000
+# Maximum number of items of one Produce or Fetch, topics and partitions together; each takes more memory than bytes on
+# the wire.
+ITEMS_MAX: Final = 100_000
 
 _FLEXIBLE_FROM: Final = 9
 
@@ -46,7 +47,7 @@ class ProduceFrame(NamedTuple):
 
 
 def decode_produce(
-    buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX
+    buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int, items_max: int = ITEMS_MAX
 ) -> ProduceFrame:
     """Decodes the body of a Produce request (versions 3 to 11) in `buffer[offset:end]`.
 
@@ -85,16 +86,16 @@ class ProduceDecoder:
         self._partitions: list[ProducePartition] = []
         self._partitions_left = 0
 
-    def advance(self, lines_max: int) -> bool:
-        """Decodes up to `lines_max` more topics and partitions; returns True when all are decoded.
+    def advance(self, items_max: int) -> bool:
+        """Decodes up to `items_max` more topics and partitions; returns True when all are decoded.
 
         Raises MalformedRequest.
         """
         try:
             if self._version >= _FLEXIBLE_FROM:
-                self._advance_flexible(lines_max)
+                self._advance_flexible(items_max)
             else:
-                self._advance_classic(lines_max)
+                self._advance_classic(items_max)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a produce request ends too early") from error
         return not self._topics_left and not self._is_in_topic
@@ -111,8 +112,8 @@ class ProduceDecoder:
             raise MalformedRequest("a produce request ends too early")
         return _new_tuple(ProduceFrame, (self._transactional_id, self._acks, self._timeout_ms, self._topics))
 
-    def _advance_flexible(self, lines_max: int) -> None:
-        b, p, end, room = self._buffer, self._position, self._end, lines_max
+    def _advance_flexible(self, items_max: int) -> None:
+        b, p, end, room = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
@@ -155,8 +156,8 @@ class ProduceDecoder:
             room -= 1
         self._position = p
 
-    def _advance_classic(self, lines_max: int) -> None:
-        b, p, end, room = self._buffer, self._position, self._end, lines_max
+    def _advance_classic(self, items_max: int) -> None:
+        b, p, end, room = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
@@ -239,13 +240,13 @@ def _classic_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
     return transactional_id, acks, timeout_ms, count, p + 10
 
 
-# Response of one partition without errors of single records, by version.
+# Response of one partition without record errors (KIP-467), by version.
 _PARTITION_V3: Final = Struct(">ihqq")
 _PARTITION_V5: Final = Struct(">ihqqq")
 _PARTITION_V8: Final = Struct(">ihqqqih")  # … no record errors, error message length
 _PARTITION_V9: Final = Struct(">ihqqqBB")
 # Whole frames for one topic with one partition and no error message, the usual response.
-_ONE_HEAD_V9: Final = Struct(">iixBB")  # size, correlation id, one topic, name length
+_ONE_HEAD_V9: Final = Struct(">iixBB")  # size, correlation id, no tagged fields, topic count + 1, name length + 1
 _ONE_TAIL_V9: Final = Struct(">BihqqqBBxxix")
 _ONE_HEAD: Final = Struct(">iiih")
 _ONE_TAIL_V3: Final = Struct(">iihqqi")

@@ -61,14 +61,14 @@ class Names(enum.Enum):
     CLUSTER_ID = "cluster id"
     REGULAR_EXPRESSION = "regular expression"
     # Text for people, in which names may occur.
-    PROSE = "prose"
-    NOTHING = "nothing"
+    FREE_TEXT = "free text"
+    NONE = "nothing"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
     """Encoding of one field. `of` is the class of a nested struct, or the FieldSpec of an array's elements. `names` is
-    the kind of thing that the field names, None if nobody has declared it.
+    the kind of thing that the field names, None if it is not declared.
     """
 
     kind: str

@@ -101,7 +101,7 @@ class ToTenant:
             return value[len(self._prefix) :] if value.startswith(self._prefix) else None
         if names is Names.NODE:
             return value if value in self._nodes else NO_NODE
-        if names is Names.PROSE:
+        if names is Names.FREE_TEXT:
             return self._prose(value)
         if names is Names.CLUSTER_ID:
             return self._cluster_id
@@ -123,7 +123,7 @@ _PREFIXED: Final = frozenset({Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, 
 _UNMAPPED: Final = frozenset({Names.USER, Names.PRINCIPAL, Names.REGULAR_EXPRESSION})
 # Kinds that stay as they are, so that their fields need no visit. Topic ids are random and shown as they are: no
 # forwarded request looks one up.
-_UNCHANGED: Final = frozenset({Names.NOTHING, Names.TOPIC_ID})
+_UNCHANGED: Final = frozenset({Names.NONE, Names.TOPIC_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:
         if item.kind == "nested":
             inner = _struct_mapping(item.of, version)
             if inner is not None:
-                fields.append(FieldMapping(slot.name, Names.NOTHING, is_list, inner))
+                fields.append(FieldMapping(slot.name, Names.NONE, is_list, inner))
             continue
         names = _names_of(cls, slot.name, item)
         if names in (Names.HOST, Names.PORT):
@@ -258,7 +258,7 @@ def _names_of(cls: type[Any], field: str, spec: FieldSpec) -> Names:
     if spec.names is None:
         if may_name(field, spec):
             raise UndeclaredField(f"{cls.__name__}.{field} does not declare what it names")
-        return Names.NOTHING
+        return Names.NONE
     if spec.names in _UNMAPPED:
         raise UndeclaredField(f"{cls.__name__}.{field} names a {spec.names.value}, which is not mapped")
     return spec.names

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records.compression import NONE, deflate, deflate_within, inflate
+from brokers.engine.records.compression import NONE, compress, compress_within, decompress
 from brokers.engine.records.walk import read_headers, walk
 from brokers.engine.wire.varints import encode_signed
 
@@ -55,7 +55,7 @@ def build_batch(
     assert records, "a batch holds at least one record"
     base = records[0].timestamp_ms
     block = b"".join(encode_record(record, i, record.timestamp_ms - base) for i, record in enumerate(records))
-    payload = deflate(codec, block)
+    payload = compress(codec, block)
     out = bytearray(layout.HEADER_BYTES)
     layout.HEADER.pack_into(
         out,
@@ -83,7 +83,7 @@ def records_block(data: bytes | memoryview) -> bytes:
     """Returns the decompressed records of the batch that fills `data`. Raises compression.Undecodable or Oversized."""
     header = layout.read_header(data)
     payload = data[layout.HEADER_BYTES : header.size_bytes]
-    return bytes(payload) if header.codec == NONE else inflate(header.codec, payload)
+    return bytes(payload) if header.codec == NONE else decompress(header.codec, payload)
 
 
 def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
@@ -112,7 +112,7 @@ def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: byte
     Raises compression.Undecodable or Oversized.
     """
     header = layout.read_header(data)
-    payload = deflate_within(codec, records_block(data) if block is None else block, bytes_max - layout.HEADER_BYTES)
+    payload = compress_within(codec, records_block(data) if block is None else block, bytes_max - layout.HEADER_BYTES)
     out = bytearray(data[: layout.HEADER_BYTES])
     attributes = header.attributes & ~layout.CODEC_MASK | codec
     layout.OFFSET_AND_LENGTH.pack_into(

@@ -1,7 +1,7 @@
 """The four compression codecs of a record batch (REC-3, REC-4), with bounded output against decompression bombs.
 
-Data that cannot be decompressed raises `Undecodable`; data that decompresses to more than `INFLATED_BYTES_MAX` raises
-`Oversized`.
+Data that cannot be decompressed raises `Undecodable`; data that decompresses to more than `DECOMPRESSED_BYTES_MAX`
+raises `Oversized`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
 # 32 times the default max.message.bytes: sufficient for real batches, and decompressing that much takes 10 to 40 ms.
-INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
+DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # Streaming writers declare no size; a buffer of this estimate is sufficient for nearly all of their data.
 ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
 ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
 GZIP_WBITS: Final = 31  # the window size argument of zlib for the gzip format
-DEFLATED_AT_ONCE_BYTES: Final = 256 * 1024
+COMPRESSED_AT_ONCE_BYTES: Final = 256 * 1024
 # Decompressors copy their output while they hold the interpreter's lock, for which the event loop then waits: 10 to 20
 # ms for 32 MB. `bytes.join` releases the lock.
-INFLATED_PIECE_BYTES: Final = 1024 * 1024
+DECOMPRESSED_PIECE_BYTES: Final = 1024 * 1024
 # The largest window that other readers accept by default: producers at levels 20 to 22 declare it for any amount of
 # data. Only as much memory of the window is used as there is output.
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -39,8 +39,9 @@ ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 # A gzip member or snappy block without output costs time all the same. Writers use a single gzip member, and snappy
 # blocks of 1 KB or more.
 GZIP_MEMBERS_MAX: Final = 64
-SNAPPY_BLOCK_COUNTS_BYTES: Final = 1024
-SNAPPY_BLOCKS_MAX: Final = INFLATED_BYTES_MAX // SNAPPY_BLOCK_COUNTS_BYTES
+# Size that each snappy block is at least counted as.
+SNAPPY_BLOCK_CHARGE_BYTES_MIN: Final = 1024
+SNAPPY_BLOCKS_MAX: Final = DECOMPRESSED_BYTES_MAX // SNAPPY_BLOCK_CHARGE_BYTES_MIN
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
@@ -63,10 +64,10 @@ class Oversized(ValueError):
     """The data would decompress to more than the limit."""
 
 
-def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+def decompress(codec: int, data: bytes | memoryview, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Returns the decompressed data of `codec` (1 to 4). Raises Undecodable or Oversized."""
     try:
-        return _INFLATE[codec](data, bytes_max)
+        return _DECOMPRESSORS[codec](data, bytes_max)
     except (Undecodable, Oversized):
         raise
     except (
@@ -84,14 +85,15 @@ def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTE
 def declares_at_most(codec: int, data: memoryview, bytes_max: int) -> bool:
     """True if the data declares that it decompresses to at most `bytes_max`; False if it declares no size.
 
-    Only lengths are read. A gzip length covers only the last member, so `inflate` must be called with the same limit.
+    Only lengths are read. A gzip length covers only the last member, so `decompress` must be called with the same
+    limit. Also True for damaged data, which `decompress` detects.
     """
     if len(data) > bytes_max or codec not in _DECLARED:
         return False
     try:
         return _DECLARED[codec](data, bytes_max) <= bytes_max
     except (ValueError, IndexError, struct_error, zstandard.ZstdError, cramjam.DecompressionError):
-        return True  # damaged data, which its decoder detects at once
+        return True
 
 
 def _declared_by_gzip(data: memoryview, _bytes_max: int) -> int:
@@ -107,14 +109,14 @@ def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
         position += 4
         # A block takes time even if it is nearly empty.
         total += max(
-            int(cramjam.snappy.decompress_raw_len(data[position : position + length])), SNAPPY_BLOCK_COUNTS_BYTES
+            int(cramjam.snappy.decompress_raw_len(data[position : position + length])), SNAPPY_BLOCK_CHARGE_BYTES_MIN
         )
         position += max(length, 0)
     return total
 
 
 def _declared_by_lz4(data: memoryview, bytes_max: int) -> int:
-    """Returns the maximum size of the blocks."""
+    """Returns an upper bound of the decompressed size: number of blocks times the maximum block size."""
     flags, block_bytes = data[4], _LZ4_BLOCK_BYTES.get(data[5] >> 4 & 7, bytes_max + 1)
     total, position = 0, _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_LENGTH else 0)
     while total <= bytes_max:
@@ -132,28 +134,28 @@ def _declared_by_zstd(data: memoryview, bytes_max: int) -> int:
     return bytes_max + 1 if unknown else declared
 
 
-def deflate(codec: int, data: bytes) -> bytes:
+def compress(codec: int, data: bytes) -> bytes:
     """Returns `data` compressed by `codec` (0 to 4), readable by any Kafka client."""
-    return data if codec == NONE else _DEFLATE[codec](data)
+    return data if codec == NONE else _COMPRESSORS[codec](data)
 
 
-def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
+def compress_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     """Returns `data` compressed by `codec`. Raises Oversized if the result is larger than `bytes_max`.
 
     Gzip, which takes ten times as long as the others, stops as soon as its output exceeds that.
     """
     if codec != GZIP:
-        recompressed = deflate(codec, data)
+        recompressed = compress(codec, data)
     else:
         packer = zlib.compressobj(level=GZIP_LEVEL, wbits=GZIP_WBITS)
         out = bytearray()
-        for start in range(0, len(data), DEFLATED_AT_ONCE_BYTES):
-            out += packer.compress(memoryview(data)[start : start + DEFLATED_AT_ONCE_BYTES])
+        for start in range(0, len(data), COMPRESSED_AT_ONCE_BYTES):
+            out += packer.compress(memoryview(data)[start : start + COMPRESSED_AT_ONCE_BYTES])
             if len(out) > bytes_max:
                 raise Oversized("gzip")
         recompressed = bytes(out) + packer.flush()
     if len(recompressed) > bytes_max:
-        raise Oversized("a batch behind another codec")
+        raise Oversized("the recompressed batch exceeds the limit")
     return recompressed
 
 
@@ -179,7 +181,7 @@ def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
         members += 1
         member = zlib.decompressobj(wbits=GZIP_WBITS)
         while not member.eof:
-            part = member.decompress(rest, min(bytes_max - total + 1, INFLATED_PIECE_BYTES))
+            part = member.decompress(rest, min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
             total += len(part)
             if total > bytes_max:
                 raise Oversized("gzip")
@@ -195,7 +197,7 @@ def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
 
 def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
     view = memoryview(data)
-    if bytes(view[:8]) != XERIAL_MAGIC:
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _unsnap_block(view, bytes_max)
     position = len(XERIAL_HEADER)
     if len(view) < position:
@@ -222,10 +224,12 @@ def _unsnap_block(block: memoryview, bytes_max: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > bytes_max:
         raise Oversized("snappy")
     out = cramjam.snappy.decompress_raw(block)
-    if len(out) <= INFLATED_PIECE_BYTES:
+    if len(out) <= DECOMPRESSED_PIECE_BYTES:
         return bytes(out)
     view = memoryview(out)
-    return b"".join([bytes(view[at : at + INFLATED_PIECE_BYTES]) for at in range(0, len(view), INFLATED_PIECE_BYTES)])
+    return b"".join(
+        [bytes(view[at : at + DECOMPRESSED_PIECE_BYTES]) for at in range(0, len(view), DECOMPRESSED_PIECE_BYTES)]
+    )
 
 
 def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
@@ -234,7 +238,7 @@ def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
     total = 0
     rest: bytes | memoryview = data
     while not frame.eof:
-        part: bytes = frame.decompress(rest, max_length=min(bytes_max - total + 1, INFLATED_PIECE_BYTES))
+        part: bytes = frame.decompress(rest, max_length=min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
         total += len(part)
         if total > bytes_max:
             raise Oversized("lz4")
@@ -250,31 +254,32 @@ def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
 def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
     # A frame may declare any content size and the library would allocate it, so the declared size is checked first.
     declared = zstandard.get_frame_parameters(data).content_size
-    if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+    is_declared = declared not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    if not is_declared:
         guess = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
     elif declared > bytes_max:
         raise Oversized("zstd")
     else:
         guess = bytes_max
-    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
-        return window.decompress(data, max_output_size=guess, allow_extra_data=False)
+        return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)
     except zstandard.ZstdError:
-        if guess < bytes_max:
-            return _unzstd_in_steps(data, bytes_max)
-        raise
+        if is_declared:
+            raise
+        return _unzstd_in_steps(data, bytes_max)
 
 
 def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
     """Decompresses in steps data that exceeds the first estimate or is invalid, and distinguishes the two."""
-    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     total = 0
-    with window.stream_reader(data) as reader:
+    with decompressor.stream_reader(data) as reader:
         while part := reader.read(1 << 20):
             total += len(part)
             if total > bytes_max:
                 raise Oversized("zstd")
-    return window.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
+    return decompressor.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
 
 
 def _snap(data: bytes) -> bytes:
@@ -299,8 +304,8 @@ def _gzip(data: bytes) -> bytes:
     return gzip.compress(data, compresslevel=GZIP_LEVEL, mtime=0)
 
 
-_INFLATE: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
-_DEFLATE: dict[int, Callable[[bytes], bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}
+_DECOMPRESSORS: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
+_COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}
 _DECLARED: Final[dict[int, Callable[[memoryview, int], int]]] = {
     GZIP: _declared_by_gzip,
     SNAPPY: _declared_by_snappy,

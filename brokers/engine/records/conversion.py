@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, encode_record, records_block
-from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, Oversized, Undecodable, deflate
+from brokers.engine.records.compression import DECOMPRESSED_BYTES_MAX, NONE, ZSTD, Oversized, Undecodable, compress
 from brokers.engine.records.message_set import (
     NO_TIMESTAMP,
     Corrupt,
@@ -24,7 +24,7 @@ from brokers.engine.records.message_set import (
     opened,
     read_message,
 )
-from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
+from brokers.engine.records.old_codecs import CODEC_MAX, compress_old
 from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
 from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX
 from brokers.engine.records.walk import Malformed, walk
@@ -67,8 +67,8 @@ class ConversionBudget:
     def is_over(self) -> bool:
         return self.bytes <= 0
 
-    def spend(self, inflated_bytes: int, messages: int, header_bytes: int = 0) -> None:
-        self.bytes -= max(inflated_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES)
+    def spend(self, decompressed_bytes: int, messages: int, header_bytes: int = 0) -> None:
+        self.bytes -= max(decompressed_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES)
 
 
 def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
@@ -110,13 +110,13 @@ def to_batch(
     `log_append_time` is the topic's timestamp type: a message may claim LogAppendTime only where the broker overwrites
     it. A set that cannot be converted is charged the maximum, an uncompressed one nothing. Raises BatchRejected.
     """
-    budget = budget or ConversionBudget(INFLATED_BYTES_MAX)
+    budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     if old.codec != NONE and budget.is_over:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False)
-    inflated_bytes, count = INFLATED_BYTES_MAX, 0
+    decompressed_bytes, count = DECOMPRESSED_BYTES_MAX, 0
     try:
         block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
-        inflated_bytes = len(block)
+        decompressed_bytes = len(block)
     except Corrupt:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=False) from None
     except Invalid as fault:
@@ -125,7 +125,7 @@ def to_batch(
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False) from None
     finally:
         if old.codec != NONE:
-            budget.spend(inflated_bytes, count)
+            budget.spend(decompressed_bytes, count)
     return _assemble(_BatchFields(0, 0, old.codec, count - 1, base_ms, max_ms, count), block)
 
 
@@ -164,7 +164,7 @@ class _BatchFields(NamedTuple):
 def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
     """Returns a complete batch, with its checksum, of the records in `block`."""
     base_offset, leader_epoch, attributes, last_delta, base_ms, max_ms, record_count = fields
-    payload = deflate(attributes & layout.CODEC_MASK, block)
+    payload = compress(attributes & layout.CODEC_MASK, block)
     out = bytearray(layout.HEADER_BYTES)
     length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
     layout.HEADER.pack_into(
@@ -215,7 +215,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
     compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: its messages would get
     valid checksums. The result ends before any later batch of these kinds.
     """
-    budget = budget or ConversionBudget(INFLATED_BYTES_MAX)
+    budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     out = bytearray()
     for position, header in layout.scan_headers(data):
         if out and (budget.is_over or (position >= CHUNK_BYTES and len(out) >= len(data))):
@@ -234,7 +234,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
         try:
             out += _as_messages(batch, header, magic, first_offset, budget)
         except (Malformed, Undecodable, Oversized):
-            budget.spend(INFLATED_BYTES_MAX, 0)
+            budget.spend(DECOMPRESSED_BYTES_MAX, 0)
             if not out:
                 raise
             break
@@ -269,10 +269,10 @@ def _as_messages(
         value = None if record.value is None else block[record.value[0] : record.value[1]]
         inner_offset = offset - base_offset if magic and codec != NONE else offset
         out += encode_message(magic, inner_offset, timestamp_ms, key, value, flags)
-        if codec != NONE and len(out) > INFLATED_BYTES_MAX:
+        if codec != NONE and len(out) > DECOMPRESSED_BYTES_MAX:
             raise Oversized("a batch grows too far as messages")
     if codec != NONE:
         budget.spend(len(block), header.record_count, header_bytes)
     if codec == NONE or not out:
         return bytes(out)
-    return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)
+    return encode_message(magic, last_offset, max_ms, None, compress_old(codec, bytes(out), magic), flags | codec)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from brokers.engine.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, MAGIC_AT, OFFSET_AND_LENGTH
 from brokers.engine.records.compression import NONE, Undecodable
 from brokers.engine.records.legacy import MAGIC_MAX
-from brokers.engine.records.old_codecs import inflate_old
+from brokers.engine.records.old_codecs import decompress_old
 from brokers.engine.wire.checksum import crc32
 
 NO_TIMESTAMP: Final = -1
@@ -119,7 +119,7 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
     if wrapper.value is None:
         raise Invalid("a wrapper without a value")
     try:
-        inner = inflate_old(wrapper.codec, wrapper.value, magic)
+        inner = decompress_old(wrapper.codec, wrapper.value, magic)
     except Undecodable as error:
         raise Corrupt(str(error)) from None
     last = None

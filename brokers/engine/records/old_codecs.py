@@ -11,7 +11,7 @@ from typing import Final
 import lz4.frame
 from xxhash import xxh32_intdigest
 
-from brokers.engine.records.compression import LZ4, NONE, SNAPPY, Undecodable, deflate, inflate
+from brokers.engine.records.compression import LZ4, NONE, SNAPPY, Undecodable, compress, decompress
 
 CODEC_MAX: Final = LZ4
 CODECS: Final = (NONE, 1, SNAPPY, LZ4)
@@ -22,19 +22,19 @@ _CONTENT_SIZE: Final = 0x08
 _DICTIONARY_ID: Final = 0x01
 
 
-def inflate_old(codec: int, data: bytes, magic: int) -> bytes:
+def decompress_old(codec: int, data: bytes, magic: int) -> bytes:
     """Returns the messages in a wrapper of format `magic`. Raises Undecodable, also for zstd, or Oversized."""
     if not NONE < codec <= CODEC_MAX:
         raise Undecodable(f"codec {codec} has no place in message format {magic}")
     if codec == LZ4 and magic == 0:
         data = _with_checksum(data, whole=False)
-    return inflate(codec, data)
+    return decompress(codec, data)
 
 
-def deflate_old(codec: int, data: bytes, magic: int) -> bytes:
+def compress_old(codec: int, data: bytes, magic: int) -> bytes:
     """Returns `data` compressed by `codec` (1 to 3), readable by clients of format `magic`."""
     if codec != LZ4:
-        return deflate(codec, data)
+        return compress(codec, data)
     # Without the content size: the first readers expect a header of seven bytes.
     recompressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False

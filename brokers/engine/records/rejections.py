@@ -14,7 +14,7 @@ RECORD_ERRORS_MAX: Final = 1_000
 
 WRONG_TIMES: Final = "One or more records have been rejected due to invalid timestamp"
 MISNUMBERED: Final = "The offset deltas of the compressed records are not 0, 1, 2…"
-TOO_MUCH_INFLATED: Final = "The record sets of this request inflate to too much."
+TOO_MUCH_DECOMPRESSED: Final = "The record sets of this request inflate to too much."
 _NO_KEY: Final = "Compacted topic cannot accept message without key."  # the topic name known here is not the tenant's
 _CLAIMED: Final = "Producer should not set timestamp type to LogAppendTime."
 

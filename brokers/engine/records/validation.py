@@ -13,20 +13,20 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import (
-    INFLATED_BYTES_MAX,
+    DECOMPRESSED_BYTES_MAX,
     SNAPPY,
-    SNAPPY_BLOCK_COUNTS_BYTES,
+    SNAPPY_BLOCK_CHARGE_BYTES_MIN,
     ZSTD,
     Oversized,
     Undecodable,
-    inflate,
+    decompress,
     snappy_blocks,
 )
 from brokers.engine.records.legacy import first_entry
 from brokers.engine.records.numbering import is_numbered, numbered
 from brokers.engine.records.rejections import (
     MISNUMBERED,
-    TOO_MUCH_INFLATED,
+    TOO_MUCH_DECOMPRESSED,
     BatchRejected,
     claimed_append_time,
     out_of_range,
@@ -48,14 +48,14 @@ RECORDS_PER_BATCH_MAX: Final = 262_144
 
 # A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. At most this much is
 # decompressed at once, which takes about 60 ms; the rest of the request is refused as too large.
-INFLATED_PER_REQUEST_MAX: Final = 4 * INFLATED_BYTES_MAX
+DECOMPRESSED_PER_REQUEST_MAX: Final = 4 * DECOMPRESSED_BYTES_MAX
 
 
 # Limit for one batch on the event loop: longer ones are checked in a thread first (`handlers.produce.recompression`).
-INFLATED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
+DECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
 
 
-class InflationBudget:
+class DecompressionBudget:
     """Remaining bytes that the batches of one request, and one batch, may decompress to while they are checked.
 
     A batch that cannot be decompressed counts as the maximum. The budget is used up below zero.
@@ -63,7 +63,9 @@ class InflationBudget:
 
     __slots__ = ("batch_bytes_max", "left_bytes")
 
-    def __init__(self, bytes_max: int = INFLATED_PER_REQUEST_MAX, batch_bytes_max: int = INFLATED_BYTES_MAX) -> None:
+    def __init__(
+        self, bytes_max: int = DECOMPRESSED_PER_REQUEST_MAX, batch_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    ) -> None:
         self.left_bytes = bytes_max
         self.batch_bytes_max = batch_bytes_max
 
@@ -132,7 +134,7 @@ def check_shape(records: memoryview, produce_version: int) -> int:
 
 
 def check_batch(
-    records: memoryview, size: int, rules: BatchRules, now_ms: int, budget: InflationBudget | None = None
+    records: memoryview, size: int, rules: BatchRules, now_ms: int, budget: DecompressionBudget | None = None
 ) -> CheckedBatch:
     """Checks the batch of `size` bytes (from `check_shape`) against `rules`; decompression is charged to `budget`.
 
@@ -154,7 +156,7 @@ def check_batch(
     if count > RECORDS_PER_BATCH_MAX:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
     codec = attributes & layout.CODEC_MASK
-    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data, budget)
+    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _decompressed(codec, data, budget)
     wanted_codec = codec if rules.codec is None else rules.codec
     stored_block, true_max = block, max_timestamp
     try:
@@ -199,13 +201,13 @@ class CheckedAhead:
     __slots__ = ("_result", "_rules")
 
     def __init__(
-        self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, budget: InflationBudget
+        self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, budget: DecompressionBudget
     ) -> None:
         self._rules = rules
         self._result: CheckedBatch | BatchRejected
         try:
             if budget.left_bytes < 0:
-                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
+                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_DECOMPRESSED)
             size = check_shape(records, produce_version)
             self._result = check_batch(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
@@ -217,7 +219,7 @@ class CheckedAhead:
         size: int,
         rules: BatchRules,
         now_ms: int,
-        budget: InflationBudget | None = None,
+        budget: DecompressionBudget | None = None,
     ) -> CheckedBatch:
         """Returns the result, or that of a new `check_batch` if the rules have changed since."""
         if rules is not self._rules:
@@ -234,17 +236,17 @@ def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> m
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
 
 
-def _inflated(codec: int, data: memoryview, budget: InflationBudget | None) -> bytes:
+def _decompressed(codec: int, data: memoryview, budget: DecompressionBudget | None) -> bytes:
     if codec > CODECS_MAX:
         raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
-    spent_bytes = INFLATED_BYTES_MAX
+    spent_bytes = DECOMPRESSED_BYTES_MAX
     try:
-        bytes_max = INFLATED_BYTES_MAX if budget is None else budget.batch_bytes_max
-        block = inflate(codec, data[layout.HEADER_BYTES :], bytes_max)
+        bytes_max = DECOMPRESSED_BYTES_MAX if budget is None else budget.batch_bytes_max
+        block = decompress(codec, data[layout.HEADER_BYTES :], bytes_max)
         spent_bytes = len(block)
         if codec == SNAPPY:
             # Very small and empty blocks take time too.
-            spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_COUNTS_BYTES)
+            spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_CHARGE_BYTES_MIN)
         return block
     except Undecodable:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None

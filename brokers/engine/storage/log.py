@@ -363,7 +363,7 @@ class Log:
     def empty(self) -> list[str]:
         """Removes all segments, the last one first, and returns the files to unlink.
 
-        `restart.restart_log` calls it and adds a new segment.
+        `full_truncation.truncate_fully_and_start_at` calls it and adds a new segment.
         """
         return self._drop(self.segments[::-1], [])
 

@@ -20,7 +20,7 @@ from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, numbers_in_memory
 from quotas.pacing import BURST_MS
-from quotas.rates import WINDOW, Window
+from quotas.rates import SAMPLE_SETTINGS, SampleSettings
 
 
 class InstanceAccounting:
@@ -46,8 +46,8 @@ class InstanceAccounting:
         self,
         burst_ms: int = BURST_MS,
         numbers_for: NumbersFor = numbers_in_memory,
-        window: Window = WINDOW,
-        controller_window: Window = WINDOW,
+        window: SampleSettings = SAMPLE_SETTINGS,
+        controller_window: SampleSettings = SAMPLE_SETTINGS,
         callback: AskCallback | None = None,
         throttled_totals: Totals | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
@@ -103,8 +103,8 @@ class AccountingRegistry:
         self,
         burst_ms: int = BURST_MS,
         numbers_for: Callable[[str, Key], memoryview] | None = None,
-        window: Window = WINDOW,
-        controller_window: Window = WINDOW,
+        window: SampleSettings = SAMPLE_SETTINGS,
+        controller_window: SampleSettings = SAMPLE_SETTINGS,
         callback: SafeCallback | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:

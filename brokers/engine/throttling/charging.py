@@ -12,7 +12,7 @@ from brokers.engine.throttling.pool import Pool, part_burst_ms
 from brokers.engine.throttling.quota_callback import CustomLimit
 from quotas import pacing, precedence, throttle
 from quotas.pacing import BURST_MS, Pace
-from quotas.rates import WINDOW, Rate, Window
+from quotas.rates import SAMPLE_SETTINGS, Rate, SampleSettings
 from quotas.token_bucket import TokenBucket
 
 UNUSED_MS_MAX: Final = 3_600_000
@@ -124,13 +124,18 @@ class Limiter:
     )
 
     def __init__(
-        self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None, window: Window = WINDOW
+        self,
+        rule: Rule,
+        limit_per_s: float,
+        now_ms: int,
+        pace: Pace | None = None,
+        window: SampleSettings = SAMPLE_SETTINGS,
     ) -> None:
         self.rule = rule
         self.limit_per_s = limit_per_s
         self.whole_limit_per_s = limit_per_s
         self.used_ms = now_ms
-        self.rate = Rate(window.samples, window.width_ms)
+        self.rate = Rate(window)
         self.pace = pace
         self.unrecorded_s = 0.0
         self.bucket: TokenBucket | None = None
@@ -341,8 +346,8 @@ class ClientQuotas:
     def __init__(
         self,
         burst_ms: int = BURST_MS,
-        window: Window = WINDOW,
-        controller_window: Window = WINDOW,
+        window: SampleSettings = SAMPLE_SETTINGS,
+        controller_window: SampleSettings = SAMPLE_SETTINGS,
         callback: AskCallback | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:

@@ -19,7 +19,7 @@ from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.pool import NewPool
 from quotas.pacing import BURST_MS, Pace
-from quotas.rates import WINDOW, Window
+from quotas.rates import SAMPLE_SETTINGS, SampleSettings
 
 # Minimum rate of records that coordinators write for an instance: consumers must be able to commit offsets, however
 # small the instance's bandwidth on this broker is.
@@ -49,7 +49,9 @@ class InstanceShares:
         "_burst_ms", "_new_pool", "_window", "consume", "flows", "leaders", "produce", "reads_followers", "state",
     )  # fmt: skip
 
-    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, new_pool: NewPool | None = None) -> None:
+    def __init__(
+        self, burst_ms: int = BURST_MS, window: SampleSettings = SAMPLE_SETTINGS, new_pool: NewPool | None = None
+    ) -> None:
         self._new_pool = new_pool
         self._burst_ms = burst_ms
         self._window = window

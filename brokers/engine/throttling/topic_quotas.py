@@ -22,7 +22,7 @@ from brokers.engine.throttling.client_shares import DIRECTIONS, share_key
 from brokers.engine.throttling.pool import TOPIC_PREFIX, NewPool, Pool
 from quotas.allocation import allocate
 from quotas.pacing import BURST_MS
-from quotas.rates import WINDOW, Window
+from quotas.rates import SAMPLE_SETTINGS, SampleSettings
 
 # Pooled limits of an instance's topics, both directions together; further ones stay split by partitions.
 TOPIC_POOLS_MAX: Final = 50
@@ -46,7 +46,9 @@ class TopicQuotas:
 
     __slots__ = ("_burst_ms", "_limits", "_new_pool", "_pools", "_window", "is_pooled")
 
-    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, new_pool: NewPool | None = None) -> None:
+    def __init__(
+        self, burst_ms: int = BURST_MS, window: SampleSettings = SAMPLE_SETTINGS, new_pool: NewPool | None = None
+    ) -> None:
         self.is_pooled = False
         self._new_pool = new_pool
         self._pools: dict[tuple[str, Quota], Pool] = {}

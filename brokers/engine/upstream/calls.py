@@ -1,6 +1,4 @@
-"""Table of the forwarded calls: how each is authorised and answered, and the rights and limits that it shares with the
-broker's table.
-"""
+"""Handlers of the requests that a gateway forwards, and their rows of the API table."""
 
 from __future__ import annotations
 
@@ -17,29 +15,29 @@ from brokers.engine.upstream.versions import REVIEWED
 
 _K = ApiKey
 
-# Calls that need nothing but the request. Produce, Fetch and CreateTopics are called by the session, with what limits
-# them.
+# Handlers that take only the request. Produce, Fetch and CreateTopics also need limiters, so the session calls them
+# itself.
 HANDLERS: Final[Mapping[int, Callable[[Call, Any], Awaitable[Any]]]] = {
-    _K.LIST_OFFSETS: topic_calls.offsets_listed,
-    _K.METADATA: topic_calls.described,
-    _K.DELETE_TOPICS: topic_calls.deleted,
-    _K.DESCRIBE_CONFIGS: topic_calls.configs_described,
-    _K.FIND_COORDINATOR: group_calls.coordinator_found,
-    _K.JOIN_GROUP: group_calls.joined,
-    _K.SYNC_GROUP: group_calls.synchronised,
-    _K.HEARTBEAT: group_calls.heard,
-    _K.LEAVE_GROUP: group_calls.left,
-    _K.OFFSET_COMMIT: group_calls.committed,
-    _K.OFFSET_FETCH: group_calls.fetched,
-    _K.INIT_PRODUCER_ID: transaction_calls.producer_initialised,
-    _K.ADD_PARTITIONS_TO_TXN: transaction_calls.partitions_added,
-    _K.ADD_OFFSETS_TO_TXN: transaction_calls.offsets_added,
-    _K.END_TXN: transaction_calls.ended,
-    _K.TXN_OFFSET_COMMIT: transaction_calls.offsets_committed,
+    _K.LIST_OFFSETS: topic_calls.find_offsets,
+    _K.METADATA: topic_calls.describe_topics,
+    _K.DELETE_TOPICS: topic_calls.delete_topics,
+    _K.DESCRIBE_CONFIGS: topic_calls.describe_configs,
+    _K.FIND_COORDINATOR: group_calls.find_coordinator,
+    _K.JOIN_GROUP: group_calls.join_group,
+    _K.SYNC_GROUP: group_calls.sync_group,
+    _K.HEARTBEAT: group_calls.heartbeat,
+    _K.LEAVE_GROUP: group_calls.leave_group,
+    _K.OFFSET_COMMIT: group_calls.commit_offsets,
+    _K.OFFSET_FETCH: group_calls.fetch_offsets,
+    _K.INIT_PRODUCER_ID: transaction_calls.init_producer_id,
+    _K.ADD_PARTITIONS_TO_TXN: transaction_calls.add_partitions,
+    _K.ADD_OFFSETS_TO_TXN: transaction_calls.add_offsets,
+    _K.END_TXN: transaction_calls.end_transaction,
+    _K.TXN_OFFSET_COMMIT: transaction_calls.commit_offsets,
 }
 
-# A gateway writes no records of coordinators, for which a broker would charge.
-ROWS: Final[Mapping[int, ServedApi]] = {
+# Not throttled first: that is for requests whose coordinator records a broker writes, and a gateway writes none.
+FORWARDED_APIS: Final[Mapping[int, ServedApi]] = {
     int(api_key): replace(API_TABLE[api_key], throttled_first=False) for api_key in REVIEWED
 }
-VERSIONS_ROW: Final = API_TABLE[_K.API_VERSIONS]
+API_VERSIONS_ROW: Final = API_TABLE[_K.API_VERSIONS]

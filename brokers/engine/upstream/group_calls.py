@@ -23,7 +23,7 @@ _INVALID_GROUP: Final = int(ErrorCode.INVALID_GROUP_ID)
 _NO_OFFSET: Final = -1
 
 
-async def coordinator_found(call: Call, request: coordinators.FindCoordinatorRequest) -> Any:
+async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequest) -> Any:
     """Forwards the keys that the client may describe. A coordinator without an address for the instance is answered as
     one that is not available.
     """
@@ -66,10 +66,10 @@ def _member_call(response: Callable[[int], Any]) -> Callable[[Call, Any], Any]:
     return handle
 
 
-joined = _member_call(lambda code: groups.JoinGroupResponse(error_code=code, protocol_name=""))
-synchronised = _member_call(lambda code: groups.SyncGroupResponse(error_code=code))
-heard = _member_call(lambda code: groups.HeartbeatResponse(error_code=code))
-left = _member_call(lambda code: groups.LeaveGroupResponse(error_code=code))
+join_group = _member_call(lambda code: groups.JoinGroupResponse(error_code=code, protocol_name=""))
+sync_group = _member_call(lambda code: groups.SyncGroupResponse(error_code=code))
+heartbeat = _member_call(lambda code: groups.HeartbeatResponse(error_code=code))
+leave_group = _member_call(lambda code: groups.LeaveGroupResponse(error_code=code))
 
 
 _COMMITTED: Final = TopicLists(
@@ -87,7 +87,7 @@ _COMMITTED: Final = TopicLists(
 )
 
 
-async def committed(call: Call, request: offsets.OffsetCommitRequest) -> Any:
+async def commit_offsets(call: Call, request: offsets.OffsetCommitRequest) -> Any:
     code = call.denied(GROUP, request.group_id)
     return await forward_allowed(call, request, _COMMITTED, call.topic_refusal if not code else lambda _name: code)
 
@@ -116,10 +116,10 @@ _FETCHED_OF_GROUP: Final = TopicLists(
 )
 
 
-async def fetched(call: Call, request: offsets.OffsetFetchRequest) -> Any:
+async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     """Forwards a request for committed offsets; without topics it is about all that the client may describe."""
     if call.context.version >= _MANY_GROUPS_FROM:
-        return await _fetched_of_groups(call, request)
+        return await _fetch_offsets_of_groups(call, request)
     code = call.denied(GROUP, request.group_id)
     if code:
         refused = [_FETCHED.refused(topic, code) for topic in request.topics or ()]
@@ -131,7 +131,7 @@ async def fetched(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     return response
 
 
-async def _fetched_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
+async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     allowed, refused = [], []
     # Results of topics that are not forwarded, by group; all topics are wanted of the others.
     unread: dict[str, list[Any]] = {}

@@ -40,7 +40,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
 from brokers.engine.upstream.call import Call
-from brokers.engine.upstream.calls import HANDLERS, ROWS, VERSIONS_ROW
+from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS
 from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
 from brokers.engine.upstream.versions import OWN, Versions, listed
 
@@ -149,7 +149,7 @@ class GatewaySession:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def frame_bytes_max_of(self, api_key: int) -> int:
-        row = ROWS.get(api_key)
+        row = FORWARDED_APIS.get(api_key)
         return min(self.frame_bytes_max, (LISTS if row is None else row.limit).bytes_max)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
@@ -168,7 +168,7 @@ class GatewaySession:
         self.last_client_id = client_id
         services = self._node.services
         services.accounting.totals.requests[api_key] += 1
-        context = RequestContext(services, self._view, ROWS[api_key], version, client_id or "", self._address)
+        context = RequestContext(services, self._view, FORWARDED_APIS[api_key], version, client_id or "", self._address)
         self.channel.hold(raw.size_bytes)
         self._task = services.spawn(self._run(context, raw.copy()))
 
@@ -176,7 +176,7 @@ class GatewaySession:
         version, request = decode_api_versions(raw.version, raw.buffer, raw.body, raw.end)
         self.software = software_of(request)
         services = self._node.services
-        context = RequestContext(services, self._view, VERSIONS_ROW, version, raw.client_id or "", self._address)
+        context = RequestContext(services, self._view, API_VERSIONS_ROW, version, raw.client_id or "", self._address)
         answer = api_versions.answer(version, request, self.listed())
         answer.throttle_time_ms = throttle_time_ms(self, context, answer, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, answer)
@@ -246,13 +246,13 @@ class GatewaySession:
     def _answered(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
         api_key = call.context.api_key
         if api_key == ApiKey.PRODUCE:
-            return topic_calls.produced(call, self.client(call.context.client_id), request, size_bytes)
+            return topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)
         if api_key == ApiKey.FETCH:
-            return topic_calls.fetched(call, self.client(call.context.client_id), request)
+            return topic_calls.fetch_records(call, self.client(call.context.client_id), request)
         if api_key == ApiKey.CREATE_TOPICS:
             instance_id = self._instance_id
             lock, partitions_max = self._node.creation_lock(instance_id), self._node.partitions_max(instance_id)
-            return topic_calls.created(call, request, lock, partitions_max)
+            return topic_calls.create_topics(call, request, lock, partitions_max)
         return HANDLERS[api_key](call, request)
 
     async def _respond(self, call: Call, response: Any, correlation_id: int) -> None:

@@ -91,7 +91,7 @@ _PRODUCED: Final = TopicLists(
 )
 
 
-async def produced(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
+async def produce_records(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
     """Forwards records. Returns None without acknowledgements; a refusal then closes the connection, as in Kafka."""
     monotonic_ms = call.context.services.clock.monotonic_ms
     # Without this each of many connections would add a request to the debt.
@@ -129,7 +129,7 @@ _FETCHED: Final = TopicLists(
 )
 
 
-async def fetched(call: Call, client: ClientContext, request: fetch.FetchRequest) -> fetch.FetchResponse:
+async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchRequest) -> fetch.FetchResponse:
     """Forwards a fetch without a session: ids of sessions are the upstream broker's, and anybody's could be guessed. A
     client in debt gets no records until it is paid for what it read.
     """
@@ -168,7 +168,7 @@ _OFFSETS: Final = TopicLists(
 )
 
 
-async def offsets_listed(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
+async def find_offsets(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
     request.replica_id = _CONSUMER
     return await forward_allowed(call, request, _OFFSETS, call.topic_refusal)
 
@@ -176,7 +176,7 @@ async def offsets_listed(call: Call, request: list_offsets.ListOffsetsRequest) -
 # -- metadata ---------------------------------------------------------------------------------------------------------
 
 
-async def described(call: Call, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
+async def describe_topics(call: Call, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
     """Forwards a request for metadata. Missing topics are never created by it, since creations are counted."""
     context, is_for_all = call.context, request.topics is None
     shows_topic_operations = request.include_topic_authorized_operations
@@ -227,7 +227,7 @@ def _hide_unknown_leaders(topic: metadata.MetadataResponseTopic) -> None:
 # -- administration ---------------------------------------------------------------------------------------------------
 
 
-async def created(
+async def create_topics(
     call: Call, request: topics.CreateTopicsRequest, lock: asyncio.Lock, partitions_max: int
 ) -> topics.CreateTopicsResponse:
     """Forwards creations within the limit of the instance, one request of an instance at a time."""
@@ -287,7 +287,7 @@ async def _partition_count(call: Call) -> int:
     return sum(len(topic.partitions) for topic in response.topics)
 
 
-async def deleted(call: Call, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
+async def delete_topics(call: Call, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
     refused = [
         topics.DeletableTopicResult(name=name, error_code=code)
         for name in request.topic_names
@@ -302,7 +302,7 @@ async def deleted(call: Call, request: topics.DeleteTopicsRequest) -> topics.Del
     return response
 
 
-async def configs_described(call: Call, request: configs.DescribeConfigsRequest) -> configs.DescribeConfigsResponse:
+async def describe_configs(call: Call, request: configs.DescribeConfigsRequest) -> configs.DescribeConfigsResponse:
     """Forwards requests for configurations of topics; those of brokers are the upstream operator's."""
     allowed, refused = [], []
     for resource in request.resources:

@@ -15,7 +15,7 @@ _NO_PRODUCER: Final = -1
 _NOT_ATTEMPTED: Final = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-async def producer_initialised(call: Call, request: transactions.InitProducerIdRequest) -> Any:
+async def init_producer_id(call: Call, request: transactions.InitProducerIdRequest) -> Any:
     transactional_id = request.transactional_id
     if transactional_id is not None:
         code = call.denied(TRANSACTION, transactional_id)
@@ -44,7 +44,7 @@ _ADDED: Final = TopicLists(
 )
 
 
-async def partitions_added(call: Call, request: transactions.AddPartitionsToTxnRequest) -> Any:
+async def add_partitions(call: Call, request: transactions.AddPartitionsToTxnRequest) -> Any:
     """Forwards all partitions, or none if one of them is refused."""
     code = call.denied(TRANSACTION, request.v3_and_below_transactional_id)
     allowed, refused = await split(request, _ADDED, call.topic_refusal if not code else lambda _name: code)
@@ -53,12 +53,12 @@ async def partitions_added(call: Call, request: transactions.AddPartitionsToTxnR
     return await call.forward(request)
 
 
-async def offsets_added(call: Call, request: transactions.AddOffsetsToTxnRequest) -> Any:
+async def add_offsets(call: Call, request: transactions.AddOffsetsToTxnRequest) -> Any:
     code = call.denied(TRANSACTION, request.transactional_id) or call.denied(GROUP, request.group_id)
     return transactions.AddOffsetsToTxnResponse(error_code=code) if code else await call.forward(request)
 
 
-async def ended(call: Call, request: transactions.EndTxnRequest) -> Any:
+async def end_transaction(call: Call, request: transactions.EndTxnRequest) -> Any:
     code = call.denied(TRANSACTION, request.transactional_id)
     return transactions.EndTxnResponse(error_code=code) if code else await call.forward(request)
 
@@ -78,6 +78,6 @@ _COMMITTED: Final = TopicLists(
 )
 
 
-async def offsets_committed(call: Call, request: transactions.TxnOffsetCommitRequest) -> Any:
+async def commit_offsets(call: Call, request: transactions.TxnOffsetCommitRequest) -> Any:
     code = call.denied(TRANSACTION, request.transactional_id) or call.denied(GROUP, request.group_id)
     return await forward_allowed(call, request, _COMMITTED, call.topic_refusal if not code else lambda _name: code)

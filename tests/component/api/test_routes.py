@@ -127,7 +127,7 @@ def test_a_write_to_what_has_no_version_is_not_carried_out_under_an_if_match() -
     member.user.save()
     caller = Api.of(member)
     for route in ROUTES:
-        if route.method != "GET" and not route.message.match:
+        if route.method != "GET" and not route.message.requires_if_match:
             for named in ('"0123456789abcdef"', ""):
                 assert_problem(caller.call(route.method, route.place, If_Match=named), 412, "precondition_failed")
             answer = caller.call(route.method, route.place, If_Match="*")

@@ -16,7 +16,7 @@ from billing.dunning import services as dunning
 from billing.invoices import closing, mailing, month_runs
 from billing.invoices.month_runs import RunKind, RunState
 from billing.invoices.periods import month_before, month_of
-from billing.lake import outcomes, upkeep
+from billing.lake import outcomes, reconciliation
 from billing.models import BillingProfile, Invoice, LakeFile, Seller, UsageOffset
 from billing.reporting import month_state
 from billing.reporting.month_state import NameSample
@@ -164,12 +164,12 @@ def test_a_reminder_that_was_not_taken_is_noted_as_well(
 
 def test_one_day_an_hour_is_worked_out_again_until_the_outcome_of_each_is_known() -> None:
     today = date(2026, 11, 20)
-    assert upkeep.day_without_outcome(today) is None, "there is no lake"
+    assert reconciliation.day_without_outcome(today) is None, "there is no lake"
     LakeFile.objects.create(
         path="a", cluster_id="x", day=date(2026, 11, 15), rows=1, added_bytes=1, schema_version=1
     )  # fmt: skip
     found: list[date] = []
-    while (day := upkeep.day_without_outcome(today)) is not None:
+    while (day := reconciliation.day_without_outcome(today)) is not None:
         found.append(day)
         outcomes.note(day, 0)
     assert found == [date(2026, 11, 18), date(2026, 11, 17), date(2026, 11, 16)]
@@ -180,11 +180,11 @@ def test_a_day_is_equal_different_or_broken(tmp_path: Path) -> None:
     from billing.lake.replay import LakeBroken
 
     place_, day = open_lake(tmp_path.as_uri()), date(2026, 11, 15)
-    assert upkeep.reconcile(place_, day) == []
+    assert reconciliation.reconcile(place_, day) == []
     assert outcomes.of_days([day]) == {day: 0}
     LakeFile.objects.create(path="gone", cluster_id="x", day=day, rows=1, added_bytes=1, schema_version=1)
     with pytest.raises(LakeBroken):
-        upkeep.reconcile(place_, day)
+        reconciliation.reconcile(place_, day)
     assert outcomes.of_days([day, date(2026, 11, 14)]) == {day: outcomes.BROKEN}
 
 

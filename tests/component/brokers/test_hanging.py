@@ -166,9 +166,14 @@ def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
     assert admin_client.aborted == []
 
 
-def orphan(cluster: Cluster, topic: str, *, producer_id: int, started_at: int = 7) -> None:
+def orphan(cluster: Cluster, topic: str, *, producer_id: int, transaction_start_offset: int = 7) -> None:
     hanging.abort_orphan(
-        acting=OPERATOR, cluster=cluster, topic=topic, partition=0, producer_id=producer_id, started_at=started_at
+        acting=OPERATOR,
+        cluster=cluster,
+        topic=topic,
+        partition=0,
+        producer_id=producer_id,
+        transaction_start_offset=transaction_start_offset,
     )
 
 
@@ -225,9 +230,9 @@ def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
     topic = f"{instance.pk}.orders"
     admin_client.write((topic, 0), producer_id=1, at_ms=ago(OLD))
     with pytest.raises(Conflict, match="has ended"):
-        orphan(cluster, topic, producer_id=1, started_at=99)
+        orphan(cluster, topic, producer_id=1, transaction_start_offset=99)
     orphan(cluster, topic, producer_id=1)
-    assert [(item.producer_id, item.started_at) for item in admin_client.aborted] == [(1, 7)]
+    assert [(item.producer_id, item.transaction_start_offset) for item in admin_client.aborted] == [(1, 7)]
     with pytest.raises(Conflict, match="has ended"):
         orphan(cluster, topic, producer_id=1)
     entry = AuditEntry.objects.get(action="transaction.aborted")
@@ -263,7 +268,7 @@ def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
 ) -> None:
     producer = ProducerState(
         topic="t", partition=0, producer_id=9, producer_epoch=2, last_sequence=9, last_timestamp_ms=0,
-        coordinator_epoch=0, started_at=7,
+        coordinator_epoch=0, transaction_start_offset=7,
     )  # fmt: skip
     monkeypatch.setattr(transactions, "_leaders", lambda _asked, places: {1: list(places)})
     for may_be_done, raised in ((True, OutcomeUnknown), (False, Unavailable)):

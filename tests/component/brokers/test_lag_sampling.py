@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from brokers.monitoring import lag_sampling
 from brokers.monitoring.lag_sampling import next_ids, within_limits
 from instances.groups import lag_history
-from instances.groups.interfaces import Committed, Partition
+from instances.groups.interfaces import CommittedOffset, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
 from instances.naming import internal_scoped, internal_topic
 
@@ -25,9 +25,9 @@ class FakeLags:
     """Groups with offsets by (instance, group, topic, partition); each log ends at 100."""
 
     def __init__(self, offsets: Mapping[tuple[str, str, str, int], int]) -> None:
-        self.found: dict[str, list[Committed]] = {}
+        self.found: dict[str, list[CommittedOffset]] = {}
         for (instance, group, topic, index), offset in offsets.items():
-            item = Committed(topic=internal_topic(instance, topic), partition=index, offset=offset)
+            item = CommittedOffset(topic=internal_topic(instance, topic), partition=index, offset=offset)
             self.found.setdefault(internal_scoped(instance, group), []).append(item)
         self.asked: list[set[Partition]] = []
         self.deaf: set[Partition] = set()
@@ -40,7 +40,7 @@ class FakeLags:
         self.listed += 1
         return sorted(self.found)
 
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
+    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         return {item: tuple(self.found[item]) for item in ids}
 
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ def test_lags_are_kept_by_instance_under_the_names_that_tenants_know() -> None:
 def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
     lags = FakeLags({(ONE, "etl", "orders", 0): 40})
     for at in range(8):
-        lags.found[f"{ONE}.etl"][0] = Committed(topic=f"{ONE}.orders", partition=0, offset=40 - at)
+        lags.found[f"{ONE}.etl"][0] = CommittedOffset(topic=f"{ONE}.orders", partition=0, offset=40 - at)
         lag_sampling.sample("cl-1", lags, NOW_MS + at * 10_000)
     samples = lag_history.note_ends(ONE, "etl", {("orders", 0): 100}, NOW_MS + 80_000)
     assert len(samples) == 9
@@ -157,7 +157,7 @@ def test_partitions_of_a_round_are_limited_and_groups_too_large_for_any_round_ar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 5)
-    item = Committed(topic=f"{ONE}.orders", partition=0, offset=0)
+    item = CommittedOffset(topic=f"{ONE}.orders", partition=0, offset=0)
     sizes = {"a": 3, "b": LAG_PARTITIONS_PER_GROUP_MAX + 1, "c": 2, "d": 1}
     assert within_limits(sorted(sizes), {name: (item,) * size for name, size in sizes.items()}) == (
         ["a", "c"],

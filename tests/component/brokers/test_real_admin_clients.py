@@ -23,7 +23,7 @@ from brokers.dataplane.transactions import ClusterTransactions, Transactions
 from brokers.models import Cluster
 from brokers.rebalancing.throttle import RATES, REPLICAS
 from brokers.transactions import hanging
-from instances.groups.interfaces import DEAD, EARLIEST, LATEST, Committed, GroupList
+from instances.groups.interfaces import DEAD, EARLIEST, LATEST, CommittedOffset, GroupList
 from instances.models import Instance
 from tenants.actors import system_actor
 from tenants.errors import Conflict, Invalid, NotFound
@@ -93,7 +93,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     groups = Groups()
     names = [f"batch-{number:02}" for number in range(12)]
     for name in names:
-        wanted = [Committed(topic=TOPIC, partition=index, offset=4 + index, metadata=name) for index in range(3)]
+        wanted = [CommittedOffset(topic=TOPIC, partition=index, offset=4 + index, metadata=name) for index in range(3)]
         assert groups.commit(INSTANCE_ID, name, wanted) == {}
     listed = groups.groups(INSTANCE_ID)
     assert batches(listed) == names
@@ -102,7 +102,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     looks = groups.describe(INSTANCE_ID, [*names, "nobody"])
     assert {looks[name].description.state for name in names if looks[name].description} == {"Empty"}
     assert looks["batch-07"].offsets == tuple(
-        Committed(topic=TOPIC, partition=index, offset=4 + index, metadata="batch-07") for index in range(3)
+        CommittedOffset(topic=TOPIC, partition=index, offset=4 + index, metadata="batch-07") for index in range(3)
     )
     nobody = looks["nobody"]
     assert nobody.description is not None
@@ -114,7 +114,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     with pytest.raises(NotFound):
         groups.delete_group(INSTANCE_ID, "batch-00")
     assert batches(groups.groups(INSTANCE_ID)) == names[1:]
-    refused = groups.commit(INSTANCE_ID, "batch-01", [Committed(topic="nowhere", partition=0, offset=1)])
+    refused = groups.commit(INSTANCE_ID, "batch-01", [CommittedOffset(topic="nowhere", partition=0, offset=1)])
     assert set(refused) == {("nowhere", 0)}
 
 
@@ -150,7 +150,7 @@ def test_a_running_member_is_described_and_keeps_offsets_where_they_are(bootstra
         assert (member.host, member.instance_id) == ("127.0.0.1", "static-1")
         assert member.assignment == tuple((TOPIC, index) for index in range(3))
         with pytest.raises(Conflict) as refused:
-            groups.commit(INSTANCE_ID, "busy", [Committed(topic=TOPIC, partition=0, offset=0)])
+            groups.commit(INSTANCE_ID, "busy", [CommittedOffset(topic=TOPIC, partition=0, offset=0)])
         assert refused.value.code == "group_not_empty"
         with pytest.raises(Conflict):
             groups.delete_group(INSTANCE_ID, "busy")
@@ -175,7 +175,7 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
     assert mover.partitions == ((TOPIC, 1),)
     assert mover.started_ms is not None
     (look,) = transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]
-    assert (look.producer_id, look.started_at is None) == (mover.producer_id, False)
+    assert (look.producer_id, look.transaction_start_offset is None) == (mover.producer_id, False)
     inside = ClusterTransactions(cluster)
     internal = f"{INSTANCE_ID}.mover"
     assert [transaction.id for transaction in inside.transactions(producer_ids=[look.producer_id]).transactions] == [
@@ -186,7 +186,8 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
     eventually(
         lambda: (
             not any(
-                transaction.started_at for transaction in transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]
+                transaction.transaction_start_offset
+                for transaction in transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]
             )
         ),
         within_s=20,
@@ -207,11 +208,11 @@ def test_a_transaction_unknown_to_every_coordinator_is_found_and_aborted(
         FORGOTTEN_PRODUCER,
         instance.pk,
     )
-    started_at = orphan.producer.started_at
-    assert started_at is not None
+    transaction_start_offset = orphan.producer.transaction_start_offset
+    assert transaction_start_offset is not None
     hanging.abort_orphan(
         acting=system_actor("test"), cluster=cluster, topic=internal[0], partition=2, producer_id=FORGOTTEN_PRODUCER,
-        started_at=started_at,
+        transaction_start_offset=transaction_start_offset,
     )  # fmt: skip
     assert hanging.scan(cluster).rows == ()
     assert hanging.overdue(cluster).rows == ()

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from brokers.monitoring.observe import Answers
 from config.cache import KEY_CHARS_MAX, JsonSerializer, bounded_key
-from instances.groups.interfaces import Committed, GroupDescription, GroupList, GroupListing, GroupMember, GroupSummary
+from instances.groups.interfaces import (
+    CommittedOffset,
+    GroupDescription,
+    GroupList,
+    GroupListing,
+    GroupMember,
+    GroupSummary,
+)
 from instances.interfaces import BrokerUnresponsive
 from tenants import cached_values
 from tenants.errors import Message
@@ -37,7 +44,7 @@ GROUP = GroupSummary(
         coordinator=1,
         members=(GroupMember(id="m", client_id="c", host="h", instance_id=None, assignment=(("t", 0),)),),
     ),
-    offsets=(Committed(topic="t", partition=0, offset=5, metadata="~m"),),
+    offsets=(CommittedOffset(topic="t", partition=0, offset=5, metadata="~m"),),
 )
 
 
@@ -109,7 +116,7 @@ def test_a_value_beyond_the_limit_cannot_be_kept() -> None:
 
 
 def test_the_largest_group_that_is_described_can_be_kept() -> None:
-    offsets = tuple(Committed(topic="t" * 249, partition=index, offset=2**60) for index in range(10_000))
+    offsets = tuple(CommittedOffset(topic="t" * 249, partition=index, offset=2**60) for index in range(10_000))
     assert cached_values.dumps(GroupSummary(description=None, offsets=offsets))
 
 

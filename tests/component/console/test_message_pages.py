@@ -224,7 +224,7 @@ def test_the_form_names_the_parts_of_a_message_that_cannot_be_sent_again(
     assert "The key is empty." in page
     assert "There is no message at this place any more." in shown(ida, f"{at}?partition=0&offset=77")
     for query in ("partition=9&offset=0", "partition=0&offset=-1", "offset=1", "partition=x&offset=y"):
-        assert "There is no such place." in shown(ida, f"{at}?{query}")
+        assert "There is no such partition or offset." in shown(ida, f"{at}?{query}")
     ida.post(place(instance, "page-topic-masks"), {"masks": "value .total"})
     developer = browse(join("developer"))
     page = shown(developer, f"{at}?partition=0&offset=0")

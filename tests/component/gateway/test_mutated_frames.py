@@ -28,7 +28,7 @@ from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopics
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.upstream import settings
 from brokers.engine.upstream.call import Call
-from brokers.engine.upstream.calls import ROWS
+from brokers.engine.upstream.calls import FORWARDED_APIS
 from brokers.engine.upstream.connection import Admit, UpstreamLost
 from brokers.engine.upstream.gateway import Gateway
 from brokers.engine.upstream.versions import REVIEWED
@@ -200,7 +200,7 @@ def names_in(message: Any, version: int) -> list[str]:
         for each in value if is_list else [value]:
             if item.kind == "nested":
                 found += names_in(each, version)
-            elif item.names in PREFIXED or item.names is Names.PROSE:
+            elif item.names in PREFIXED or item.names is Names.FREE_TEXT:
                 found.append(each)
     return found
 
@@ -218,7 +218,7 @@ async def test_mutated_responses_of_the_upstream_show_no_foreign_name(running: R
         whole = encode_response_frame(api_key, version, 1, body)[4:]
         upstream.frame = drawn.mutated(whole, 5)
         address: Any = HOST
-        context = RequestContext(services, view, ROWS[api_key], version, "client", address)
+        context = RequestContext(services, view, FORWARDED_APIS[api_key], version, "client", address)
         call = Call(context, upstream, node.served, names, node.responses)
         try:
             response = await call.forward(message_class(api_key, "request")())

@@ -25,7 +25,7 @@ from django.db.models import Sum
 from pyspark.sql import SparkSession
 
 from billing import dsn
-from billing.lake import replay, upkeep
+from billing.lake import reconciliation, replay
 from billing.lake.address import open_lake
 from billing.models import LakeFile, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import job
@@ -218,4 +218,4 @@ def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
     for hour in replay.hours(place, [INSTANCE], since, until):
         replayed[hour.direction] += hour.bytes
     assert replayed == billed()
-    assert upkeep.differences(place, None, since, until) == []
+    assert reconciliation.differences(place, None, since, until) == []

@@ -7,16 +7,19 @@ from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import override_settings
+from django.utils import timezone
 from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
-from billing import dsn
-from billing.lake import files, merging, replay, upkeep
+from billing import dsn, tasks
+from billing.lake import files, merge_schedule, merging, outcomes, reconciliation, replay
 from billing.lake.address import LakePlace, open_lake
 from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
@@ -27,6 +30,13 @@ CLUSTER, INSTANCE = "cl-one", "ins-aaaaaaaa"
 DAY = date(2026, 3, 14)
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 INT64 = ("broker_epoch", "sequence", "at_ms", "bytes", "requests", "added_bytes", "added_requests")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cache() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
 
 
 @pytest.fixture()
@@ -88,7 +98,7 @@ def test_kept_reports_are_replayed_from_disk_and_from_s3(where: str, request: py
     found = list(replay.hours(place, [INSTANCE], NOON - timedelta(days=1), NOON + timedelta(days=1)))
 
     assert sorted((each.hour.hour, each.bytes) for each in found) == [(11, 100), (12, 150), (13, 50)]
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
     assert total(place) == 300 and LakeFile.objects.count() == 1
 
 
@@ -127,7 +137,7 @@ def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(p
         total(place)
     with pytest.raises(replay.LakeBroken):
         keep(place, reports((3, NOON, 160, 10)), 2, 3)
-        upkeep.merge_days(place, DAY + timedelta(days=1))
+        merge_schedule.merge_days(place, DAY + timedelta(days=1))
     assert LakeFile.objects.count() == 2
 
 
@@ -142,12 +152,56 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
 ) -> None:
     for number in range(4):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
-    assert upkeep.merge_days(place, DAY) == 0
-    monkeypatch.setattr(upkeep, "FILES_PER_DAY_MAX", 3)
-    assert upkeep.merge_days(place, DAY) == 3
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 0
+    assert merge_schedule.merge_days(place, DAY) == 0
+    monkeypatch.setattr(merge_schedule, "FILES_PER_DAY_MAX", 3)
+    assert merge_schedule.merge_days(place, DAY) == 3
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 0
     assert total(place) == 40
     assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
+
+
+def test_a_damaged_file_stops_no_merge_and_no_reconciliation_of_other_days(
+    place: LakePlace, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.LAKE_URL = Path(place.folder).as_uri()
+    monkeypatch.setattr(timezone, "now", lambda: NOON + timedelta(days=3))
+    for day in range(3):
+        written = []
+        for number in range(2 * day, 2 * day + 2):
+            at = NOON + timedelta(days=day)
+            written += keep(place, reports((number + 1, at, 10 * (number + 1), 10)), number, number + 1)
+        if day == 0:
+            (Path(place.folder) / written[0].path).unlink()
+    log = Mock()
+    monkeypatch.setattr(tasks, "log", log)
+
+    tasks.look_after_lake()
+
+    counts = {file.day: LakeFile.objects.filter(day=file.day).count() for file in LakeFile.objects.all()}
+    assert counts == {DAY: 2, DAY + timedelta(days=1): 1, DAY + timedelta(days=2): 1}
+    assert {call.args[0] for call in log.error.call_args_list} == {"lake_broken"}
+    assert set(outcomes.of_days([DAY + timedelta(days=1), DAY + timedelta(days=2)]).values()) == {1}, "nothing billed"
+
+
+def test_merged_files_that_cannot_be_deleted_are_left_to_the_sweep(
+    place: LakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(place, reports((1, NOON, 100, 100)), 0, 1)
+    keep(place, reports((2, NOON, 150, 50)), 1, 2)
+    monkeypatch.setattr(files, "delete", Mock(side_effect=OSError("the store does not answer")))
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert total(place) == 150
+
+
+def test_days_are_reconciled_up_to_their_maximum_age(place: LakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = DAY + timedelta(days=10)
+    keep(place, reports((1, NOON, 100, 100)), 0, 1)
+    monkeypatch.setattr(reconciliation, "RECONCILED_AGE_DAYS", 3)
+    days = []
+    while (day := reconciliation.day_without_outcome(today)) is not None:
+        outcomes.note(day, 0)
+        days.append(day)
+    assert days == [today - timedelta(days=2), today - timedelta(days=3)], "and yesterday"
 
 
 def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with_those_of_today(
@@ -156,7 +210,7 @@ def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with
     table = reports((1, NOON, 100, 100))
     keep(place, table.cast(pa.schema([field.with_nullable(False) for field in table.schema])), 0, 1)
     keep(place, reports((2, NOON, 150, 50)), 1, 2)
-    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert merge_schedule.merge_days(place, DAY + timedelta(days=1)) == 1
     assert total(place) == 150
 
 
@@ -169,7 +223,7 @@ def test_files_that_are_merged_while_they_are_read_are_read_again(
 
     def merge_first(where: LakePlace, file: LakeFile) -> pa.Table:
         if not merged:
-            merged.append(upkeep.merge_days(place, DAY + timedelta(days=1)))
+            merged.append(merge_schedule.merge_days(place, DAY + timedelta(days=1)))
         return plain(where, file)
 
     monkeypatch.setattr(replay, "checked", merge_first)
@@ -197,11 +251,11 @@ def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace
     UsageHour.objects.create(
         instance_id=INSTANCE, hour=NOON - timedelta(hours=1), direction="produce", bytes=100, requests=1
     )
-    assert upkeep.reconcile(place, DAY) == []
+    assert reconciliation.reconcile(place, DAY) == []
 
     UsageHour.objects.update(bytes=99)
 
-    (found,) = upkeep.reconcile(place, DAY)
+    (found,) = reconciliation.reconcile(place, DAY)
     assert (found.instance_id, found.hour.hour, found.in_tables, found.in_lake) == (INSTANCE, 11, 99, 100)
 
 

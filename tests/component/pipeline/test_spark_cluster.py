@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from django.db.models import Sum
 
 from billing import dsn
-from billing.lake import upkeep
+from billing.lake import reconciliation
 from billing.lake.address import open_lake
 from billing.models import UsageHour, UsageMinute, UsageOffset
 from billing.pipeline.consuming import consumer_conf
@@ -184,7 +184,7 @@ def assert_exact(cluster: EngineCluster, lake: str, sent: int) -> None:
     assert hours.aggregate(sum=Sum("bytes"))["sum"] == sent
     assert UsageOffset.objects.filter(cluster_id=cluster.cluster_id).exists()
     now = datetime.now(UTC)
-    assert upkeep.differences(open_lake(lake), None, now - timedelta(days=1), now + timedelta(days=1)) == []
+    assert reconciliation.differences(open_lake(lake), None, now - timedelta(days=1), now + timedelta(days=1)) == []
 
 
 def known_topics(login: dict[str, str]) -> set[str]:

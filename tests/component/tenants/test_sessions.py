@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,16 +11,19 @@ import pytest
 from django.contrib.sessions.backends.base import UpdateError
 from django.core.cache import cache
 from django.core.mail import EmailMessage
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from tenants import limits, services
+from tenants.actors import user_actor
 from tenants.models import AuditEntry, Session, SignInPlace, User
 from tests.testkit.api_cases import PASSWORD, make_member
+from tests.testkit.beside import beside, waits
 from tests.testkit.factors import give_password
+from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
@@ -50,6 +54,12 @@ def row_of(client: Client) -> Session:
 
 def is_in(client: Client) -> bool:
     return bool(client.get("/security/").status_code == 200)
+
+
+def acknowledge(client: Client, page: str) -> None:
+    """Sends the form below the notices of a page."""
+    shown = re.findall(r'name="place" value="([^"]+)"', page)
+    assert client.post(reverse("page-sign-ins-read"), {"place": shown}).status_code == 302
 
 
 def long_ago(client: Client, **ago: Any) -> None:
@@ -146,7 +156,7 @@ def test_requests_that_an_open_page_makes_by_itself_keep_no_session_alive(user: 
 def test_ended_sessions_are_deleted(user: User, settings: Any) -> None:
     here, idle = enter(user), enter(user)
     long_ago(idle, seconds=settings.SESSION_IDLE_S + 1)
-    assert services.forget_ended_sessions(timezone.now()) == 1
+    assert services.delete_expired_sessions(timezone.now()) == 1
     assert is_in(here)
 
 
@@ -172,14 +182,48 @@ def test_a_sign_in_from_a_new_place_is_shown_to_other_sessions_and_not_to_itself
     assert "from a new place" not in here.get("/security/").content.decode(), "the first sign-in is no news"
     thief = enter(user, PHONE, "203.0.113.9")
     assert "from a new place" not in thief.get("/security/").content.decode()
-    thief.post(reverse("page-sign-ins-read"))
+    page = here.get("/security/").content.decode()
+    acknowledge(thief, page)
     page = here.get("/security/").content.decode()
     assert "Safari/iPhone" in page
     assert "203.0.113.9" in page
-    here.post(reverse("page-sign-ins-read"))
+    acknowledge(here, page)
     assert "from a new place" not in here.get("/security/").content.decode()
     enter(user, PHONE, "203.0.113.9")
     assert "from a new place" not in here.get("/security/").content.decode(), "it is known by now"
+
+
+def test_only_the_notices_that_the_page_showed_are_acknowledged(user: User) -> None:
+    here = enter(user)
+    enter(user, PHONE, "203.0.113.9")
+    page = here.get("/security/").content.decode()
+    enter(user, PHONE, "198.51.100.7")
+    acknowledge(here, page)
+    page = here.get("/security/").content.decode()
+    assert "Safari/iPhone, 198.51.100.7" in page
+    assert "Safari/iPhone, 203.0.113.9" not in page
+    assert here.post(reverse("page-sign-ins-read"), {"place": ["\0", "sin-"]}).status_code == 302
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_notice_of_a_sign_in_during_an_acknowledgement_is_kept(user: User) -> None:
+    shown: list[str] = []
+
+    def sign_in(network: str) -> None:
+        place = services.note_sign_in(acting=user_actor(user), user=user, network=network, user_agent=PHONE)
+        shown.extend([place.pk] if place else [])
+
+    sign_in("192.0.2.0/24")
+    sign_in("203.0.113.0/24")
+    with transaction.atomic():
+        sign_in("198.51.100.0/24")
+        thread, failed = beside(lambda: services.read_sign_in_notices(user=user, shown=shown[:1], except_place=None))
+        eventually(lambda: waits() or not thread.is_alive(), what="the acknowledgement to wait for the sign-in")
+    thread.join(20)
+    assert not failed
+    user.refresh_from_db()
+    assert user.has_sign_in_notices
+    assert [place.network for place in SignInPlace.objects.filter(user=user, is_unread=True)] == ["198.51.100.0/24"]
 
 
 def test_a_new_place_is_mailed_where_mail_is_configured(
@@ -195,7 +239,7 @@ def test_a_new_place_is_mailed_where_mail_is_configured(
 
 
 def test_places_are_forgotten_where_there_are_too_many(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenants.services.sessions.SIGN_IN_PLACES_PER_USER_MAX", 3)
+    monkeypatch.setattr("tenants.services.sign_ins.SIGN_IN_PLACES_PER_USER_MAX", 3)
     for number in range(5):
         enter(user, address=f"192.0.2.{number + 1}")
     kept = set(SignInPlace.objects.filter(user=user).values_list("network", flat=True))

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from benchmarks import flood
-from benchmarks.hot_partition import most_over_a_span
+from benchmarks.hot_partition import peak_bytes_per_s
 from brokers.engine.protocol.errors import ErrorCode
 from tests.testkit.stack import Stack
 from tests.testkit.tenancy import addresses, demo_tenant
@@ -47,7 +47,7 @@ def test_services_are_killed_under_load_and_bandwidth_is_neither_lost_nor_withou
 
     load = flood.begin(
         addresses(instance)[0], "produce", "killed", seconds=FLOOD_S, topic="hot", batch_bytes=50_000, clients=4,
-        moves_every=FLOOD_S,
+        move_interval_s=FLOOD_S,
     )  # fmt: skip
     try:
         eventually(nearly_all_is_had, within_s=RETURN_S, what="one hot partition has what was bought")
@@ -65,7 +65,7 @@ def test_services_are_killed_under_load_and_bandwidth_is_neither_lost_nor_withou
         raise
     result: dict[str, Any] = flood.finish(load, after_s=LAST_S)
     over_s = len(result["slots"]) * flood.SLOT_MS / 1_000
-    assert most_over_a_span(result["slots"]) <= SHARE_MAX * BOUGHT_BYTES_PER_S
+    assert peak_bytes_per_s(result["slots"]) <= SHARE_MAX * BOUGHT_BYTES_PER_S
     assert flood.per_s(result, over_s - LAST_S, over_s) >= NEARLY_ALL * BOUGHT_BYTES_PER_S
     # Without ZooKeeper a leader cannot know that it still is one; a client tries again.
     assert set(result["errors"]) <= RETRIABLE

@@ -40,7 +40,7 @@ from brokers.engine.partitions import topic_bounds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.throttling.accounting import AccountingRegistry
-from quotas.rates import WINDOW
+from quotas.rates import SAMPLE_SETTINGS
 from tests.simulation.cluster.clock import ProcessClock, ProcessLoop, World
 from tests.simulation.cluster.connections import Accepted, Dialled
 from tests.simulation.cluster.disks import Disks, ProcessDisk, after_power_cut
@@ -108,8 +108,8 @@ def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineCo
         frame_bytes_max=FRAME_BYTES_MAX,
         fetch_bytes_max=FRAME_BYTES_MAX,
         quota_burst_ms=-1,
-        quota_window=WINDOW,
-        controller_quota_window=WINDOW,
+        quota_window=SAMPLE_SETTINGS,
+        controller_quota_window=SAMPLE_SETTINGS,
         quota_callback=None,
         retention_interval_ms=0,
         controlled_shutdown_timeout_ms=0,

@@ -103,9 +103,9 @@ def test_cells_have_names_of_their_own_and_the_quick_ones_take_three_minutes_for
     assert 2 * len(groups_of(QUICK)) * (seconds + 2 + before_s) <= 180
 
 
-def test_the_fullest_span_is_wherever_it_lies() -> None:
-    assert hot_partition.most_over_a_span([0] * 37 + [5] * 100 + [1] * 20) == 50.0
-    assert hot_partition.most_over_a_span([5] * 20) == 10.0
+def test_the_peak_window_may_begin_at_any_slot() -> None:
+    assert hot_partition.peak_bytes_per_s([0] * 37 + [5] * 100 + [1] * 20) == 50.0
+    assert hot_partition.peak_bytes_per_s([5] * 20) == 10.0
 
 
 def test_each_pattern_of_a_stock_client_is_a_row_of_its_own() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from billing.rating.engine import rate
 from billing.rating.forecast import extended
 from billing.rating.hours import HOUR
-from billing.rating.percentile import POINT
+from billing.rating.percentile import POINT_DURATION
 from billing.rating.terms import (
     Agreement,
     Component,
@@ -55,7 +55,8 @@ def steady(start: datetime, end: datetime, mb_s: int) -> tuple[list[HourUsage], 
         for n in range((end - start) // HOUR)
     ]  # fmt: skip
     points = [
-        RatePoint(start=start + n * POINT, bytes_in=mb_s * MB_S, bytes_out=0) for n in range((end - start) // POINT)
+        RatePoint(start=start + n * POINT_DURATION, bytes_in=mb_s * MB_S, bytes_out=0)
+        for n in range((end - start) // POINT_DURATION)
     ]
     return hours, points
 

@@ -18,7 +18,7 @@ from tests.testkit import depth
 
 def seen(text: str, width: float = 1_000) -> list[str]:
     """Returns the runs of each line from left to right, with their letters in the order of entry."""
-    lines = fonts.lines_of(text, width, lambda run: len(run.text) * 1.0)
+    lines = fonts.text_lines(text, width, lambda run: len(run.text) * 1.0)
     return [" ".join("".join(run.text for run in word) for word in line) for line in lines]
 
 
@@ -57,7 +57,7 @@ def test_a_line_from_right_to_left_that_is_too_long_goes_on_below_it() -> None:
     ],
 )  # fmt: skip
 def test_each_word_has_a_font_that_has_all_of_it(text: str, font: str) -> None:
-    ((word,),) = fonts.lines_of(text, 1_000, lambda run: 1.0)
+    ((word,),) = fonts.text_lines(text, 1_000, lambda run: 1.0)
     assert [(run.font, run.text) for run in word] == [(font, fonts.cleaned(text))]
 
 

@@ -38,7 +38,7 @@ D = Decimal
 JUNE = Period(start=datetime(2026, 6, 1, tzinfo=UTC), end=datetime(2026, 7, 1, tzinfo=UTC))
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-POINT = timedelta(minutes=5)
+POINT_DURATION = timedelta(minutes=5)
 # A billing period of three days: the twin goes hour by hour, and rating does not know how long a month is.
 SHORT = Period(start=JUNE.start, end=JUNE.start + 72 * timedelta(hours=1))
 HOURS = 72
@@ -80,8 +80,8 @@ def amounts(bill: Bill) -> list[str]:
 
 
 def constant_rate(start: datetime, end: datetime, mb_s: int) -> list[RatePoint]:
-    count = (end - start) // POINT
-    return [RatePoint(start=start + n * POINT, bytes_in=mb_s * 300 * 10**6, bytes_out=0) for n in range(count)]
+    count = (end - start) // POINT_DURATION
+    return [RatePoint(start=start + n * POINT_DURATION, bytes_in=mb_s * 300 * 10**6, bytes_out=0) for n in range(count)]
 
 
 WHOLE = span(EPOCH, None)
@@ -311,7 +311,7 @@ def months(draw: st.DrawFn) -> Month:
         for number in sorted(numbers)
     ]  # fmt: skip
     points = [
-        RatePoint(start=SHORT.start + number * POINT, bytes_in=draw(st.integers(0, 10**12)), bytes_out=0)
+        RatePoint(start=SHORT.start + number * POINT_DURATION, bytes_in=draw(st.integers(0, 10**12)), bytes_out=0)
         for number in sorted(draw(st.sets(st.integers(0, HOURS * 12 - 1), max_size=20)))
     ]
     return Month(InstanceUsage(instance_id="ins-aaaaaaaa", spans=spans, hours=hours, rate_points=points), lists)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instances.groups.interfaces import Committed
+from instances.groups.interfaces import CommittedOffset
 from instances.groups.offset_plans import ClampedTo, Log, NoOffsetToShift, ResetMode, ResetTarget, instant_ms, plan
 
 PLACE = ("orders", 0)
@@ -16,7 +16,7 @@ LOG = Log(start=100, end=500, at_time=250)
 
 
 def after(target: ResetTarget, committed: int | None = 300, log: Log = LOG) -> tuple[int | None, ClampedTo]:
-    known = {} if committed is None else {PLACE: Committed(topic="orders", partition=0, offset=committed)}
+    known = {} if committed is None else {PLACE: CommittedOffset(topic="orders", partition=0, offset=committed)}
     (change,) = plan(target, [PLACE], known, {PLACE: log})
     assert change.before == committed
     return change.after, change.clipped
@@ -71,7 +71,7 @@ targets = st.one_of(
 @given(target=targets, start=st.integers(0, 500), size=st.integers(0, 500), committed=st.integers(0, 2_000))
 def test_no_plan_leaves_a_log(target: ResetTarget, start: int, size: int, committed: int) -> None:
     log = Log(start=start, end=start + size, at_time=start if size else -1)
-    known = {PLACE: Committed(topic="orders", partition=0, offset=committed)}
+    known = {PLACE: CommittedOffset(topic="orders", partition=0, offset=committed)}
     (change,) = plan(target, [PLACE], known, {PLACE: log})
     assert change.after is not None
     assert log.start <= change.after <= log.end

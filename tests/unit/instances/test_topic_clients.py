@@ -14,9 +14,9 @@ from instances.clients.topic_clients import (
     add_connections,
     add_groups,
     clients_of,
-    looks_of,
+    samples_of,
 )
-from instances.groups.interfaces import Committed, GroupDescription, GroupMember, GroupSummary
+from instances.groups.interfaces import CommittedOffset, GroupDescription, GroupMember, GroupSummary
 from instances.limits import CLIENT_ADDRESSES_SHOWN_MAX, CLIENT_GROUPS_SHOWN_MAX
 from instances.models import DeletedTopic, TopicAllowList
 from instances.topics import rates
@@ -47,15 +47,16 @@ def summary(*members: GroupMember, offsets: dict[int, int] | None = None) -> Gro
         id="g", state="Stable", protocol_type="consumer", protocol="range", coordinator=1, members=members
     )
     committed = tuple(
-        Committed(topic=TOPIC, partition=partition, offset=offset) for partition, offset in (offsets or {}).items()
+        CommittedOffset(topic=TOPIC, partition=partition, offset=offset)
+        for partition, offset in (offsets or {}).items()
     )
     return GroupSummary(description=described, offsets=committed)
 
 
 def test_bytes_are_summed_over_brokers_and_rates_are_those_between_two_looks() -> None:
-    before = looks_of(traffic(1_000, counter("till", 100), counter("till", 7, CONSUME)))
+    before = samples_of(traffic(1_000, counter("till", 100), counter("till", 7, CONSUME)))
     now = traffic(11_000, counter("till", 1_100), counter("till", 7, CONSUME), counter("new", 50))
-    measured = rates.between(before, looks_of(now))
+    measured = rates.between(before, samples_of(now))
     clients = clients_of(now, measured, PRODUCE)
     assert {name: (client.total_bytes, client.rate_bps) for name, client in clients.items()} == {
         ("till", "anna"): (2_200, 200.0), ("new", "anna"): (100, 10.0),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.rates import Rate
+from quotas.rates import Rate, SampleSettings
 from quotas.throttle import DELAY_MS_MAX, charge, delay_ms, fetch_cap_bytes
 
 LIMIT = 1000
@@ -143,7 +143,7 @@ def test_the_used_fraction_of_a_limit_stays_when_the_limit_is_lowered(
     steps=st.lists(st.tuples(st.integers(0, 4_000), st.integers(-50, 5_000), st.booleans()), max_size=60),
 )
 def test_the_window_agrees_with_its_naive_twin(count: int, width_ms: int, steps: list[tuple[int, int, bool]]) -> None:
-    rate, naive, now_ms = Rate(count, width_ms), NaiveRate(count, width_ms), 0
+    rate, naive, now_ms = Rate(SampleSettings(count, width_ms)), NaiveRate(count, width_ms), 0
     for wait_ms, value, recorded in steps:
         now_ms += wait_ms
         if recorded:
@@ -163,7 +163,7 @@ def test_a_client_that_waits_the_given_delay_gets_the_limit_plus_one_burst(
 ) -> None:
     """QUO-35, QUO-36: requests of up to a window's worth, back to back: limit x (time + (n-1) x w) and one request."""
     count, width_ms = window
-    rate, now_ms, through = Rate(count, width_ms), 0, 0
+    rate, now_ms, through = Rate(SampleSettings(count, width_ms)), 0, 0
     for percent in percents:
         amount = limit * width_ms * percent // 100_000
         through += amount
@@ -183,7 +183,7 @@ def test_recording_and_measuring_stay_far_below_the_cost_of_a_request() -> None:
 @given(part=st.floats(0.05, 1.0))
 def test_a_client_at_ten_times_its_limit_is_ahead_by_the_window_at_most(count: int, width_ms: int, part: float) -> None:
     """QUO-35, QUO-36: it waits for the delays of its answers, and a request is no more than one sample may hold."""
-    rate, now_ms, through = Rate(count, width_ms), 0.0, 0
+    rate, now_ms, through = Rate(SampleSettings(count, width_ms)), 0.0, 0
     request_bytes = int(part * LIMIT * width_ms / 1_000)
     while now_ms < 3 * count * width_ms:
         through += request_bytes
@@ -196,7 +196,7 @@ def test_a_client_at_ten_times_its_limit_is_ahead_by_the_window_at_most(count: i
 
 def test_a_small_window_corrects_sooner_than_a_large_one() -> None:
     """QUO-36: a second too much, after both have been idle."""
-    small, large = Rate(30, 1_000), Rate(10, 30_000)
+    small, large = Rate(SampleSettings(30, 1_000)), Rate(SampleSettings(10, 30_000))
 
     assert charge(small, 31_000, LIMIT, 0) == 2_000
     assert charge(large, 31_000, LIMIT, 0) == 0

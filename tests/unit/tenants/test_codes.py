@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenants.second_factor.codes import STEP_S, matching_step, plain
+from tenants.second_factor.codes import STEP_S, matching_step, normalized
 from tests.testkit.factors import code_at
 
 SECRET = base64.b32encode(b"12345678901234567890").decode()
@@ -32,9 +32,9 @@ def test_a_clock_may_be_off_by_one_step(now_s: int, steps: int) -> None:
 
 @given(st.text(max_size=32))
 def test_anything_else_is_a_wrong_code_and_no_fault(code: str) -> None:
-    result = matching_step(SECRET, plain(code), 10**9)
-    assert result is None or plain(code) == code_at(SECRET, result * STEP_S)
+    result = matching_step(SECRET, normalized(code), 10**9)
+    assert result is None or normalized(code) == code_at(SECRET, result * STEP_S)
 
 
 def test_spaces_and_hyphens_are_no_part_of_a_code() -> None:
-    assert plain(" 123 456-7\t") == "1234567"
+    assert normalized(" 123 456-7\t") == "1234567"

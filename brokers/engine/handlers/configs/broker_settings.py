@@ -43,7 +43,7 @@ from brokers.engine.partitions.topic_settings import INT_MAX, Setting, ValueType
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.records.validation import LONG_MAX
 from quotas.pacing import BURST_MS
-from quotas.rates import WINDOW_COUNT, WINDOW_MS
+from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
@@ -228,8 +228,8 @@ FIXED: Final = (
         str(MAX_REAUTH_MS),
         "Maximum time between authentications of SASL clients; 0: unlimited.",
     ),
-    Row("controller.quota.window.num", _INT, str(WINDOW_COUNT), "Number of samples of a client's rate of changes."),
-    Row("controller.quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "Length of each sample."),
+    Row("controller.quota.window.num", _INT, str(SAMPLE_COUNT), "Number of samples of a client's rate of changes."),
+    Row("controller.quota.window.size.seconds", _INT, str(SAMPLE_WIDTH_MS // 1000), "Length of each sample."),
     Row(
         "controlled.shutdown.timeout.ms",
         _LONG,
@@ -295,8 +295,8 @@ FIXED: Final = (
         f"`{AFTER_RESPONSE}`: throttled clients are answered at once, and their connections muted. "
         f"`{BEFORE_RESPONSE}`: they are answered when the time is over, as by brokers before 2.0.",
     ),
-    Row("quota.window.num", _INT, str(WINDOW_COUNT), "Number of samples of a client's rate."),
-    Row("quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "Length of each sample."),
+    Row("quota.window.num", _INT, str(SAMPLE_COUNT), "Number of samples of a client's rate."),
+    Row("quota.window.size.seconds", _INT, str(SAMPLE_WIDTH_MS // 1000), "Length of each sample."),
     Row(
         "replica.lag.time.max.ms", _LONG, str(REPLICA_LAG_MS_MAX), "Time for which a follower may lag and stay in sync."
     ),

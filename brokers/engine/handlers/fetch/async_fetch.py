@@ -22,20 +22,20 @@ from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchRe
 from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 
-# Requests with more bytes, which is some 500 partitions, are processed in turns.
-READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+# Size of a request above which it is processed in turns; about 500 partitions.
+SYNCHRONOUS_REQUEST_BYTES_MAX: Final = 16 * 1024
 # Maximum number of topics and partitions that are decoded in one turn of the event loop.
 DECODED_AT_ONCE_MAX: Final = 1_000
 ENCODED_AT_ONCE_MAX: Final = 1_000
-# Approximate maximum number of partitions with records in one response, since each is a file to send from. The other
-# partitions come first in the client's next request.
+# Approximate maximum number of partitions with records in one response, because each needs its own sendfile call. The
+# other partitions come first in the client's next request.
 SLICES_MAX: Final = 500
 NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 
-def start_from_disk(request: FetchRequest, missing: Sequence[Missing], may_delay: bool) -> None:
+def start_from_disk(request: FetchRequest, missing: Sequence[Missing], *, may_delay: bool) -> None:
     """Serves a request that needs records from the disk, in a task that is cancelled when the connection closes."""
-    answer_in_background(request.session, _serve(request, missing, may_delay, None), _charge_step)
+    answer_in_background(request.session, _serve(request, missing, permit=None, may_delay=may_delay), _charge_step)
 
 
 def start_long(session: Session, raw: RawRequest) -> None:
@@ -57,25 +57,26 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
     try:
         frame = await _decode(session, raw)
         session.channel.release()
+        # `answer_special` answers or starts another task, whose `cancel` is then the session's.
         cancel_task, session.cancel = session.cancel, None
         if not answer_special(session, raw, frame):
             session.cancel = cancel_task
             request = FetchRequest(session, raw.client_id, raw.version, raw.correlation_id, frame)
-            await _serve(request, (), True, permit)
+            await _serve(request, (), permit=permit, may_delay=True)
     finally:
         permit.release()
 
 
 async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
     decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
-    is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-    while not is_over:
+    is_done = decoder.advance(DECODED_AT_ONCE_MAX)
+    while not is_done:
         await yield_to_others()
-        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+        is_done = decoder.advance(DECODED_AT_ONCE_MAX)
     return await without_repeats_in_turns(decoder.frame())
 
 
-async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, permit: Permit | None) -> None:
+async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: Permit | None, may_delay: bool) -> None:
     """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends. `permit` is released during the wait."""
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)
@@ -86,10 +87,11 @@ async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: b
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
         if missing_bytes:
             read_result.release()
-            # Few requests may wait (`may_be_delayed`), and others are answered meanwhile.
+            # Released so that waiting requests do not block the instance's others; `may_be_delayed` limits the size of
+            # a waiting request.
             if permit is not None:
                 permit.release()
-            kind = DelayedCommittedRead if request.frame.isolation else DelayedRead
+            kind = DelayedCommittedRead if request.frame.isolation == READ_COMMITTED else DelayedRead
             await readable.wait(kind(readable.set, missing_bytes), read_result.watched, request.frame.max_wait_ms)
             read_result = await _read(request, ())
     try:
@@ -120,8 +122,8 @@ async def _read_once(request: FetchRequest, *, wait: bool) -> FetchReadResult:
         for topics, goes_on in parts_of(request.frame.topics):
             has_room = read_result.slices < SLICES_MAX
             left_bytes = max(limit_bytes - read_result.readable_bytes, 0) if has_room else 0
-            later = read(request, request.client(), topics, left_bytes, wait, not read_result.readable_bytes)
-            read_result.extend(later, goes_on)
+            part = read(request, request.client(), topics, left_bytes, wait, not read_result.readable_bytes)
+            read_result.extend(part, goes_on)
             await yield_to_others()
     except BaseException:
         read_result.release()

@@ -19,7 +19,7 @@ from time import perf_counter
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import QueuedWork
 from brokers.engine.handlers.fetch.answering import answer
-from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX, start_from_disk, start_long
+from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX, start_from_disk, start_long
 from brokers.engine.handlers.fetch.reading import read
 from brokers.engine.handlers.fetch.repeats import without_repeats
 from brokers.engine.handlers.fetch.request import READ_COMMITTED, FetchRequest
@@ -33,7 +33,7 @@ from brokers.engine.protocol.fast_codec import decode_fetch
 
 def fetch(session: Session, raw: RawRequest) -> None:
     """Answers the request, or starts the task that will."""
-    if raw.end - raw.start > READ_AT_ONCE_BYTES_MAX and not session.principal.internal:
+    if raw.end - raw.start > SYNCHRONOUS_REQUEST_BYTES_MAX and not session.principal.internal:
         start_long(session, raw)
         return
     frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
@@ -49,7 +49,7 @@ def serve(request: FetchRequest, may_delay: bool) -> None:
     read_result = read(request, client, request.frame.topics, limit_bytes, False)
     if read_result.missing:
         read_result.release()
-        start_from_disk(request, read_result.missing, may_delay)
+        start_from_disk(request, read_result.missing, may_delay=may_delay)
         return
     missing_bytes = request.missing_bytes(client, read_result, limit_bytes) if may_delay else 0
     if missing_bytes:

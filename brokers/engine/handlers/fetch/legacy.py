@@ -36,7 +36,7 @@ from brokers.engine.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
+from brokers.engine.records.compression import DECOMPRESSED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import ConversionBudget
 from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally, yield_to_others
@@ -329,7 +329,7 @@ def _line(index: int, error: int) -> FetchPartitionData:
 
 
 def _convert(topics: _Topics, magic: int) -> None:
-    work = ConversionBudget(INFLATED_BYTES_MAX)
+    work = ConversionBudget(DECOMPRESSED_BYTES_MAX)
     for part in _all(topics):
         if part.partition is not None and part.result is not None and part.result.slice is not None:
             part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)

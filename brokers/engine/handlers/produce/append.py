@@ -13,7 +13,7 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.records.rejections import TOO_MUCH_INFLATED
+from brokers.engine.records.rejections import TOO_MUCH_DECOMPRESSED
 
 ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."
@@ -26,7 +26,7 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
     request.now_ms = now_ms = session.services.clock.now_ms()
     if now_ms - detector.checked_ms > detector.pause_ms_max:
         detector.check(now_ms)
-    acks, verification, budget = request.acks, request.verification, request.inflation_budget
+    acks, verification, budget = request.acks, request.verification, request.decompression_budget
     for name, wanted in topics:
         route = client.produce_routes.get(name)
         if route is None:
@@ -115,8 +115,8 @@ def _resolve_partition(
         return index, result, -1, -1, -1, None
     if records_start < 0:
         return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
-    if request.inflation_budget.left_bytes < 0:
-        return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_INFLATED
+    if request.decompression_budget.left_bytes < 0:
+        return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_DECOMPRESSED
     return result
 
 
@@ -137,5 +137,5 @@ def _append_batch(
         produce_version=request.raw.version,
         verification_token=NO_TXN_ID if verification is None else verification.verification_token(name, index),
         ahead=None if recompressed is None else recompressed.get(records_start),
-        budget=request.inflation_budget,
+        budget=request.decompression_budget,
     )

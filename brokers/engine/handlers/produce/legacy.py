@@ -35,11 +35,11 @@ from brokers.engine.records.batch import MAGIC
 from brokers.engine.records.conversion import ConversionBudget, OldSet, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
-    INFLATED_PER_REQUEST_MAX,
+    DECOMPRESSED_PER_REQUEST_MAX,
     PRODUCE_ZSTD_FROM,
     BatchRules,
     CheckedAhead,
-    InflationBudget,
+    DecompressionBudget,
     claims_transaction,
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
@@ -78,7 +78,7 @@ class _MessageSet:
     partition: Partition | None = None
     ahead: CheckedAhead | None = None
 
-    def convert(self, work: ConversionBudget, now_ms: int, budget: InflationBudget) -> None:
+    def convert(self, work: ConversionBudget, now_ms: int, budget: DecompressionBudget) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
@@ -188,7 +188,7 @@ class _OldProduce:
         pending: list[_PendingResult] = []
         answers: list[TopicProduceResponse] = []
         refusals: list[tuple[int, str | None]] = []
-        budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
+        budget = DecompressionBudget(DECOMPRESSED_PER_REQUEST_MAX)
         left = PARTITIONS_PER_TURN_MAX
         for name, sets in self.topics:
             lines: list[PartitionResult] = []
@@ -234,7 +234,7 @@ class _OldProduce:
         else:
             session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.charges.mute)
 
-    def _appended(self, record_set: _MessageSet, now_ms: int, budget: InflationBudget) -> AppendResult:
+    def _appended(self, record_set: _MessageSet, now_ms: int, budget: DecompressionBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
@@ -273,7 +273,7 @@ class _OldProduce:
 def _convert(sets: list[_MessageSet], now_ms: int) -> float:
     """Converts the record sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
-    work, budget = ConversionBudget(INFLATED_PER_REQUEST_MAX), InflationBudget()
+    work, budget = ConversionBudget(DECOMPRESSED_PER_REQUEST_MAX), DecompressionBudget()
     for record_set in sets:
         record_set.convert(work, now_ms, budget)
     return thread_time() - began_s

@@ -1,5 +1,5 @@
 """Checks and recompresses slow batches in a thread before any batch of their request is appended. Slow are batches that
-inflate to much, that have many records or headers, or whose topic requires another codec (`compression.type`). gzip
+decompress to much, that have many records or headers, or whose topic requires another codec (`compression.type`). gzip
 takes 60 ms for a megabyte, which on the event loop would delay all other tenants. The thread time is charged to the
 instance.
 """
@@ -14,11 +14,11 @@ from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopic
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
 from brokers.engine.records.validation import (
-    INFLATED_AT_ONCE_BYTES_MAX,
+    DECOMPRESSED_AT_ONCE_BYTES_MAX,
     WALKED_RECORDS_MAX,
     BatchRules,
     CheckedAhead,
-    InflationBudget,
+    DecompressionBudget,
 )
 from brokers.engine.records.walk import has_headers_at_most
 
@@ -71,7 +71,7 @@ def _is_slow(records: memoryview, rules: BatchRules) -> bool:
     block = records[layout.HEADER_BYTES :]
     if rules.codec is not None and codec != rules.codec:
         return codec != 0 or len(records) > RECOMPRESSED_AT_ONCE_BYTES_MAX
-    if codec != 0 and not declares_at_most(codec, block, INFLATED_AT_ONCE_BYTES_MAX):
+    if codec != 0 and not declares_at_most(codec, block, DECOMPRESSED_AT_ONCE_BYTES_MAX):
         return True
     count = layout.record_count(records)
     if rules.walk_all:
@@ -106,7 +106,7 @@ def _check(
     sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]
 ) -> float:
     """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
-    began_s, budget = thread_time(), InflationBudget()
+    began_s, budget = thread_time(), DecompressionBudget()
     for start, end, rules in sets:
         recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
     return thread_time() - began_s

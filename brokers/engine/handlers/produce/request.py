@@ -15,7 +15,7 @@ from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
+from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, CheckedAhead, DecompressionBudget
 from brokers.engine.throttling.charging import Limiter, in_debt
 
 # Index, error code, base offset, append time, log start offset, message. The codec takes plain tuples: a NamedTuple
@@ -71,11 +71,11 @@ class ProduceRequest(ProduceCharges):
     __slots__ = (
         "attributes",
         "batch_count",
+        "decompression_budget",
         "detailed",
         "encoded",
         "failed",
         "held",
-        "inflation_budget",
         "is_copied",
         "is_long",
         "pending",
@@ -105,7 +105,7 @@ class ProduceRequest(ProduceCharges):
         self.verification: TransactionVerification | None = None
         # Set by the recompress stage, by the start position of the record sets; None if no batch was slow.
         self.recompressed: dict[int, CheckedAhead] | None = None
-        self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
+        self.decompression_budget = DecompressionBudget(batch_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[NamedPartition, AppendResult] | None = None
         # Encoded parts of `results`, for a long request.

@@ -1,4 +1,7 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs. Resource types: 2 topic, 4 broker."""
+"""Messages of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+
+Comments list what each version adds. Resource types: 2 topic, 4 broker.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from brokers.engine.protocol.fields import (
 class DescribeConfigsResource:
     resource_type: int = int8()
     resource_name: str = text(names=Names.TOPIC)
-    configuration_keys: list[str] | None = array(element("text", Names.NOTHING), null_since=0)
+    configuration_keys: list[str] | None = array(element("text", Names.NONE), null_since=0)
 
 
 # 1  flag to include synonyms
@@ -37,28 +40,28 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    name: str = text(since=1, names=Names.NOTHING)
-    value: str | None = text(since=1, null_since=0, names=Names.NOTHING)
+    name: str = text(since=1, names=Names.NONE)
+    value: str | None = text(since=1, null_since=0, names=Names.NONE)
     source: int = int8(since=1)
 
 
 @struct
 class DescribeConfigsResourceResult:
-    name: str = text(names=Names.NOTHING)
-    value: str | None = text(null_since=0, names=Names.NOTHING)
+    name: str = text(names=Names.NONE)
+    value: str | None = text(null_since=0, names=Names.NONE)
     read_only: bool = boolean()
     is_default: bool = boolean(until=0)
     config_source: int = int8(since=1, default=-1)
     is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, since=1)
     config_type: int = int8(since=3)
-    documentation: str | None = text(since=3, null_since=0, names=Names.NOTHING)
+    documentation: str | None = text(since=3, null_since=0, names=Names.NONE)
 
 
 @struct
 class DescribeConfigsResult:
     error_code: int = int16()
-    error_message: str | None = text(null_since=0, names=Names.PROSE)
+    error_message: str | None = text(null_since=0, names=Names.FREE_TEXT)
     resource_type: int = int8()
     resource_name: str = text(names=Names.TOPIC)
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
@@ -111,6 +114,7 @@ class AlterConfigsResponse:
 @struct
 class IncrementalAlterableConfig:
     name: str = text()
+    # 0 set, 1 delete, 2 append, 3 subtract
     config_operation: int = int8()
     value: str | None = text(null_since=0)
 
@@ -122,7 +126,6 @@ class IncrementalAlterConfigsResource:
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
 
 
-# 0  operations: 0 set, 1 delete, 2 append, 3 subtract
 # 1  flexible
 @request(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 class IncrementalAlterConfigsRequest:

@@ -25,7 +25,7 @@ class Coordinator:
     host: str = text(since=4, names=Names.HOST)
     port: int = int32(since=4, names=Names.PORT)
     error_code: int = int16(since=4)
-    error_message: str | None = text(since=4, null_since=4, names=Names.PROSE)
+    error_message: str | None = text(since=4, null_since=4, names=Names.FREE_TEXT)
 
 
 # 1  throttle time, error message
@@ -35,7 +35,7 @@ class Coordinator:
 class FindCoordinatorResponse:
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16(until=3)
-    error_message: str | None = text(since=1, until=3, null_since=1, null_until=3, names=Names.PROSE)
+    error_message: str | None = text(since=1, until=3, null_since=1, null_until=3, names=Names.FREE_TEXT)
     node_id: int = int32(until=3, names=Names.NODE)
     host: str = text(until=3, names=Names.HOST)
     port: int = int32(until=3, names=Names.PORT)

@@ -37,7 +37,7 @@ class FetchPartition:
     last_fetched_epoch: int = int32(since=12, default=-1)
     log_start_offset: int = int64(since=5, default=-1)
     partition_max_bytes: int = int32()
-    replica_directory_id: bytes = uuid(since=17, tag=0, names=Names.NOTHING)
+    replica_directory_id: bytes = uuid(since=17, tag=0, names=Names.NONE)
 
 
 @struct
@@ -118,7 +118,7 @@ class FetchPartitionData:
     snapshot_id: SnapshotId = nested(SnapshotId, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, since=4, null_since=4)
     preferred_read_replica: int = int32(since=11, default=-1, names=Names.NODE)
-    records: bytes | None = records(null_since=0, names=Names.NOTHING)
+    records: bytes | None = records(null_since=0, names=Names.NONE)
 
 
 @struct

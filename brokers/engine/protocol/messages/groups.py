@@ -11,8 +11,8 @@ OPERATIONS_NOT_ASKED = -(1 << 31)
 
 @struct
 class JoinGroupRequestProtocol:
-    name: str = text(names=Names.NOTHING)
-    metadata: bytes = blob(names=Names.NOTHING)
+    name: str = text(names=Names.NONE)
+    metadata: bytes = blob(names=Names.NONE)
 
 
 # 1  a separate time-out for rebalances
@@ -26,18 +26,18 @@ class JoinGroupRequest:
     group_id: str = text(names=Names.GROUP)
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32(since=1, default=-1)
-    member_id: str = text(names=Names.NOTHING)
-    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
-    protocol_type: str = text(names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
+    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
+    protocol_type: str = text(names=Names.NONE)
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
-    reason: str | None = text(since=8, null_since=8, default=None, names=Names.NOTHING)
+    reason: str | None = text(since=8, null_since=8, default=None, names=Names.NONE)
 
 
 @struct
 class JoinGroupResponseMember:
-    member_id: str = text(names=Names.NOTHING)
-    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
-    metadata: bytes = blob(names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
+    group_instance_id: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
+    metadata: bytes = blob(names=Names.NONE)
 
 
 # 2  throttle time
@@ -50,11 +50,11 @@ class JoinGroupResponse:
     throttle_time_ms: int = int32(since=2)
     error_code: int = int16()
     generation_id: int = int32(default=-1)
-    protocol_type: str | None = text(since=7, null_since=7, default=None, names=Names.NOTHING)
-    protocol_name: str | None = text(null_since=7, names=Names.NOTHING)
-    leader: str = text(names=Names.NOTHING)
+    protocol_type: str | None = text(since=7, null_since=7, default=None, names=Names.NONE)
+    protocol_name: str | None = text(null_since=7, names=Names.NONE)
+    leader: str = text(names=Names.NONE)
     skip_assignment: bool = boolean(since=9)
-    member_id: str = text(names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
 
 
@@ -64,8 +64,8 @@ class JoinGroupResponse:
 class HeartbeatRequest:
     group_id: str = text(names=Names.GROUP)
     generation_id: int = int32()
-    member_id: str = text(names=Names.NOTHING)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NONE)
 
 
 # 1  throttle time
@@ -78,9 +78,9 @@ class HeartbeatResponse:
 
 @struct
 class MemberIdentity:
-    member_id: str = text(since=3, names=Names.NOTHING)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
-    reason: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    member_id: str = text(since=3, names=Names.NONE)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NONE)
+    reason: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
 
 
 # 3  several members at once, static ones too
@@ -89,14 +89,14 @@ class MemberIdentity:
 @request(ApiKey.LEAVE_GROUP)
 class LeaveGroupRequest:
     group_id: str = text(names=Names.GROUP)
-    member_id: str = text(until=2, names=Names.NOTHING)
+    member_id: str = text(until=2, names=Names.NONE)
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
 
 
 @struct
 class MemberResponse:
-    member_id: str = text(since=3, names=Names.NOTHING)
-    group_instance_id: str | None = text(since=3, null_since=3, names=Names.NOTHING)
+    member_id: str = text(since=3, names=Names.NONE)
+    group_instance_id: str | None = text(since=3, null_since=3, names=Names.NONE)
     error_code: int = int16(since=3)
 
 
@@ -112,8 +112,8 @@ class LeaveGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    member_id: str = text(names=Names.NOTHING)
-    assignment: bytes = blob(names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
+    assignment: bytes = blob(names=Names.NONE)
 
 
 # 3  static members
@@ -123,10 +123,10 @@ class SyncGroupRequestAssignment:
 class SyncGroupRequest:
     group_id: str = text(names=Names.GROUP)
     generation_id: int = int32()
-    member_id: str = text(names=Names.NOTHING)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
-    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
-    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
+    member_id: str = text(names=Names.NONE)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NONE)
+    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
+    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
@@ -137,9 +137,9 @@ class SyncGroupRequest:
 class SyncGroupResponse:
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16()
-    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
-    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NOTHING)
-    assignment: bytes = blob(names=Names.NOTHING)
+    protocol_type: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
+    protocol_name: str | None = text(since=5, null_since=5, default=None, names=Names.NONE)
+    assignment: bytes = blob(names=Names.NONE)
 
 
 # 3  flag to include authorized operations

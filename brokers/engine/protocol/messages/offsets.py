@@ -12,7 +12,7 @@ class OffsetCommitRequestPartition:
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(since=6, default=-1)
     commit_timestamp: int = int64(since=1, until=1, default=-1)
-    committed_metadata: str | None = text(null_since=0, names=Names.NOTHING)
+    committed_metadata: str | None = text(null_since=0, names=Names.NONE)
 
 
 @struct
@@ -32,8 +32,8 @@ class OffsetCommitRequestTopic:
 class OffsetCommitRequest:
     group_id: str = text(names=Names.GROUP)
     generation_id_or_member_epoch: int = int32(since=1, default=-1)
-    member_id: str = text(since=1, names=Names.NOTHING)
-    group_instance_id: str | None = text(since=7, null_since=7, default=None, names=Names.NOTHING)
+    member_id: str = text(since=1, names=Names.NONE)
+    group_instance_id: str | None = text(since=7, null_since=7, default=None, names=Names.NONE)
     retention_time_ms: int = int64(since=2, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
@@ -73,7 +73,7 @@ class OffsetFetchRequestTopics:
 @struct
 class OffsetFetchRequestGroup:
     group_id: str = text(since=8, names=Names.GROUP)
-    member_id: str | None = text(since=9, null_since=9, default=None, names=Names.NOTHING)
+    member_id: str | None = text(since=9, null_since=9, default=None, names=Names.NONE)
     member_epoch: int = int32(since=9, default=-1)
     topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, since=8, null_since=8)
 
@@ -97,7 +97,7 @@ class OffsetFetchResponsePartition:
     partition_index: int = int32(until=7)
     committed_offset: int = int64(until=7)
     committed_leader_epoch: int = int32(since=5, until=7, default=-1)
-    metadata: str | None = text(until=7, null_since=0, null_until=7, names=Names.NOTHING)
+    metadata: str | None = text(until=7, null_since=0, null_until=7, names=Names.NONE)
     error_code: int = int16(until=7)
 
 
@@ -112,7 +112,7 @@ class OffsetFetchResponsePartitions:
     partition_index: int = int32(since=8)
     committed_offset: int = int64(since=8)
     committed_leader_epoch: int = int32(since=8, default=-1)
-    metadata: str | None = text(since=8, null_since=8, names=Names.NOTHING)
+    metadata: str | None = text(since=8, null_since=8, names=Names.NONE)
     error_code: int = int16(since=8)
 
 

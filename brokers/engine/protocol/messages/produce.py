@@ -21,7 +21,7 @@ from brokers.engine.protocol.fields import (
 @struct
 class PartitionProduceData:
     index: int = int32()
-    records: bytes | None = records(null_since=0, names=Names.NOTHING)
+    records: bytes | None = records(null_since=0, names=Names.NONE)
 
 
 @struct
@@ -47,7 +47,7 @@ class ProduceRequest:
 @struct
 class BatchIndexAndErrorMessage:
     batch_index: int = int32(since=8)
-    batch_index_error_message: str | None = text(since=8, null_since=8, default=None, names=Names.PROSE)
+    batch_index_error_message: str | None = text(since=8, null_since=8, default=None, names=Names.FREE_TEXT)
 
 
 @struct
@@ -64,7 +64,7 @@ class PartitionProduceResponse:
     log_append_time_ms: int = int64(since=2, default=-1)
     log_start_offset: int = int64(since=5, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, since=8)
-    error_message: str | None = text(since=8, null_since=8, default=None, names=Names.PROSE)
+    error_message: str | None = text(since=8, null_since=8, default=None, names=Names.FREE_TEXT)
     current_leader: ProduceLeader = nested(ProduceLeader, since=10, tag=0)
 
 

@@ -28,8 +28,8 @@ class CreatableReplicaAssignment:
 
 @struct
 class CreatableTopicConfig:
-    name: str = text(names=Names.NOTHING)
-    value: str | None = text(null_since=0, names=Names.NOTHING)
+    name: str = text(names=Names.NONE)
+    value: str | None = text(null_since=0, names=Names.NONE)
 
 
 @struct
@@ -55,8 +55,8 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    name: str = text(since=5, names=Names.NOTHING)
-    value: str | None = text(since=5, null_since=5, names=Names.NOTHING)
+    name: str = text(since=5, names=Names.NONE)
+    value: str | None = text(since=5, null_since=5, names=Names.NONE)
     read_only: bool = boolean(since=5)
     config_source: int = int8(since=5, default=-1)
     is_sensitive: bool = boolean(since=5)
@@ -67,7 +67,7 @@ class CreatableTopicResult:
     name: str = text(names=Names.TOPIC)
     topic_id: bytes = uuid(since=7, names=Names.TOPIC_ID)
     error_code: int = int16()
-    error_message: str | None = text(since=1, null_since=1, names=Names.PROSE)
+    error_message: str | None = text(since=1, null_since=1, names=Names.FREE_TEXT)
     topic_config_error_code: int = int16(since=5, tag=0)
     num_partitions: int = int32(since=5, default=-1)
     replication_factor: int = int16(since=5, default=-1)
@@ -105,7 +105,7 @@ class DeletableTopicResult:
     name: str | None = text(null_since=6, names=Names.TOPIC)
     topic_id: bytes = uuid(since=6, names=Names.TOPIC_ID)
     error_code: int = int16()
-    error_message: str | None = text(since=5, null_since=5, default=None, names=Names.PROSE)
+    error_message: str | None = text(since=5, null_since=5, default=None, names=Names.FREE_TEXT)
 
 
 # 1  throttle time

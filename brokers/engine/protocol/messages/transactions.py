@@ -185,7 +185,7 @@ class TxnOffsetCommitRequestPartition:
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(since=2, default=-1)
-    committed_metadata: str | None = text(null_since=0, names=Names.NOTHING)
+    committed_metadata: str | None = text(null_since=0, names=Names.NONE)
 
 
 @struct
@@ -204,8 +204,8 @@ class TxnOffsetCommitRequest:
     producer_id: int = int64()
     producer_epoch: int = int16()
     generation_id: int = int32(since=3, default=-1)
-    member_id: str = text(since=3, names=Names.NOTHING)
-    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NOTHING)
+    member_id: str = text(since=3, names=Names.NONE)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None, names=Names.NONE)
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import records_block
-from brokers.engine.records.compression import NONE, deflate
+from brokers.engine.records.compression import NONE, compress
 from brokers.engine.storage.compaction.fields import Fields, read_fields
 from brokers.engine.storage.compaction.offset_map import OffsetMap
 from brokers.engine.wire.varints import encode_signed
@@ -143,7 +143,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
         base = horizon
-    batch = _encode(header, deflate(header.codec, content), attributes, base, largest, len(kept))
+    batch = _encode(header, compress(header.codec, content), attributes, base, largest, len(kept))
     return Rewritten(batch, len(kept), dropped, 0, largest)
 
 

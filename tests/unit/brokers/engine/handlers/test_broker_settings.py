@@ -33,7 +33,7 @@ from brokers.engine.handlers.configs.broker_settings import (
 from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.partitions.topic_config import ConfigSource, topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner
-from quotas.rates import WINDOW
+from quotas.rates import SAMPLE_SETTINGS
 
 DYNAMIC = sorted(name for name, setting in SETTINGS.items() if setting.is_dynamic)
 WINDOWS = (config.QUOTA_WINDOWS, config.CONTROLLER_QUOTA_WINDOWS)
@@ -179,7 +179,7 @@ def test_operators_are_shown_the_defaults_that_are_in_force() -> None:
     assert {key: int(defaults[key]) for key in config._NUMBERS} == config._NUMBERS
     assert int(defaults["quota.burst.ms"]) == config._burst({})
     assert int(defaults["connections.max.reauth.ms"]) == config._max_reauth({})
-    assert [config._window(prefix, defaults) for prefix in WINDOWS] == [WINDOW, WINDOW]
+    assert [config._window(prefix, defaults) for prefix in WINDOWS] == [SAMPLE_SETTINGS, SAMPLE_SETTINGS]
 
 
 def test_a_document_that_is_gone_leaves_nothing() -> None:

@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from brokers.contract.acls import AclOperation, Permission, ResourceType
-from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -28,7 +28,7 @@ from tests.unit.brokers.engine.handlers.zones import MINE, TOPIC, ZONES, Zones, 
 THEIRS = "ins-bbbbbbbb"
 LINE_BYTES = 33
 # Enough partitions for a fetch that is read in turns.
-MANY = READ_AT_ONCE_BYTES_MAX // LINE_BYTES + 1
+MANY = SYNCHRONOUS_REQUEST_BYTES_MAX // LINE_BYTES + 1
 # The longest string of the protocol.
 RACK_BYTES_MAX = 2**15 - 1
 TURNS_MIN = 3

@@ -11,7 +11,7 @@ import pytest
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.fetch import async_fetch
-from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -181,7 +181,7 @@ async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monk
 
 async def a_wide_topic(house: House) -> tuple[int, Partition]:
     """Creates a topic with enough led partitions for a long fetch; returns their number, and one of them."""
-    count = READ_AT_ONCE_BYTES_MAX // 30
+    count = SYNCHRONOUS_REQUEST_BYTES_MAX // 30
     await house.topic(partitions=count)
     table = house.broker.broker.services.storage.table
 

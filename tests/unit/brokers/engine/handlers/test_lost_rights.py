@@ -11,7 +11,7 @@ import pytest
 
 from brokers.contract.acls import AclOperation, PatternType, Permission, ResourceType
 from brokers.engine.cluster.image import ClusterImage, ImageDelta
-from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX
 from brokers.engine.handlers.waiting_calls import TURN_S_MAX, WaitingCalls
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ def waiting(house: House) -> int:
 def long_request() -> FetchRequest:
     """Returns a request with enough partitions to be served in turns."""
     request = fetch_request("orders", max_wait_ms=WAIT_MS)
-    request.topics[0].partitions *= READ_AT_ONCE_BYTES_MAX // LINE_BYTES + 1
+    request.topics[0].partitions *= SYNCHRONOUS_REQUEST_BYTES_MAX // LINE_BYTES + 1
     return request
 
 

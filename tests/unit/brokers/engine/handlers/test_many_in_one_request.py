@@ -11,7 +11,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchPartition
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records import batch as layout
-from brokers.engine.records.compression import GZIP, INFLATED_BYTES_MAX, deflate
+from brokers.engine.records.compression import DECOMPRESSED_BYTES_MAX, GZIP, compress
 from tests.testkit.records import FETCH_VERSION, PRODUCE_VERSION, batch, fetch, fetch_request, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.records.hostile import batch as batch_of
@@ -132,7 +132,7 @@ async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) 
 async def test_inflated_bytes_of_a_request_are_limited(house: House, version: int, rotten: bool) -> None:
     """Batches that were checked before the limit are stored (REC-62)."""
     await house.topic(partitions=2)
-    recompressed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))
+    recompressed = compress(GZIP, record(b"k", bytes(DECOMPRESSED_BYTES_MAX - 1_000)))
     bomb = bytes(batch_of(recompressed[:-4] + b"????" if rotten else recompressed, attributes=GZIP))
     assert len(bomb) < 50_000
     request = produce_to({"orders": {}})

@@ -19,7 +19,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from brokers.engine.records.message_set import Message, encode_message, read_set
-from brokers.engine.records.old_codecs import deflate_old
+from brokers.engine.records.old_codecs import compress_old
 from tests.testkit.records import NOW_MS, batch, fetch, fetch_request, produce, produce_request
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -31,7 +31,7 @@ def messages(*values: bytes | None, magic: int = 1, codec: int = NONE, key: byte
     block = b"".join(encode_message(magic, at, NOW_MS + at, key, value) for at, value in enumerate(values))
     if codec == NONE:
         return block
-    return encode_message(magic, len(values) - 1, NOW_MS, None, deflate_old(codec, block, magic), codec)
+    return encode_message(magic, len(values) - 1, NOW_MS, None, compress_old(codec, block, magic), codec)
 
 
 async def old_fetch(house: House, offset: int = 0, *, version: int = 2, **more: Any) -> tuple[Any, list[Message]]:
@@ -87,8 +87,8 @@ async def test_the_brokers_time_is_given_and_read(house: House) -> None:
 
 async def test_one_request_has_no_more_converted_than_its_share(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Message sets beyond the share are rejected, and a reader gets them in its next requests (REC-30, REC-31)."""
-    monkeypatch.setattr("brokers.engine.handlers.produce.legacy.INFLATED_PER_REQUEST_MAX", 100_000)
-    monkeypatch.setattr("brokers.engine.handlers.fetch.legacy.INFLATED_BYTES_MAX", 100_000)
+    monkeypatch.setattr("brokers.engine.handlers.produce.legacy.DECOMPRESSED_PER_REQUEST_MAX", 100_000)
+    monkeypatch.setattr("brokers.engine.handlers.fetch.legacy.DECOMPRESSED_BYTES_MAX", 100_000)
     await house.topic(partitions=3)
     many = messages(*[b""] * 1_000, codec=GZIP)
     request = produce_request("orders", many)

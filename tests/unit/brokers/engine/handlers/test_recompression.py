@@ -81,7 +81,7 @@ async def test_an_ordinary_compressed_batch_is_checked_at_once(house: House, cod
 
 
 async def test_a_producer_waits_for_the_time_its_batches_take_to_check(house: House) -> None:
-    """The thread time is charged to the instance: a few megabytes may inflate to gigabytes."""
+    """The thread time is charged to the instance: a few megabytes may decompress to gigabytes."""
     await house.topic(max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
     accounting = house.broker.broker.services.accounting.accountings.of(MINE)

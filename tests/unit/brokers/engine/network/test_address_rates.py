@@ -14,7 +14,7 @@ from brokers.contract.documents import config_change_to_json, config_to_json
 from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.network.accept_policy import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
 from brokers.engine.network.admission import ADDRESSES_MAX, FORGOTTEN_MS, AddressRates
-from quotas.rates import WINDOW_COUNT, WINDOW_MS
+from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
 from tests.unit.brokers.engine.network.test_proxy_protocol import header
@@ -23,7 +23,7 @@ from tests.unit.brokers.engine.network.test_routes import is_served, opened, pro
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 RATE = "connection_creation_rate"
 # Burst of an idle address: a window's worth, as in Kafka.
-BURST_OF_ONE = WINDOW_COUNT - 1
+BURST_OF_ONE = SAMPLE_COUNT - 1
 
 
 async def limit(broker: InProcessBroker, address: str | None, per_s: int | None, instance_id: str = MINE) -> None:
@@ -49,13 +49,13 @@ def test_a_window_comes_at_once_and_later_connections_at_the_limit() -> None:
     came_in = 0
     for now_ms in range(50_000, 110_000, 20):
         delay_ms = rates.charge("a", 5, now_ms)
-        assert 0 <= delay_ms <= WINDOW_MS
+        assert 0 <= delay_ms <= SAMPLE_WIDTH_MS
         came_in += not delay_ms
     assert 5 * 50 <= came_in <= 5 * 61
 
 
 def test_a_limit_of_none_at_all_lets_nobody_in() -> None:
-    assert AddressRates().charge("a", 0, 1) == WINDOW_MS
+    assert AddressRates().charge("a", 0, 1) == SAMPLE_WIDTH_MS
 
 
 def test_a_refused_connection_does_not_count() -> None:
@@ -91,8 +91,8 @@ async def test_throttled_connections_per_instance_are_limited() -> None:
     held = ThrottledConnections(asyncio.get_running_loop())
     sockets = [socket.socket() for _ in range(THROTTLED_PER_INSTANCE_MAX + 2)]
     for each in sockets:
-        held.hold(MINE, each, WINDOW_MS)
-    held.hold(THEIRS, other := socket.socket(), WINDOW_MS)
+        held.hold(MINE, each, SAMPLE_WIDTH_MS)
+    held.hold(THEIRS, other := socket.socket(), SAMPLE_WIDTH_MS)
     assert [each.fileno() >= 0 for each in sockets] == [True] * THROTTLED_PER_INSTANCE_MAX + [False] * 2
     assert (held.count, other.fileno() >= 0) == (THROTTLED_PER_INSTANCE_MAX + 1, True)
     held.end_one()
@@ -124,7 +124,7 @@ async def test_an_address_that_opens_too_many_connections_waits_and_is_closed_an
         assert listeners.count == BURST_OF_ONE + 1
         (entry,) = broker.broker.accountings.of(MINE).ledger.as_json(broker.broker.clock.now_ms())
         assert entry["rule"] == {"kind": "connection_rate", "quota": RATE, "level": None, "entity": {}}
-        assert 0 < entry["delay_ms_max"] <= WINDOW_MS  # type: ignore[operator]
+        assert 0 < entry["delay_ms_max"] <= SAMPLE_WIDTH_MS  # type: ignore[operator]
 
 
 async def test_the_limit_of_an_address_goes_before_that_of_all_and_changes_are_in_force_at_once(tmp_path: Path) -> None:

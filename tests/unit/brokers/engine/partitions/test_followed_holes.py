@@ -119,6 +119,25 @@ def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(
     second.close()
 
 
+@pytest.mark.parametrize("order", [("longer", "shorter"), ("shorter", "longer")])
+def test_the_holes_of_a_log_are_known_although_another_disk_has_a_shorter_one(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    longer, shorter = tmp_path / "longer", tmp_path / "shorter"
+    for root, offsets in ((tmp_path / "a", (0, 1, 5, 6)), (tmp_path / "b", (0,))):
+        table = opened(root)
+        follow(table, *offsets)
+        shutil.copytree(root, longer if len(offsets) > 1 else shorter)
+        table.close()
+
+    second = opened(*(tmp_path / name for name in order))
+    second.become_leader("other", 0, YOUNG, 0, {}, now_ms=NOW_MS)
+    second.flusher.checkpoint_recovery_points()  # triggered by another partition
+    assert ("t", 0) not in named(longer)
+    assert after_a_kill(second, longer).log_end_offset == 7
+    second.close()
+
+
 def test_a_flush_under_way_does_not_name_a_log_that_has_got_a_hole_since(tmp_path: Path) -> None:
     table = opened(tmp_path)
     follow(table, 0, 1, 5)

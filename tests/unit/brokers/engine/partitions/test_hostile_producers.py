@@ -20,7 +20,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import read_records
-from brokers.engine.records.compression import Oversized, Undecodable, deflate
+from brokers.engine.records.compression import Oversized, Undecodable, compress
 from brokers.engine.records.conversion import UnsupportedCodec, from_batches
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Finished
@@ -186,7 +186,7 @@ def test_a_search_by_time_is_not_led_through_the_log_by_greatest_times_that_were
     partition = lead(table, {})
     block = record() * 50
     for _ in range(100):
-        data = batch(deflate(0, block), 50, max_ms=LONG_MAX)
+        data = batch(compress(0, block), 50, max_ms=LONG_MAX)
         assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9).error_code == 0
 
     assert calls(NOW_MS, partition)[0] == 0

@@ -177,6 +177,27 @@ def test_an_unflushed_log_without_topic_id_is_not_adopted_after_a_power_cut(tmp_
         table.close()
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_an_unidentified_log_is_not_adopted_because_there_was_a_shorter_one(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """The longer of two directories is kept, and what is known of it, whichever is loaded first."""
+    for name, records in (("a", 3), ("b", 1)):
+        table = opened(tmp_path / name)
+        table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+        produce(table, "t", 0, times=records)
+        crash(table)
+    (tmp_path / "a" / "t-0" / "partition.metadata").write_bytes(b"")
+
+    table = opened(*(tmp_path / name for name in order))
+    held = table.get("t", 0)
+    assert held is not None
+    assert (held.log.root, held.log_end_offset) == (tmp_path / "a", 3)
+    assert table.become_leader("t", 0, OTHER_ID, 1, {}, now_ms=NOW_MS).log_end_offset == 0
+    assert len(list((tmp_path / "a").glob("t-0.*-stray"))) == 1
+    table.close()
+
+
 def crashed_with_a_start_of_two(root: Path) -> None:
     """Writes three records and deletes the first two durably."""
     table = opened(root)

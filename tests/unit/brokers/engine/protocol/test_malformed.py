@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from brokers.engine.protocol import codec, fast_codec
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
-from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
+from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.headers import decode_request_header
 from brokers.engine.protocol.lengths import TAGGED_FIELDS_MAX, TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
@@ -231,7 +231,7 @@ def test_a_frame_full_of_empty_items_is_refused_before_it_fills_the_memory() -> 
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_produce_full_of_empty_topics_is_refused_before_it_fills_the_memory(version: int) -> None:
-    count = PARTITIONS_MAX + 1
+    count = ITEMS_MAX + 1
     if version < 9:
         body = b"\xff\xff" + bytes(6) + count.to_bytes(4, "big") + b"\x00\x00\x00\x00\x00\x00" * count
     else:

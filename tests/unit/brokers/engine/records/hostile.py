@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records.compression import deflate
+from brokers.engine.records.compression import compress
 from brokers.engine.wire.varints import encode_signed
 
 NOW_MS = 1_700_000_000_000
@@ -89,7 +89,7 @@ def some_batch(dice: random.Random) -> bytearray:
     """Returns a random batch, sometimes a valid one."""
     number = dice.choice((1, 1, 2, 3, 4, 5, 6, 9, 70))
     codec = dice.choice((0, 0, 0, 1, 2, 3, 4))
-    payload = deflate(codec, b"".join(some_record(dice, index) for index in range(number)))
+    payload = compress(codec, b"".join(some_record(dice, index) for index in range(number)))
     base_ms = dice.choice((NOW_MS, NOW_MS, NOW_MS - 5, -1, 0, LONG_MAX, LONG_MIN))
     data = batch(
         payload,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, read_records
-from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, deflate
+from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, compress
 from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
-from brokers.engine.records.old_codecs import deflate_old
+from brokers.engine.records.old_codecs import compress_old
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed
@@ -29,7 +29,7 @@ def old_set(magic: int, codec: int, wanted: list[Record]) -> bytes:
     block = b"".join(encode_message(magic, at, r.timestamp_ms, r.key, r.value) for at, r in enumerate(wanted))
     if codec == NONE:
         return block
-    return encode_message(magic, len(wanted) - 1, 0, None, deflate_old(codec, block, magic), codec)
+    return encode_message(magic, len(wanted) - 1, 0, None, compress_old(codec, block, magic), codec)
 
 
 def batch_of(data: bytes, *, log_append_time: bool = False, bytes_max: int = LARGE) -> bytearray:
@@ -175,7 +175,7 @@ def test_a_set_without_a_complete_message_is_empty() -> None:
 def test_a_bomb_is_refused() -> None:
     block = one(b"\0" * 1_000_000) * 40
     with pytest.raises(BatchRejected) as refused:
-        batch_of(encode_message(1, 39, 0, None, deflate_old(GZIP, block, 1), GZIP))
+        batch_of(encode_message(1, 39, 0, None, compress_old(GZIP, block, 1), GZIP))
     assert refused.value.code == error_codes.MESSAGE_TOO_LARGE
 
 
@@ -185,7 +185,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
 ) -> None:
     record = bytes(build_batch([Record(0, None, payload)], codec=NONE))[layout.HEADER_BYTES :]
     for block in (payload, record, record[:-1] + payload[:1]):
-        data = bytearray(layout.HEADER_BYTES) + deflate(codec, block)
+        data = bytearray(layout.HEADER_BYTES) + compress(codec, block)
         length = len(data) - layout.LOG_OVERHEAD_BYTES
         fields = (0, length, 0, layout.MAGIC, 0, codec, 0, time_ms, time_ms, -1, -1, -1, 1)
         layout.HEADER.pack_into(data, 0, *fields)

@@ -17,13 +17,13 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import read_records
 from brokers.engine.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
     GZIP,
     GZIP_MEMBERS_MAX,
-    INFLATED_BYTES_MAX,
     SNAPPY,
     SNAPPY_BLOCKS_MAX,
     XERIAL_HEADER,
-    deflate,
+    compress,
 )
 from brokers.engine.records.conversion import from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
@@ -31,7 +31,7 @@ from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
     RECORDS_PER_BATCH_MAX,
     BatchRules,
-    InflationBudget,
+    DecompressionBudget,
     check_batch,
     check_shape,
 )
@@ -47,7 +47,7 @@ CALLS_MAX = 2_000_000
 
 
 def code_of(
-    data: bytes | bytearray | memoryview, rules: BatchRules | None = None, budget: InflationBudget | None = None
+    data: bytes | bytearray | memoryview, rules: BatchRules | None = None, budget: DecompressionBudget | None = None
 ) -> int:
     view = memoryview(bytearray(data))
     try:
@@ -108,8 +108,8 @@ NOT_ENDING = b"\xff" * 11
 @pytest.mark.parametrize("codec", range(5))
 def test_invalid_records_are_detected_with_every_codec(payload: bytes, codec: int) -> None:
     """REC-22, REC-24, REC-62: a compressed batch is decompressed for the check and stored unchanged."""
-    assert code_of(batch(deflate(codec, payload), attributes=codec)) == error_codes.INVALID_RECORD
-    sound = batch(deflate(codec, record()), attributes=codec)
+    assert code_of(batch(compress(codec, payload), attributes=codec)) == error_codes.INVALID_RECORD
+    sound = batch(compress(codec, record()), attributes=codec)
     view = memoryview(bytearray(sound))
     assert bytes(check_batch(view, check_shape(view, 9), BatchRules(), NOW_MS)[0]) == bytes(sound)
 
@@ -180,8 +180,8 @@ def test_a_small_batch_with_very_many_parts_is_refused_before_each_is_read(kind:
     A producer that gets this error sends smaller batches.
     """
     block, count = BOMBS[kind]
-    assert len(block) < INFLATED_BYTES_MAX
-    data = batch(deflate(GZIP, block), count, attributes=GZIP)
+    assert len(block) < DECOMPRESSED_BYTES_MAX
+    data = batch(compress(GZIP, block), count, attributes=GZIP)
     assert len(data) < 100_000
     code, calls = calls_of(data, rules)
     # Without further rules only the lengths of records are checked, not their fields.
@@ -220,7 +220,7 @@ def test_the_number_of_empty_compressed_parts_is_limited() -> None:
 
 def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
     """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request can have six hundred of them."""
-    budget = InflationBudget(1_001 * 1_024)
+    budget = DecompressionBudget(1_001 * 1_024)
     nothing = bytes(cramjam.snappy.compress_raw(b""))
     whole = bytes(cramjam.snappy.compress_raw(record()))
     blocks = [whole, *[nothing] * 999]
@@ -234,8 +234,8 @@ def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
 def test_a_wrapper_of_very_many_messages_is_too_large() -> None:
     """REC-8, REC-47."""
     inner = encode_message(0, 0, -1, None, None)
-    few = encode_message(0, 0, -1, None, deflate(GZIP, inner * 1_000), GZIP)
-    many = encode_message(0, 0, -1, None, deflate(GZIP, inner * (RECORDS_PER_BATCH_MAX + 1)), GZIP)
+    few = encode_message(0, 0, -1, None, compress(GZIP, inner * 1_000), GZIP)
+    many = encode_message(0, 0, -1, None, compress(GZIP, inner * (RECORDS_PER_BATCH_MAX + 1)), GZIP)
     assert len(to_batch(few, inspect(few, 1 << 20), log_append_time=False)) > 0
     with pytest.raises(BatchRejected) as caught:
         to_batch(many, inspect(many, 1 << 20), log_append_time=False)

@@ -10,9 +10,9 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 from kafka.record.memory_records import MemoryRecords
 
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, Undecodable, deflate
+from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, Undecodable, compress
 from brokers.engine.records.message_set import Corrupt, Invalid, Message, encode_message, entries, read_set
-from brokers.engine.records.old_codecs import deflate_old, inflate_old
+from brokers.engine.records.old_codecs import compress_old, decompress_old
 from tests.unit.brokers.engine.records.test_vectors import VEC_2, VEC_3, VEC_4
 
 TIME_MS = 1_600_000_000_000
@@ -26,7 +26,7 @@ pairs = st.lists(st.tuples(st.integers(0, 2**41), fields, fields), min_size=1, m
 
 
 def wrapped(magic: int, codec: int, inner: bytes, *, offset: int = 0, time_ms: int = TIME_MS, flags: int = 0) -> bytes:
-    return encode_message(magic, offset, time_ms, None, deflate_old(codec, inner, magic), flags | codec)
+    return encode_message(magic, offset, time_ms, None, compress_old(codec, inner, magic), flags | codec)
 
 
 def test_messages_are_written_and_read_bit_by_bit() -> None:
@@ -117,7 +117,7 @@ def test_log_append_time_of_a_wrapper_applies_to_all_inner_messages() -> None:
         (wrapped(1, GZIP, VEC_3.replace(b"k", b"j")), Corrupt),
         (wrapped(1, GZIP, encode_message(1, 7, 0, None, b"v"), offset=3), Invalid),
         (encode_message(1, 0, 0, None, b"no gzip", GZIP), Corrupt),
-        (encode_message(1, 0, 0, None, deflate(4, VEC_3), 4), Corrupt),
+        (encode_message(1, 0, 0, None, compress(4, VEC_3), 4), Corrupt),
         (VEC_2[:-1] + b"w", Corrupt),
         (VEC_4, Invalid),
         (VEC_2[:8] + b"\0\0\0\x0d" + VEC_2[12:], Corrupt),
@@ -172,12 +172,12 @@ def test_a_flipped_byte_is_never_read_as_good(
 
 def test_format_0_takes_lz4_with_either_checksum_and_format_1_only_with_the_right_one() -> None:
     data = b"abc" * 100
-    right, wrong = deflate_old(LZ4, data, 1), deflate_old(LZ4, data, 0)
+    right, wrong = compress_old(LZ4, data, 1), compress_old(LZ4, data, 0)
     assert right != wrong
-    assert inflate_old(LZ4, right, 0) == inflate_old(LZ4, wrong, 0) == inflate_old(LZ4, right, 1) == data
-    assert inflate_old(LZ4, deflate(LZ4, data), 0) == data
+    assert decompress_old(LZ4, right, 0) == decompress_old(LZ4, wrong, 0) == decompress_old(LZ4, right, 1) == data
+    assert decompress_old(LZ4, compress(LZ4, data), 0) == data
     with pytest.raises(Undecodable):
-        inflate_old(LZ4, wrong, 1)
+        decompress_old(LZ4, wrong, 1)
     for cut in range(7):
         with pytest.raises(Undecodable):
-            inflate_old(LZ4, right[:cut], 0)
+            decompress_old(LZ4, right[:cut], 0)

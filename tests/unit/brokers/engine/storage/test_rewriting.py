@@ -16,7 +16,7 @@ from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.message_set import encode_message
-from brokers.engine.records.old_codecs import deflate_old
+from brokers.engine.records.old_codecs import compress_old
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat
@@ -68,7 +68,7 @@ def wrapper(magic: int, messages: Stored, codec: int, attributes: int = 0) -> by
         for offset, time_ms, key, value in messages
     )
     time_ms = max(message[1] for message in messages)
-    return encode_message(magic, last, time_ms, None, deflate_old(codec, inner, magic), codec | attributes)
+    return encode_message(magic, last, time_ms, None, compress_old(codec, inner, magic), codec | attributes)
 
 
 FIELD = st.none() | st.binary(max_size=40)

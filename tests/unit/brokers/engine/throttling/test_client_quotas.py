@@ -23,7 +23,7 @@ from brokers.engine.throttling.charging import (
     time_delay_ms,
 )
 from quotas.precedence import Entity, sharing_group
-from quotas.rates import Window
+from quotas.rates import SampleSettings
 
 NEW: tuple[Quota, ...] = (REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 LEVELS = {
@@ -96,7 +96,7 @@ def test_a_percentage_of_zero_lets_wait_for_a_window() -> None:
 
 
 def test_windows_are_those_of_the_settings() -> None:
-    quotas = ClientQuotas(window=Window(10, 30_000), controller_window=Window(2, 1_000))
+    quotas = ClientQuotas(window=SampleSettings(10, 30_000), controller_window=SampleSettings(2, 1_000))
     limits = {ANY_CLIENT: {REQUEST_PERCENTAGE: 1.0, CONTROLLER_MUTATION_RATE: 5.0}}
     times, changes = (quotas.limiter(limits, quota, "u", "c", 0) for quota in NEW)
     assert times is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, NONE, Undecodable
-from brokers.engine.records.pairs import read_pairs
+from brokers.engine.records.keys_and_values import read_keys_and_values
 from brokers.engine.records.walk import Malformed
 
 contents = st.none() | st.binary(max_size=300)
@@ -26,7 +26,7 @@ records = st.builds(
 def test_the_pairs_are_those_of_the_records(written: list[Record], base_offset: int, codec: int) -> None:
     data = bytes(build_batch(written, base_offset=base_offset, codec=codec))
 
-    assert read_pairs(data) == [(offset, record.key, record.value) for offset, record in read_records(data)]
+    assert read_keys_and_values(data) == [(offset, record.key, record.value) for offset, record in read_records(data)]
 
 
 @given(st.lists(records, min_size=1, max_size=3), st.data())
@@ -36,7 +36,7 @@ def test_a_coordinator_reads_nothing_from_a_damaged_batch(written: list[Record],
     at = data.draw(st.integers(layout.CRC_AT, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises((Malformed, Undecodable)):
-        read_pairs(bytes(batch))
+        read_keys_and_values(bytes(batch))
 
 
 @given(st.lists(records, min_size=1, max_size=3), st.data())
@@ -49,7 +49,7 @@ def test_damaged_records_under_a_good_checksum_are_refused_or_read_but_never_pas
     layout.seal(batch)
 
     try:
-        pairs = read_pairs(bytes(batch))
+        pairs = read_keys_and_values(bytes(batch))
     except Malformed:
         return
     assert sum(len(key or b"") + len(value or b"") for _, key, value in pairs) <= len(batch)
@@ -61,4 +61,4 @@ def test_a_batch_that_ends_too_early_or_too_late_is_refused() -> None:
         batch[57:61] = count.to_bytes(4, "big")
         layout.seal(batch)
         with pytest.raises(Malformed):
-            read_pairs(bytes(batch))
+            read_keys_and_values(bytes(batch))

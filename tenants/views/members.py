@@ -1,8 +1,6 @@
-"""Pages of members and API tokens."""
+"""Pages of members and invitations."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from django.conf import settings
 from django.contrib import messages
@@ -15,9 +13,8 @@ from django.views.decorators.http import require_POST
 
 from tenants import access, selectors, services
 from tenants.choices import Role, Scope
-from tenants.errors import ConfirmationNeeded, Conflict, DomainError
-from tenants.formatting import clock
-from tenants.forms import InviteForm, TokenForm
+from tenants.errors import ConfirmationNeeded, DomainError
+from tenants.forms import InviteForm
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page, wording
 
@@ -46,7 +43,7 @@ def members_page(request: HttpRequest) -> HttpResponse:
         "is_mailed": settings.MAIL_IS_CONFIGURED,
         "roles": [(role.value, role.label) for role in Role],
         "managed": {role.value for role in managed},
-        "what_roles_may": _what_roles_may(),
+        "role_descriptions": _role_descriptions(),
         "now": timezone.now(),
     }
     status = 422 if form.is_bound and not link else 200
@@ -58,7 +55,7 @@ def members_page(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _what_roles_may() -> list[tuple[str, str]]:
+def _role_descriptions() -> list[tuple[str, str]]:
     return [
         (Role.OWNER.label, _("Everything, and makes other owners.")),
         (Role.ADMIN.label, _("Everything but the budget and billing details.")),
@@ -79,10 +76,9 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     asked = _ask(
         request,
         _("Make %(who)s %(role)s?") % words,
-        _("What %(who)s may do as %(role)s holds from the next click on. Now: %(now)s.")
+        _("The rights of %(role)s apply from the next request of %(who)s. Now: %(now)s.")
         % (words | {"now": member.get_role_display()}),
         _("Change the role"),
-        "members",
     )
     if asked is not None and role in Role.values and role != member.role:
         return asked
@@ -111,7 +107,6 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
         _("Access to %(tenant)s and the API tokens of %(who)s end at once. Only an invitation brings access back.")
         % words,
         _("Leave") if is_leaving else _("Remove"),
-        "members",
     )
     if asked is not None:
         return asked
@@ -135,9 +130,8 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
     asked = _ask(
         request,
         _("Revoke the invitation of %(who)s?") % {"who": invitation.email},
-        _("Its link works no more. You can invite again, with another link."),
+        _("Its link stops working. You can invite again, with another link."),
         _("Revoke"),
-        "members",
     )
     if asked is not None:
         return asked
@@ -149,74 +143,9 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
     return redirect("page-members")
 
 
-def _ask(request: HttpRequest, title: str, lost: str, act: str, section: str) -> HttpResponse | None:
-    """Returns the page that asks for confirmation of an act on one of the two pages; None once it is confirmed."""
-    page, label = {"members": ("page-members", _("Members")), "tokens": ("page-tokens", _("API tokens"))}[section]
-    question = Question(title=title, lost=lost, act=act, back=reverse(page))
-    return ask_first(request, question, section=section, crumbs=[(label, question.back)])
-
-
-@console_page(Scope.TOKENS_READ)
-def tokens_page(request: HttpRequest) -> HttpResponse:
-    """Shows tokens with scopes, last use and expiry; a POST creates one and shows its secret once."""
-    acting = request.actor  # type: ignore[attr-defined]
-    form = TokenForm(request.POST or None, granted=access.grantable_scopes(acting))
-    token = secret = None
-    if form.is_bound and form.is_valid():
-        days = form.cleaned_data["days"]
-        try:
-            access.require(acting, Scope.TOKENS_WRITE)
-            token, secret = services.create_token(
-                acting=acting,
-                name=form.cleaned_data["name"],
-                scopes=form.cleaned_data["scopes"],
-                expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
-                once=form.cleaned_data["once"],
-            )
-        except Conflict as error:
-            messages.error(request, wording(error))
-            return redirect("page-tokens")
-        except DomainError as error:
-            add_errors(form, error)
-    if secret:
-        form = TokenForm(granted=access.grantable_scopes(acting))
-    context = {
-        "tokens": selectors.tokens(access.tenant_of(acting)),
-        "form": form,
-        "token": token,
-        "secret": secret,
-        "now": timezone.now(),
-        "may_revoke_all": access.permits(acting, Scope.MEMBERS_WRITE),
-    }
-    status = 422 if form.is_bound else 200
-    response = render_page(
-        request, "console/tokens.html", context, section="tokens", crumbs=[(_("API tokens"), None)], status=status
-    )
-    if secret:
-        response.headers["Cache-Control"] = "no-store"
-    return response
-
-
-@console_page(Scope.TOKENS_WRITE)
-@require_POST
-def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
-    """Revokes a token, which stops working immediately."""
-    acting = request.actor  # type: ignore[attr-defined]
-    token = access.token(acting, token_id)
-    used = clock(token.last_used_at) if token.last_used_at else _("never")
-    asked = _ask(
-        request,
-        _("Revoke token %(token)s?") % {"token": token.name},
-        _("Programs that use it get 401 from the next call on, and it cannot be brought back. Last used: %(used)s.")
-        % {"used": used},
-        _("Revoke"),
-        "tokens",
-    )
-    if asked is not None:
-        return asked
-    try:
-        services.revoke_token(acting=acting, token=token)
-        messages.success(request, _("%(token)s is revoked.") % {"token": token.name})
-    except DomainError as error:
-        messages.error(request, wording(error))
-    return redirect("page-tokens")
+def _ask(request: HttpRequest, title: str, consequence: str, action_label: str) -> HttpResponse | None:
+    """Returns the page that asks for confirmation of an action on the page of members; None once it is confirmed."""
+    question = Question(
+        title=title, consequence=consequence, action_label=action_label, back=reverse("page-members")
+    )  # fmt: skip
+    return ask_first(request, question, section="members", crumbs=[(_("Members"), question.back)])

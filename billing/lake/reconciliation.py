@@ -1,4 +1,4 @@
-"""Writes: merges files of past days, and reconciles days with the tables."""
+"""Compares days of the lake with the usage tables."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 import structlog
-from django.db import transaction
-from django.db.models import Count
 
-from billing.lake import files, merging, outcomes
+from billing.lake import outcomes
 from billing.lake.address import LakePlace
 from billing.lake.replay import LakeBroken, hours
 from billing.models import LakeFile, UsageHour
 
 log = structlog.get_logger(__name__)
 
-# Maximum number of files of a cluster on one day before they are merged.
-FILES_PER_DAY_MAX = 60
-# Number of past days that are reconciled, one an hour, while their outcome is unknown.
-DAYS_RECONCILED_MAX = 45
+# Age in days up to which a day without an outcome is still reconciled; one such day per hour.
+RECONCILED_AGE_DAYS = 45
 DAY = timedelta(days=1)
 
 
@@ -36,44 +32,7 @@ class HourDifference:
     in_lake: int
 
 
-def merge_days(place: LakePlace, today: date) -> int:
-    """Merges files of past days and of days with too many files; returns by how many files their number decreased.
-
-    Raises:
-        LakeBroken: a file is damaged; nothing of its day is merged.
-    """
-    fewer = 0
-    many = LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
-    for group in many:
-        if group["day"] < today or group["count"] > FILES_PER_DAY_MAX:
-            fewer += _merge(place, group["cluster_id"], group["day"])
-    return fewer
-
-
-def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
-    old = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
-    try:
-        written = merging.merge(place, cluster_id, day, old)
-    except (OSError, ValueError, merging.Differs) as trouble:
-        raise LakeBroken(f"{day} of {cluster_id}: {trouble}") from trouble
-    expected = sum(file.rows for file in old), sum(file.added_bytes for file in old)
-    if (written.rows, written.added_bytes) != expected:
-        raise LakeBroken(f"{written.path}: merged to {written.rows} rows, {written.added_bytes} bytes; not {expected}")
-    with transaction.atomic():
-        gone, _ = LakeFile.objects.filter(pk__in=[file.pk for file in old]).delete()
-        if gone != len(old):
-            transaction.set_rollback(True)
-            return 0  # another process merged them
-        LakeFile.objects.create(
-            path=written.path, cluster_id=cluster_id, day=day, rows=written.rows, added_bytes=written.added_bytes,
-            schema_version=files.SCHEMA_VERSION,
-        )  # fmt: skip
-    for file in old:
-        files.delete(place, file.path)
-    return len(old) - 1
-
-
-def has_all_of(day: date) -> bool:
+def covers_whole_day(day: date) -> bool:
     """True if the lake existed before the day began."""
     return LakeFile.objects.filter(day__lt=day).exists()
 
@@ -95,10 +54,10 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
 
 
 def day_without_outcome(today: date) -> date | None:
-    """Returns the latest day before yesterday without an outcome; None if all are known."""
-    days = [today - n * DAY for n in range(2, DAYS_RECONCILED_MAX)]
+    """Returns the latest day without an outcome, the day before yesterday or earlier; None if every day has one."""
+    days = [today - n * DAY for n in range(2, RECONCILED_AGE_DAYS + 1)]
     known = outcomes.of_days(days)
-    return next((day for day in days if day not in known and has_all_of(day)), None)
+    return next((day for day in days if day not in known and covers_whole_day(day)), None)
 
 
 def differences(

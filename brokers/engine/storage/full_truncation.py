@@ -1,4 +1,4 @@
-"""Restart of a log without records at another offset, when all its records are below the leader's log start (REP-9)."""
+"""Full truncation of a log, for example when all its records are below the leader's log start (REP-9)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX
 from brokers.engine.storage.segment import Segment
 
 
-def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
-    """Removes every segment and returns the files to unlink later. Raises StorageFailed.
+def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> list[str]:
+    """Removes all records of a log and starts it at another offset; returns the files to unlink later. Raises
+    StorageFailed.
 
-    A crash in between leaves a shorter log, never one with a hole: segments are removed from the end, and the file that
-    carries the new start offset comes last. The recovery point must be checkpointed before the next append.
+    A crash during this call leaves a shorter log, never one with a hole: segments are removed from the end, and the
+    file that carries the new start offset comes last. The recovery point must be checkpointed before the next append.
     """
     removed_files = log.empty()
     with storage_errors(log.root):

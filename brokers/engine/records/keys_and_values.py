@@ -12,7 +12,7 @@ from brokers.engine.records.walk import Malformed, read_integer
 from brokers.engine.wire.varints import MalformedVarint
 
 
-def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
+def read_keys_and_values(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
     """Returns (offset, key, value) of every record of the batch that fills `data`, after verifying its checksum.
 
     Raises walk.Malformed, compression.Undecodable or Oversized.
@@ -22,12 +22,12 @@ def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes 
         raise Malformed("the checksum is wrong")
     block = records_block(data)
     try:
-        return _pairs(block, header.record_count, header.base_offset)
+        return _keys_and_values(block, header.record_count, header.base_offset)
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
 
 
-def _pairs(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
+def _keys_and_values(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
     result: list[tuple[int, bytes | None, bytes | None]] = []
     size = len(block)
     position = 0
