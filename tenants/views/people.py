@@ -75,7 +75,10 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     role = request.POST.get("role", "")
-    words = {"who": member.user.email, "role": Role(role).label if role in Role.values else role}
+    if role not in Role.values:
+        messages.error(request, _("There is no such role."))
+        return redirect("page-members")
+    words = {"who": member.user.email, "role": Role(role).label}
     asked = _ask(
         request,
         _("Make %(who)s %(role)s?") % words,
@@ -84,12 +87,11 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
         _("Change the role"),
         "members",
     )
-    if asked is not None and role in Role.values and role != member.role:
+    if asked is not None and role != member.role:
         return asked
     try:
-        if role in Role.values:
-            services.change_role(acting=acting, member=member, role=role)
-            messages.success(request, _("%(who)s is %(role)s.") % {"who": member.user.email, "role": Role(role).label})
+        services.change_role(acting=acting, member=member, role=role)
+        messages.success(request, _("%(who)s is %(role)s.") % words)
     except ConfirmationNeeded:
         raise
     except DomainError as error:
