@@ -4,6 +4,7 @@ broker to broker, under the bandwidth policies `static` and `adaptive`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,7 +50,7 @@ def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
             "moving_mb_s": _mb_s(flood.per_s(moving, 0, MOVING_RUN_S)),
             "moving_used_percent": round(flood.per_s(moving, 0, MOVING_RUN_S) / BOUGHT_MB_S / 1e4, 1),
             "moving_mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(moving["slots"])),
-            "errors": {**standing["errors"], **moving["errors"]},
+            "errors": summed(standing["errors"], moving["errors"]),
         }
         yield {"benchmark": f"one hot partition, {BOUGHT_MB_S} MB/s bought", "policy": policy, **figures}
     yield table(result)
@@ -69,6 +70,14 @@ def peak_bytes_per_s(slots: list[int]) -> float:
     """Returns the bytes per second of the ten seconds with the most bytes."""
     last = max(1, len(slots) - SLOTS_PER_WINDOW + 1)
     return max(sum(slots[at : at + SLOTS_PER_WINDOW]) for at in range(last)) / PEAK_WINDOW_S
+
+
+def summed(*counts: dict[str, int]) -> dict[str, int]:
+    """Returns the counts of several floods, added by error."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
 
 
 def _mb_s(bytes_per_s: float) -> float:

@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 import structlog
 from django.utils import translation
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from reportlab.lib import colors
 from reportlab.lib.enums import TA_RIGHT
 from reportlab.lib.pagesizes import A4
@@ -89,7 +90,12 @@ def _story(document: InvoiceDocument, title: str) -> list[Flowable]:
     ]  # fmt: skip
     more = document.lines_count - len(document.lines)
     if more > 0:
-        story.insert(-2, _text(_("%(n)d more lines are in the CSV file of this invoice.") % {"n": more}, SMALL))
+        said = ngettext(
+            "%(n)d more line is in the CSV file of this invoice.",
+            "%(n)d more lines are in the CSV file of this invoice.",
+            more,
+        )
+        story.insert(-2, _text(said % {"n": more}, SMALL))
     if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
         story += [Spacer(0, 5 * mm), _payment(invoice)]
     for note in notes_of(invoice):

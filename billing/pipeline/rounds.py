@@ -85,7 +85,8 @@ def require_all_read(planned: Sequence[PlannedRange], checked: Mapping[int, Chec
         result = checked[range_.partition]
         if not result.records or result.records != result.stop - range_.start:
             raise UsageLost(
-                f"read {result.records} of the {result.stop - range_.start} usage records from {range_.start} on"
+                f"read {result.records} of the {result.stop - range_.start} usage records of partition "
+                f"{range_.partition} from {range_.start} on"
             )
 
 

@@ -55,6 +55,10 @@ def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
     younger: Mapping[int, CounterSample]
     older, younger = _read(key)
     rates = between(older, now)
+    if not now:
+        return rates
+    # Brokers that do not answer now keep their last counters, else they would lack in a later rate.
+    now = _still_valid(older, now) | _still_valid(younger, now) | now
     if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
         older, younger = now, {}
         _write(key, older, younger)
@@ -63,6 +67,12 @@ def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
     elif younger and _age_s(younger, now) >= TOPIC_RATE_OVER_S:
         _write(key, younger, now)
     return rates
+
+
+def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> dict[int, CounterSample]:
+    """Returns the counters of an earlier sample that are young enough for a rate."""
+    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_OVER_MAX_S * MS_PER_S
+    return {number: sample for number, sample in earlier.items() if sample.at_ms >= oldest_ms}
 
 
 def sample_of(broker: BrokerTopics) -> CounterSample:

@@ -17,6 +17,7 @@ from tenants.services.members import (
     revoke_invitation,
 )
 from tenants.services.people import (
+    appoint_operator,
     create_operator,
     create_own_tenant,
     create_tenant_for,
@@ -40,6 +41,7 @@ from tenants.services.tokens import create_token, note_token_use, revoke_token, 
 
 __all__ = [
     "accept_invitation",
+    "appoint_operator",
     "change_role",
     "create_operator",
     "create_own_tenant",

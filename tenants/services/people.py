@@ -136,20 +136,34 @@ def set_preferences(
 
 @transaction.atomic
 def create_operator(*, email: str, password: str) -> tuple[User, bool]:
-    """Creates an operator; returns the user and True if the user is new. An existing password is kept."""
+    """Creates an operator; returns the user and True if the user is new. An existing password is kept.
+
+    Raises `Invalid` for an address or password that no account can have.
+    """
+    appointed = appoint_operator(email=email)
+    if appointed is not None:
+        return appointed[0], False
     email = UserManager.normalize_email(email)
-    user = User.objects.select_for_update().filter(email=email).first()
-    if user is None:
-        user = User.objects.create_superuser(email, password, email_verified_at=timezone.now())
-        created = True
-    elif user.is_staff and user.is_superuser and user.is_active:
-        return user, False
-    else:
-        user.is_staff = user.is_superuser = user.is_active = True
-        user.save(update_fields=["is_staff", "is_superuser", "is_active"])
-        created = False
+    require_account(email, password)
+    user = User.objects.create_superuser(email, password, email_verified_at=timezone.now())
     audit.record(system_actor("create_operator"), "operator.appointed", user, None, {"email": email})
-    return user, created
+    return user, True
+
+
+@transaction.atomic
+def appoint_operator(*, email: str) -> tuple[User, bool] | None:
+    """Makes an existing user an operator; the password is kept. Returns the user and True if the user was none before,
+    None if there is no such user.
+    """
+    user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
+    if user is None:
+        return None
+    if user.is_staff and user.is_superuser and user.is_active:
+        return user, False
+    user.is_staff = user.is_superuser = user.is_active = True
+    user.save(update_fields=["is_staff", "is_superuser", "is_active"])
+    audit.record(system_actor("create_operator"), "operator.appointed", user, None, {"email": user.email})
+    return user, True
 
 
 @transaction.atomic

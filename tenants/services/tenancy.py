@@ -90,9 +90,11 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
 
 
 def checked_note(note: str) -> str:
-    """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long or contains NUL."""
+    """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long or has U+0000."""
     note = note.strip()
-    if len(note) > SUSPENSION_NOTE_CHARS_MAX or "\x00" in note:
+    if "\x00" in note:  # PostgreSQL has no text with it
+        raise Invalid.at("/note", "A note cannot contain the character U+0000.")
+    if len(note) > SUSPENSION_NOTE_CHARS_MAX:
         raise Invalid.at(
             "/note", Message(gettext_noop("A note has at most %(n)s characters."), n=SUSPENSION_NOTE_CHARS_MAX)
         )

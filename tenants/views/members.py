@@ -72,7 +72,10 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     role = request.POST.get("role", "")
-    words = {"who": member.user.email, "role": Role(role).label if role in Role.values else role}
+    if role not in Role.values:
+        messages.error(request, _("There is no such role."))
+        return redirect("page-members")
+    words = {"who": member.user.email, "role": Role(role).label}
     asked = _ask(
         request,
         _("Make %(who)s %(role)s?") % words,
@@ -80,12 +83,11 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
         % (words | {"now": member.get_role_display()}),
         _("Change the role"),
     )
-    if asked is not None and role in Role.values and role != member.role:
+    if asked is not None and role != member.role:
         return asked
     try:
-        if role in Role.values:
-            services.change_role(acting=acting, member=member, role=role)
-            messages.success(request, _("%(who)s is %(role)s.") % {"who": member.user.email, "role": Role(role).label})
+        services.change_role(acting=acting, member=member, role=role)
+        messages.success(request, _("%(who)s is %(role)s.") % words)
     except ConfirmationNeeded:
         raise
     except DomainError as error:

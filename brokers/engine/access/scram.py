@@ -2,6 +2,10 @@
 
 Channel binding is not supported (`n,,`), extensions are parsed and ignored. A user that does not exist gets a salt that
 is computed like those of existing users, so that the first answer does not disclose which users exist.
+
+A secret that a Kafka client has set (AlterUserScramCredentials) has the client's salt and iterations, which differ from
+those of a user that does not exist: such a user is disclosed. Apache Kafka discloses every user: it refuses an unknown
+one in the first answer.
 """
 
 from __future__ import annotations

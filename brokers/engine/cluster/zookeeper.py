@@ -62,7 +62,11 @@ class _LoopQueue:
         # Cleared first: a call that arrives from now on schedules another run, so none is forgotten.
         self._scheduled = False
         while self._calls:
-            self._calls.popleft()()
+            call = self._calls.popleft()
+            try:
+                call()
+            except Exception as error:  # the calls behind it are of other requests
+                self._loop.call_exception_handler({"message": "a callback of ZooKeeper failed", "exception": error})
 
 
 class _Wake:
@@ -108,7 +112,7 @@ class _LoopHandler(SequentialThreadingHandler):
         self._running = True
 
     def stop(self) -> None:
-        self._running = False
+        """Does nothing: results that arrive later, too, reach the event loop. kazoo would set them in its thread."""
 
     def create_socket_pair(self) -> tuple[_Wake, _Wake]:
         wake = _Wake()
@@ -179,16 +183,22 @@ class ZooKeeperTree:
         """Opens the session and creates the chroot.
 
         Raises:
-            StoreUnavailable: no response within the session timeout.
+            StoreUnavailable: no response within the session timeout. The session is closed then, as after any error.
         """
         self._client.start_async()
+        try:
+            await self._await_connection()
+            await self._make_chroot()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _await_connection(self) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._connected.wait()
         except TimeoutError:
-            await self.stop()
             raise StoreUnavailable("ZooKeeper does not answer") from None
-        await self._make_chroot()
 
     async def stop(self) -> None:
         """Closes the session and thus deletes its ephemeral nodes; kazoo waits for its thread, so this runs in a
@@ -348,9 +358,10 @@ def _node(data: bytes, stat: Any) -> Node:
 
 
 def _translated(error: BaseException, message: str, index: int) -> Exception:
+    """Returns our exception for one of kazoo. Errors of no kind of ours, such as of a response that is cut off, count
+    as no answer.
+    """
     for theirs, ours in _TREE_ERRORS:
         if isinstance(error, theirs):
             return ours(message, index)
-    if isinstance(error, kazoo_errors.KazooException):
-        return StoreUnavailable(message)
-    raise error
+    return StoreUnavailable(message)

@@ -19,6 +19,8 @@ from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
 PERMIT: Final = 1.0
 # Received bytes of an instance's requests that are decoded at the same time.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
+# Received bytes of an instance's decoded requests that wait for events, which are some 250,000 partitions of fetches.
+DELAYED_BYTES_PER_INSTANCE_MAX: Final = 8 * 1024 * 1024
 
 
 class Permits:
@@ -93,32 +95,81 @@ class Permits:
 class Permit:
     """Permit of one request to use memory of its instance. `release` may be repeated."""
 
-    __slots__ = ("_count_bytes", "_instance_id", "_limiter")
+    __slots__ = ("_count_bytes", "_delayed_bytes", "_instance_id", "_limiter")
 
     def __init__(self, limiter: DecodeMemoryLimiter, instance_id: str, count_bytes: int) -> None:
         self._limiter = limiter
         self._instance_id = instance_id
         self._count_bytes = count_bytes
+        self._delayed_bytes = 0
 
     def release(self) -> None:
         count_bytes, self._count_bytes = self._count_bytes, 0
         if count_bytes:
             self._limiter.release(self._instance_id, count_bytes)
+        delayed_bytes, self._delayed_bytes = self._delayed_bytes, 0
+        if delayed_bytes:
+            self._limiter.end_delay(self._instance_id, delayed_bytes)
+
+    def begin_delay(self) -> bool:
+        """Lets others use the memory while the request waits for an event. Returns False, and changes nothing, if too
+        many decoded requests of the instance do so already.
+        """
+        if not self._limiter.begin_delay(self._instance_id, self._count_bytes):
+            return False
+        delayed_bytes = self._count_bytes
+        self.release()
+        self._delayed_bytes = delayed_bytes
+        return True
+
+    async def end_delay(self) -> None:
+        """Acquires the permit again after `begin_delay`."""
+        count_bytes = self._delayed_bytes
+        await self._limiter.await_room(self._instance_id, count_bytes)
+        self.release()
+        self._count_bytes = count_bytes
 
 
 class DecodeMemoryLimiter:
     """Limits the memory of each instance's decoded requests, which take twelve to thirty times their bytes. One request
-    of any length gets a permit; others wait for room, first come, first served.
+    of any length gets a permit; others wait for room, first come, first served. Requests that wait for events have a
+    limit of their own.
     """
 
-    __slots__ = ("_bytes_max", "_used_bytes", "_waiting")
+    __slots__ = ("_bytes_max", "_delayed_bytes", "_delayed_bytes_max", "_used_bytes", "_waiting")
 
-    def __init__(self, bytes_max: int = DECODED_BYTES_PER_INSTANCE_MAX) -> None:
+    def __init__(
+        self,
+        bytes_max: int = DECODED_BYTES_PER_INSTANCE_MAX,
+        delayed_bytes_max: int = DELAYED_BYTES_PER_INSTANCE_MAX,
+    ) -> None:
         self._bytes_max = bytes_max
+        self._delayed_bytes_max = delayed_bytes_max
+        self._delayed_bytes: dict[str, int] = {}
         self._used_bytes: dict[str, int] = {}
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
+        await self.await_room(instance_id, count_bytes)
+        return Permit(self, instance_id, count_bytes)
+
+    def begin_delay(self, instance_id: str, count_bytes: int) -> bool:
+        """Counts a request that begins to wait for an event. Returns False if the instance has no room for it."""
+        delayed_bytes = self._delayed_bytes.get(instance_id, 0) + count_bytes
+        if delayed_bytes > self._delayed_bytes_max:
+            return False
+        self._delayed_bytes[instance_id] = delayed_bytes
+        return True
+
+    def end_delay(self, instance_id: str, count_bytes: int) -> None:
+        delayed_bytes = self._delayed_bytes[instance_id] - count_bytes
+        if delayed_bytes:
+            self._delayed_bytes[instance_id] = delayed_bytes
+        else:
+            del self._delayed_bytes[instance_id]
+
+    async def await_room(self, instance_id: str, count_bytes: int) -> None:
+        """Counts the memory as used as soon as there is room; `release` gives it back."""
         used_bytes = self._used_bytes.get(instance_id, 0)
         if instance_id not in self._waiting and self._has_room(used_bytes, count_bytes):
             self._used_bytes[instance_id] = used_bytes + count_bytes
@@ -131,7 +182,6 @@ class DecodeMemoryLimiter:
                 if granted.done() and not granted.cancelled():
                     self.release(instance_id, count_bytes)
                 raise
-        return Permit(self, instance_id, count_bytes)
 
     def release(self, instance_id: str, count_bytes: int) -> None:
         used_bytes = self._used_bytes[instance_id] - count_bytes

@@ -113,7 +113,7 @@ def test_many_lines_go_over_many_pages_each_with_its_head_and_end_at_a_limit(
     assert len(found) > 1
     assert all("Description" in page and "INV-" in page for page in found)
     assert sum(page.count("€ 1.10") for page in found) == 60
-    assert "1 more lines are in the CSV file" in found[-1]
+    assert "1 more line is in the CSV file" in found[-1]
 
 
 def test_the_api_answers_it_in_the_language_asked_for_as_a_file_with_its_number(owner: Member) -> None:

@@ -73,6 +73,13 @@ def test_a_member_and_a_role_change_after_a_question(ida: Client, join: Callable
     asked_then_done(ida, remove, {}, lambda: Member.objects.get(pk=member.pk).removed_at is not None)
 
 
+def test_a_role_that_there_is_not_is_refused_with_the_reason(ida: Client, join: Callable[[str], Member]) -> None:
+    member = join("developer")
+    page = ida.post(reverse("page-member-role", args=[member.pk]), {"role": "emperor", "confirmed": "yes"}, follow=True)
+    assert "There is no such role." in page.content.decode()
+    assert Member.objects.get(pk=member.pk).role == "developer"
+
+
 def test_a_quota_goes_after_a_question(
     ida: Client, owner: Member, instance: Instance, quota_admin_client: FakeQuotaAdminClient
 ) -> None:

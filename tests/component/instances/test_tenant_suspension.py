@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from instances import services
@@ -11,6 +13,7 @@ from instances.models import Instance
 from tenants import services as tenant_services
 from tenants.actors import Actor, operator_actor, system_actor
 from tenants.choices import SuspensionReason
+from tenants.errors import Invalid
 from tenants.models import AuditEntry, Tenant
 from tests.testkit.api_cases import make_member, make_user
 from tests.testkit.fake_data_plane import FakeDataPlane
@@ -35,6 +38,14 @@ def look(instance: Instance) -> Instance:
 
 def suspend(operator: Actor, tenant: Tenant, reason: SuspensionReason = SuspensionReason.UNPAID) -> None:
     tenant_services.suspend_tenant(acting=operator, tenant=tenant, reason=reason)
+
+
+@pytest.mark.parametrize(("note", "reason"), [("a\0b", "U+0000"), ("a" * 10_000, "at most")])
+def test_a_note_that_cannot_be_kept_is_refused_with_its_own_reason(
+    operator: Actor, tenant: Tenant, note: str, reason: str
+) -> None:
+    with pytest.raises(Invalid, match=re.escape(reason)):
+        tenant_services.suspend_tenant(acting=operator, tenant=tenant, reason=SuspensionReason.ABUSE, note=note)
 
 
 @pytest.mark.parametrize(

@@ -159,11 +159,35 @@ def test_an_operator_is_created_once_and_keeps_the_first_password(monkeypatch: p
     user = User.objects.get(email="ops@example.com")
     assert user.is_staff and user.is_superuser
     assert user.check_password("first password of ops")
-    assert said.getvalue().splitlines() == ["ops@example.com created", "ops@example.com is an operator"]
+    assert said.getvalue().splitlines() == ["ops@example.com created", "ops@example.com is an operator already"]
     assert "password of ops" not in said.getvalue()
-    monkeypatch.setenv(PASSWORD_VARIABLE, "short")
-    with pytest.raises(CommandError):
-        call_command("create_operator", "x@example.com")
+
+
+@pytest.mark.parametrize("password", ["short", "1234567890123", "ops@example.com", "password1234"])
+def test_the_password_of_a_new_operator_is_one_that_the_console_would_take(
+    monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, password)
+    with pytest.raises(CommandError, match="password"):
+        call_command("create_operator", "ops@example.com")
+    assert not User.objects.exists()
+
+
+def test_an_existing_user_becomes_an_operator_without_being_asked_for_a_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda _: pytest.fail("it would be ignored"))
+    user = make_user()
+    said = StringIO()
+    for _ in range(2):
+        call_command("create_operator", user.email.upper(), stdout=said)
+    user.refresh_from_db()
+    assert user.is_staff and user.is_superuser and user.check_password(PASSWORD)
+    assert said.getvalue().splitlines() == [
+        f"{user.email} is an operator now and keeps the password",
+        f"{user.email} is an operator already",
+    ]
 
 
 def test_the_demo_tenant_is_the_same_on_every_start() -> None:

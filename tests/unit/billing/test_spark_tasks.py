@@ -79,7 +79,7 @@ def test_reports_that_were_read_before_are_read_together(sequence: int) -> None:
 
 def test_records_that_were_not_delivered_stop_the_run() -> None:
     short = check([batch_of(0, [0, 2], [report(1, 1), report(3, 3)])], 0, (), BOUNDS)
-    with pytest.raises(UsageLost, match="read 2 of the 3"):
+    with pytest.raises(UsageLost, match="read 2 of the 3 usage records of partition 0 from 0 on"):
         joined(short)
 
 

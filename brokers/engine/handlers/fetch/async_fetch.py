@@ -77,7 +77,11 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
 
 
 async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: Permit | None, may_delay: bool) -> None:
-    """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends. `permit` is released during the wait."""
+    """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends.
+
+    Others use the memory of the `permit` during the wait. If too many decoded requests of the instance wait, this one
+    is answered at once.
+    """
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)
     # Any change of rights ends the wait, even during the read: the request names too many topics to check each.
@@ -85,14 +89,14 @@ async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: P
         read_result = await _read(request, missing)
         client = request.client()
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
-        if missing_bytes:
+        if missing_bytes and (permit is None or permit.begin_delay()):
+            watched = read_result.watched
             read_result.release()
-            # Released so that waiting requests do not block the instance's others; `may_be_delayed` limits the size of
-            # a waiting request.
-            if permit is not None:
-                permit.release()
+            del read_result  # it takes as much memory as the request
             kind = DelayedCommittedRead if request.frame.isolation == READ_COMMITTED else DelayedRead
-            await readable.wait(kind(readable.set, missing_bytes), read_result.watched, request.frame.max_wait_ms)
+            await readable.wait(kind(readable.set, missing_bytes), watched, request.frame.max_wait_ms)
+            if permit is not None:
+                await permit.end_delay()
             read_result = await _read(request, ())
     try:
         parts = await _encode(request, read_result)

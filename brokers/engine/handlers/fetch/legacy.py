@@ -106,7 +106,7 @@ async def _fetch_long(session: Session, raw: RawRequest) -> None:
 
 
 class _OldFetch:
-    """A Fetch of an old version. A long request has a `permit`, which it releases while it waits."""
+    """A Fetch of an old version. A long request has a `permit`, whose memory others use while it waits."""
 
     def __init__(
         self,
@@ -144,12 +144,12 @@ class _OldFetch:
         await yield_to_others()
         watched = [part.partition for part in _all(topics) if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
-        if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
+        if may_wait and is_early and self._begins_delay(topics):
             _release(topics)
             self.has_waited = True
-            if self.permit is not None:
-                self.permit.release()
             await self._waited(watched, missing_bytes)
+            if self.permit is not None:
+                await self.permit.end_delay()
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
         services = self.session.services
@@ -158,6 +158,11 @@ class _OldFetch:
         converting.add_done_callback(lambda _: _release(topics))
         await asyncio.shield(converting)
         return topics
+
+    def _begins_delay(self, topics: _Topics) -> bool:
+        """True if the request may wait; others use the memory of its permit from then on."""
+        may_wait = may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view())
+        return may_wait and (self.permit is None or self.permit.begin_delay())
 
     async def _complete(self, topics: _Topics) -> None:
         time_slice = TimeSlice()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from instances.topics.rates import CounterSample, between
+from django.core.cache import cache
+
+from instances.topics.rates import CounterSample, between, sample_rates
 
 T0 = 1_000_000
 
@@ -36,3 +38,18 @@ def test_without_an_earlier_look_or_too_soon_nothing_is_known() -> None:
 def test_counters_that_run_backwards_are_no_traffic() -> None:
     before, now = {1: CounterSample(T0, 5, {"a": (9, 9)})}, {1: CounterSample(T0 + 10_000, 5, {"a": (5, 9)})}
     assert between(before, now).of("a") == (0.0, 0.0)
+
+
+def test_a_broker_that_did_not_answer_one_sample_is_in_later_rates() -> None:
+    """The sample without it would be cached like a complete one, and its traffic be missing for half a minute."""
+    cache.clear()
+
+    def sample(at_s: int, *numbers: int) -> dict[int, CounterSample]:
+        return {number: CounterSample(T0 + at_s * 1_000, 5, {"a": (at_s * 100, 0)}) for number in numbers}
+
+    for at_s, numbers in ((0, (1, 2)), (15, (1,)), (36, (1, 2))):
+        sample_rates("key", sample(at_s, *numbers))
+    assert sample_rates("key", {}).of("a") == (None, None)
+    assert sample_rates("key", sample(40, 1, 2)).of("a") == (200.0, 0.0)
+    sample_rates("key", sample(400, 1))
+    assert sample_rates("key", sample(410, 1, 2)).of("a") == (100.0, 0.0), "the counters of the other are too old"

@@ -10,7 +10,7 @@ import pytest
 
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
-from brokers.engine.handlers.fetch import async_fetch
+from brokers.engine.handlers.fetch import async_fetch, legacy
 from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -261,6 +261,48 @@ async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     assert len(answer.responses[0].partitions) == partitions
     assert MINE not in services.accounting.decode_memory._waiting
+
+
+@pytest.mark.parametrize("version", [3, 12])
+async def test_a_long_fetch_does_not_wait_while_too_many_of_its_instance_do(
+    house: House, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Each that waits keeps its decoded partitions in memory."""
+    monkeypatch.setattr(legacy, "DECODED_AT_ONCE_BYTES_MAX", SYNCHRONOUS_REQUEST_BYTES_MAX // 4)
+    partitions, watched = await a_wide_topic(house)
+    limiter = house.broker.broker.services.accounting.decode_memory
+    request = fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000)
+    first = await house.broker.client(house.my_port)
+    await first.send(ApiKey.FETCH, version, request)
+    await house.broker.until(lambda: watched.waits)
+    (delayed_bytes,) = limiter._delayed_bytes.values()
+    monkeypatch.setattr(limiter, "_delayed_bytes_max", 2 * delayed_bytes - 1)
+
+    answer = await asyncio.wait_for(house.mine.call(ApiKey.FETCH, version, request), 20)
+
+    assert len(answer.responses[0].partitions) == partitions
+    await first.close()
+    await house.broker.until(lambda: not limiter._delayed_bytes)
+    assert not limiter._used_bytes
+
+
+async def test_a_long_fetch_that_waited_is_read_and_encoded_with_a_permit(house: House) -> None:
+    """One record may wake all of them."""
+    partitions, watched = await a_wide_topic(house)
+    limiter = house.broker.broker.services.accounting.decode_memory
+    writer = await house.broker.client(house.my_port)
+    await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
+    await house.broker.until(lambda: watched.waits)
+    assert not limiter._used_bytes, "others may be decoded"
+    permit = await limiter.acquire(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
+
+    assert (await produce(writer, "orders", batch(b"new"), partition=3)).error_code == 0
+    await house.broker.until(lambda: MINE in limiter._waiting)
+    permit.release()
+
+    answer = await house.mine.receive(ApiKey.FETCH, 12)
+    assert [line.partition_index for line in answer.responses[0].partitions if line.records] == [3]
+    assert not limiter._used_bytes and not limiter._delayed_bytes
 
 
 async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:
