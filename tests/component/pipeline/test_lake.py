@@ -193,7 +193,7 @@ def test_merged_files_that_cannot_be_deleted_are_left_to_the_sweep(
     assert total(place) == 150
 
 
-def test_as_many_days_are_reconciled_as_are_said(place: LakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_days_are_reconciled_up_to_their_maximum_number(place: LakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     today = DAY + timedelta(days=10)
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     monkeypatch.setattr(upkeep, "DAYS_RECONCILED_MAX", 3)
