@@ -23,7 +23,7 @@ from brokers.contract.acls import (
 )
 from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
 from brokers.contract.users import UserDocument
-from brokers.engine.cluster import changes, errors, loader, quota_image, watcher
+from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
@@ -39,7 +39,6 @@ from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
 EVERYWHERE_WITHIN_S = 5.0
-LIMITED = "producer_byte_rate"
 
 
 async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
@@ -481,36 +480,3 @@ async def test_changes_in_quick_succession_are_read_together() -> None:
     assert len(images) <= allowed + 2
     for member in (writer, reader):
         await member.stop()
-
-
-@pytest.mark.parametrize(
-    "body", [b'{"version": 1, "config": {"producer_byte', b"[]", b"\xff", documents.config_to_json({LIMITED: "1e"})]
-)
-@pytest.mark.parametrize(
-    "entity", [QuotaEntity(has_user=True, user="alice", has_client=False, client_id=None), IpEntity("192.0.2.1")]
-)
-async def test_a_quota_stays_in_force_while_its_document_is_unreadable(
-    entity: QuotaEntity | IpEntity, body: bytes
-) -> None:
-    """QUO-75, also at the start of a session: no limit would let one client take everything."""
-    quota = CONNECTION_CREATION_RATE if isinstance(entity, IpEntity) else LIMITED
-    body = body.replace(LIMITED.encode(), quota.encode())
-    ensemble = FakeEnsemble()
-    member = Member(ensemble.connect(), broker_id=1, controls=False)
-    await member.start()
-    await publish(member, INSTANCES[0])
-    await member.until(lambda image: INSTANCES[0] in image.instances)
-    path = quota_image.path_of(INSTANCES[0], entity)
-    known = documents.config_to_json({quota: "10"})
-    await member.tree.commit([Create(f"/config/{path}", known), changes.config_changed(path)])
-    await member.until(lambda image: image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0})
-    await member.tree.commit([Set(f"/config/{path}", body, None), changes.config_changed(path)])
-    await quiet()
-    assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
-    member.watcher.mark(Part.EVERYTHING)
-    await quiet()
-    assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
-    later = documents.config_to_json({quota: "20"})
-    await member.tree.commit([Set(f"/config/{path}", later, None), changes.config_changed(path)])
-    await member.until(lambda image: image.quotas.limits(INSTANCES[0], entity) == {quota: 20.0})
-    await member.stop()
