@@ -62,16 +62,14 @@ def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tu
     """Returns `(leader, ISR)` of an unclean election.
 
     The leader is a live ISR member if there is one; otherwise a live replica that is listed in the ISR under an earlier
-    registration, or else the first live replica.
+    registration, or else the first live replica. Among equals, stopping replicas come last: they would soon hand
+    over. A replica that lacks records is preferred to one that is stopping unless that one is in sync.
     """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
     in_sync = tuple(replica for replica in partition.isr if is_same_incarnation(partition, brokers, replica))
-    for replica in partition.replicas:
-        if replica in in_sync:
-            return replica, in_sync
     live = [replica for replica in partition.replicas if replica in brokers]
     if not live:
         raise errors.EligibleLeadersNotAvailable("No replica of the partition is alive.")
-    leader = min(live, key=lambda replica: replica not in partition.isr)
-    return leader, (leader,)
+    leader = min(live, key=lambda id: (id not in in_sync, brokers[id].stopping, id not in partition.isr))
+    return leader, in_sync if leader in in_sync else (leader,)
