@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import Final, NamedTuple
 
-from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
-# Logs that are measured in one turn of the loop.
+# Topics and logs that are looked at in one turn of the event loop.
 MEASURED_AT_ONCE: Final = 500
 
 
@@ -61,15 +61,21 @@ class StorageUse:
                 return int(end.value)
 
     def _measuring(self, instance_id: str) -> Generator[int, None, int]:
-        """Measures one instance, and returns its bytes. Yields the number of logs that were measured since the last
-        yield, at most `MEASURED_AT_ONCE`.
+        """Measures one instance, and returns its bytes. Yields the number of topics or logs looked at since the yield
+        before, at most `MEASURED_AT_ONCE`.
         """
         instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
             return 0
         known = self._led.get(instance_id)
         if known is None or known.of is not instance:
-            known = self._led[instance_id] = _Led(instance, self._led_of(instance))
+            partitions: list[tuple[str, int, int]] = []
+            topics = instance.stored_topics
+            for begin in range(0, len(topics), MEASURED_AT_ONCE):
+                part_of_topics = topics[begin : begin + MEASURED_AT_ONCE]
+                partitions += self._led_of(part_of_topics)
+                yield len(part_of_topics)
+            known = self._led[instance_id] = _Led(instance, partitions)
         table, result = self._services.storage.table, 0
         for begin in range(0, len(known.partitions), MEASURED_AT_ONCE):
             part = known.partitions[begin : begin + MEASURED_AT_ONCE]
@@ -94,11 +100,11 @@ class StorageUse:
         known = self._led.get(instance_id)
         return known is None or known.of is not self._services.metadata.current.image.instances.get(instance_id)
 
-    def _led_of(self, instance: InstanceImage) -> list[tuple[str, int, int]]:
+    def _led_of(self, topics: Iterable[TopicImage]) -> list[tuple[str, int, int]]:
         me = self._services.broker_id
         return [
             (topic.name, partition.index, len(partition.target))
-            for topic in instance.stored_topics
+            for topic in topics
             for partition in topic.partitions
             if partition.leader == me
         ]
