@@ -37,8 +37,8 @@ from tests.testkit.wire import WireClient
 # As a cluster has them by default; other tests make do with five.
 STATE_PARTITIONS: Final = 50
 GROUP, TRANSACTION = 0, 1
-# Of the processor. On the loop at large the aim is 10 ms; a collection of garbage may come into any turn.
-TURN_CPU_MS_MAX: Final = 15.0
+# Of the processor. The aim is 10 ms; processors that two tests share take twice as long.
+TURN_CPU_MS_MAX: Final = 20.0
 
 
 INSTANCES: Final = depth.number_from("PENSTOCK_OWN_WORK_INSTANCES", short=200, long=1_000)

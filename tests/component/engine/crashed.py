@@ -42,7 +42,7 @@ from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.waiting import eventually
 from tests.testkit.wire import WireClient
 
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 120
 # Longer than all steps of a transaction take on a slow machine.
 TRANSACTION_TIMEOUT_MS: Final = 8_000
 ATTEMPTS_MAX: Final = 5

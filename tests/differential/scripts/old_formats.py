@@ -15,7 +15,7 @@ from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import read_records
 from brokers.engine.records.message_set import checksum_holds, encode_message, entries, opened, read_message
-from brokers.engine.records.old_codecs import deflate_old
+from brokers.engine.records.old_codecs import compress_old
 from tests.differential.batches import GZIP, LZ4, SNAPPY, TIME_MS, ZSTD, batch, compressed, message
 from tests.differential.normalise import RULES, normalised
 from tests.differential.play import Player
@@ -49,7 +49,7 @@ def messages(*values: bytes | None, magic: int, first: int = 0, key: bytes | Non
 
 def wrapper(inner: bytes | None, *, magic: int, codec: int = GZIP, offset: int = 0, **more: int) -> bytes:
     """One message around `inner`, which is compressed as the format has it."""
-    value = None if inner is None else deflate_old(codec, inner, magic)
+    value = None if inner is None else compress_old(codec, inner, magic)
     return wrapping(value, magic=magic, codec=codec, offset=offset, **more)
 
 
@@ -108,14 +108,14 @@ def _wrong_in_both(ask: Any, magic: int) -> None:
     wrong("zstd", wrapping(compressed(ZSTD, two), magic=magic, codec=ZSTD))
     wrong("codec 5", wrapping(two, magic=magic, codec=5))
     wrong("codec 7", wrapping(two, magic=magic, codec=7))
-    wrong("lz4 with the other checksum", wrapping(deflate_old(LZ4, two, 1 - magic), magic=magic, codec=LZ4, offset=1))
+    wrong("lz4 with the other checksum", wrapping(compress_old(LZ4, two, 1 - magic), magic=magic, codec=LZ4, offset=1))
     wrong("snappy in its stream's frame", wrapping(compressed(SNAPPY, two), magic=magic, codec=SNAPPY, offset=1))
     wrong("null key and value", encode_message(magic, 0, TIME_MS, None, None))
     wrong("empty key and value", encode_message(magic, 0, TIME_MS, b"", b""))
     wrong("any offset", encode_message(magic, 77, TIME_MS, b"k", b"v"))
     wrong("all at offset 0", item * 3)
     wrong("any offsets inside", wrapper(messages(b"a", b"b", magic=magic, first=7), magic=magic, offset=8))
-    wrong("a wrapper with a key", encode_message(magic, 1, TIME_MS, b"k", deflate_old(GZIP, two, magic), GZIP))
+    wrong("a wrapper with a key", encode_message(magic, 1, TIME_MS, b"k", compress_old(GZIP, two, magic), GZIP))
     wrong("a wrapper at offset 0", wrapper(two, magic=magic))
 
 
