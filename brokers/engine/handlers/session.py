@@ -368,6 +368,8 @@ class Session:
             self.cancel = None
             self.channel.fail(error)
             return
+        finally:
+            close_unstarted(answer)  # if the task was cancelled while it waited for its turn
         self.cancel = None
         self._respond_later(context, correlation_id, response)
 

@@ -15,6 +15,7 @@ from instances.naming import collision_key
 from tests.testkit.cluster import instance_document
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
+CARRIED = {"partition_count", "stored_bytes", "layout_totals"}
 NAMES = ("orders", "a.b", "a_b", "events")
 
 # Leader and leader epoch of each partition, and what is seen of the topic.
@@ -69,6 +70,9 @@ def test_totals_that_are_carried_over_are_those_added_up_from_the_start(
             f"{id}.{name}": None if state is None else topic(id, name, state) for (id, name), state in round.items()
         }
         after = image.with_changes(ImageDelta(topics=topics))
+        assert after.topic_changes is not None and after.changed_topics(image) is after.topic_changes.names
+        for id in {id for id, _ in round}:
+            assert vars(after.instances[id]).keys() >= CARRIED, "nothing is added up again"
         assert set(after.changed_topics(image)) >= differing(image, after)
         assert set(after.changed_topics(image)) <= topics.keys()
         assert set(after.changed_topics(ClusterImage("c"))) == after.topics.keys(), (
