@@ -38,11 +38,11 @@ from brokers.engine.protocol.messages.transactions import (
 from tests.chaos import replicas
 from tests.differential.batches import TRANSACTIONAL, batch
 from tests.testkit.crashing import Crash, Orders
-from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance
 from tests.testkit.waiting import eventually
 from tests.testkit.wire import WireClient
 
-TIMEOUT_S: Final = 120
+TIMEOUT_S: Final = 60
 # Longer than all steps of a transaction take on a slow machine.
 TRANSACTION_TIMEOUT_MS: Final = 8_000
 ATTEMPTS_MAX: Final = 5
@@ -131,13 +131,15 @@ class Stage:
         return offset
 
     def bring_back(self) -> None:
-        """Restarts crashed brokers."""
-        for broker in self.cluster.brokers:
-            assert broker.process is not None
-            if broker.process.poll() is not None:
-                broker.start()
-                broker.wait_until_ready()
+        """Restarts the brokers that crash. One is about to: it has removed its order, and ends in a moment."""
+        crashed = eventually(self._crashed, within_s=TIMEOUT_S, what="the broker that had the order to end")
+        for broker in crashed:
+            broker.start()
+            broker.wait_until_ready()
         eventually(lambda: replicas.all_in_sync(self.cluster), within_s=TIMEOUT_S, what="all replicas in sync")
+
+    def _crashed(self) -> list[BrokerProcess]:
+        return [each for each in self.cluster.brokers if each.process is not None and each.process.poll() is not None]
 
     def reader(self, isolation: str, group: str = "judge") -> Consumer:
         settings = {"group.id": group, "isolation.level": isolation, "auto.offset.reset": "earliest", "log_level": 0}
