@@ -297,7 +297,7 @@ def _common_bounds() -> list[str]:
         f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB, or where it may have over {DECODED_AT_ONCE_ITEMS_MAX:,} items, "
         f"it is decoded in pieces of {ITEMS_PER_PIECE} items, if the API has no decoder of its own (Produce, Fetch). "
         f"Of an instance so many bytes of requests are decoded at a time: {DECODED_BYTES_PER_INSTANCE_MAX:,}. "
-        f"Decoded fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records; more are answered at once.",
+        f"Fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records; more are answered at once.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
         f"Answers over {long_requests.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "

@@ -93,14 +93,19 @@ class Permits:
 
 
 class Permit:
-    """Permit of one request to use memory of its instance. `release` may be repeated."""
+    """Permit of one request to use memory of its instance. `release` may be repeated.
 
-    __slots__ = ("_count_bytes", "_delayed_bytes", "_instance_id", "_limiter")
+    Short requests are decoded without a permit for it: theirs counts only while they wait for an event.
+    """
 
-    def __init__(self, limiter: DecodeMemoryLimiter, instance_id: str, count_bytes: int) -> None:
+    __slots__ = ("_count_bytes", "_delayed_bytes", "_instance_id", "_is_short", "_limiter", "_request_bytes")
+
+    def __init__(self, limiter: DecodeMemoryLimiter, instance_id: str, request_bytes: int, *, is_short: bool) -> None:
         self._limiter = limiter
         self._instance_id = instance_id
-        self._count_bytes = count_bytes
+        self._request_bytes = request_bytes
+        self._is_short = is_short
+        self._count_bytes = 0 if is_short else request_bytes
         self._delayed_bytes = 0
 
     def release(self) -> None:
@@ -115,19 +120,20 @@ class Permit:
         """Lets others use the memory while the request waits for an event. Returns False, and changes nothing, if too
         many decoded requests of the instance do so already.
         """
-        if not self._limiter.begin_delay(self._instance_id, self._count_bytes):
+        if not self._limiter.begin_delay(self._instance_id, self._request_bytes):
             return False
-        delayed_bytes = self._count_bytes
         self.release()
-        self._delayed_bytes = delayed_bytes
+        self._delayed_bytes = self._request_bytes
         return True
 
     async def end_delay(self) -> None:
         """Acquires the permit again after `begin_delay`."""
-        count_bytes = self._delayed_bytes
-        await self._limiter.await_room(self._instance_id, count_bytes)
+        if self._is_short:
+            self.release()
+            return
+        await self._limiter.await_room(self._instance_id, self._request_bytes)
         self.release()
-        self._count_bytes = count_bytes
+        self._count_bytes = self._request_bytes
 
 
 class DecodeMemoryLimiter:
@@ -151,7 +157,11 @@ class DecodeMemoryLimiter:
 
     async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
         await self.await_room(instance_id, count_bytes)
-        return Permit(self, instance_id, count_bytes)
+        return Permit(self, instance_id, count_bytes, is_short=False)
+
+    def short_permit(self, instance_id: str, count_bytes: int) -> Permit:
+        """Returns the permit of a short request, which is decoded at once."""
+        return Permit(self, instance_id, count_bytes, is_short=True)
 
     def begin_delay(self, instance_id: str, count_bytes: int) -> bool:
         """Counts a request that begins to wait for an event. Returns False if the instance has no room for it."""

@@ -35,7 +35,7 @@ NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 def start_from_disk(request: FetchRequest, missing: Sequence[Missing], *, may_delay: bool) -> None:
     """Serves a request that needs records from the disk, in a task that is cancelled when the connection closes."""
-    answer_in_background(request.session, _serve(request, missing, permit=None, may_delay=may_delay), _charge_step)
+    answer_in_background(request.session, _serve_from_disk(request, missing, may_delay), _charge_step)
 
 
 def start_long(session: Session, raw: RawRequest) -> None:
@@ -47,6 +47,19 @@ def start_long(session: Session, raw: RawRequest) -> None:
 def _charge_step(session: Session, spent_s: float) -> None:
     session.record_time(spent_s)
     charge_long_turn(session, spent_s)
+
+
+async def _serve_from_disk(request: FetchRequest, missing: Sequence[Missing], may_delay: bool) -> None:
+    session = request.session
+    instance_id = session.principal.instance_id
+    if instance_id is None:
+        await _serve(request, missing, permit=None, may_delay=may_delay)
+        return
+    permit = session.services.accounting.decode_memory.short_permit(instance_id, request.size_bytes)
+    try:
+        await _serve(request, missing, permit=permit, may_delay=may_delay)
+    finally:
+        permit.release()
 
 
 async def _serve_long(session: Session, raw: RawRequest) -> None:
@@ -61,8 +74,7 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
         cancel_task, session.cancel = session.cancel, None
         if not answer_special(session, raw, frame):
             session.cancel = cancel_task
-            request = FetchRequest(session, raw.client_id, raw.version, raw.correlation_id, frame)
-            await _serve(request, (), permit=permit, may_delay=True)
+            await _serve(FetchRequest(session, raw, frame), (), permit=permit, may_delay=True)
     finally:
         permit.release()
 

@@ -39,11 +39,14 @@ def fetch(session: Session, raw: RawRequest) -> None:
     frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
     if answer_special(session, raw, frame):
         return
-    serve(FetchRequest(session, raw.client_id, raw.version, raw.correlation_id, without_repeats(frame)), True)
+    serve(FetchRequest(session, raw, without_repeats(frame)), True)
 
 
 def serve(request: FetchRequest, may_delay: bool) -> None:
-    """Answers with the records that can be read, or, with `may_delay`, waits for more."""
+    """Answers with the records that can be read, or, with `may_delay`, waits for more.
+
+    If too many decoded requests of the instance wait, this one is answered at once.
+    """
     client = request.client()
     limit_bytes = request.limit_bytes(client)
     read_result = read(request, client, request.frame.topics, limit_bytes, False)
@@ -52,11 +55,20 @@ def serve(request: FetchRequest, may_delay: bool) -> None:
         start_from_disk(request, read_result.missing, may_delay=may_delay)
         return
     missing_bytes = request.missing_bytes(client, read_result, limit_bytes) if may_delay else 0
-    if missing_bytes:
+    if missing_bytes and _begin_delay(request):
         read_result.release()
         DelayedFetch(request, read_result.watched, missing_bytes)
         return
     answer(request, client, read_result)
+
+
+def _begin_delay(request: FetchRequest) -> bool:
+    """Counts the memory of a request that waits. Returns False if its instance has no room for it."""
+    session = request.session
+    instance_id = session.principal.instance_id
+    if instance_id is None:
+        return True
+    return session.services.accounting.decode_memory.begin_delay(instance_id, request.size_bytes)
 
 
 class DelayedFetch:
@@ -127,6 +139,7 @@ class DelayedFetch:
         instance_id = session.principal.instance_id
         if instance_id is not None:
             session.services.access.waiting_calls.remove(instance_id, self)
+            session.services.accounting.decode_memory.end_delay(instance_id, self._request.size_bytes)
 
     def _cancel(self) -> None:
         turn, self._turn = self._turn, None

@@ -84,8 +84,19 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
     request: FetchRequest = decode_request(
         ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
     )
-    work = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run()
-    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, work)
+    instance_id = session.principal.instance_id
+    memory = session.services.accounting.decode_memory
+    permit = None if instance_id is None else memory.short_permit(instance_id, raw.size_bytes)
+    work = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit)
+    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_short(work))
+
+
+async def _fetch_short(work: _OldFetch) -> None:
+    try:
+        await work.run()
+    finally:
+        if work.permit is not None:
+            work.permit.release()
 
 
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
@@ -106,7 +117,7 @@ async def _fetch_long(session: Session, raw: RawRequest) -> None:
 
 
 class _OldFetch:
-    """A Fetch of an old version. A long request has a `permit`, whose memory others use while it waits."""
+    """A Fetch of an old version. Its `permit` counts its memory; only internal requests have none."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Final
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import TenantMetadataView
 from brokers.engine.handlers.fetch.waits import Missing
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.fast_codec import FetchFrame
@@ -106,17 +106,16 @@ class FetchReadResult:
 
 
 class FetchRequest:
-    """A client's Fetch from version 4 on."""
+    """A client's Fetch from version 4 on. `size_bytes` is its size as it was received."""
 
-    __slots__ = ("client_id", "correlation_id", "frame", "session", "version")
+    __slots__ = ("client_id", "correlation_id", "frame", "session", "size_bytes", "version")
 
-    def __init__(
-        self, session: Session, client_id: str | None, version: int, correlation_id: int, frame: FetchFrame
-    ) -> None:
+    def __init__(self, session: Session, raw: RawRequest, frame: FetchFrame) -> None:
         self.session = session
-        self.client_id = client_id
-        self.version = version
-        self.correlation_id = correlation_id
+        self.client_id = raw.client_id
+        self.version = raw.version
+        self.correlation_id = raw.correlation_id
+        self.size_bytes = raw.size_bytes
         self.frame = frame
 
     @property

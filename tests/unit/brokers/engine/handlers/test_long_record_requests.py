@@ -286,6 +286,35 @@ async def test_a_long_fetch_does_not_wait_while_too_many_of_its_instance_do(
     assert not limiter._used_bytes
 
 
+@pytest.mark.parametrize("version", [3, 12])
+async def test_short_fetches_do_not_wait_while_too_many_of_their_instance_do(
+    house: House, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Five thousand connections may each have one of five hundred partitions."""
+    await house.topic(partitions=2)
+    await house.topic("others", partitions=1)
+    limiter = house.broker.broker.services.accounting.decode_memory
+    request = fetch_of([("orders", [0, 1])], max_wait_ms=60_000)
+    first, writer = await house.broker.client(house.my_port), await house.broker.client(house.my_port)
+    await first.send(ApiKey.FETCH, version, request)
+    await house.broker.until(lambda: limiter._delayed_bytes)
+    (delayed_bytes,) = limiter._delayed_bytes.values()
+    monkeypatch.setattr(limiter, "_delayed_bytes_max", 2 * delayed_bytes - 1)
+
+    answer = await asyncio.wait_for(house.mine.call(ApiKey.FETCH, version, request), 20)
+
+    assert [line.error_code for line in answer.responses[0].partitions] == [0, 0]
+    assert (await produce(writer, "orders", batch(b"new"), partition=1)).error_code == 0
+    answer = await first.receive(ApiKey.FETCH, version)
+    assert [line.partition_index for line in answer.responses[0].partitions if line.records] == [1]
+    assert not limiter._delayed_bytes
+    await first.send(ApiKey.FETCH, version, fetch_of([("others", [0])], max_wait_ms=60_000))
+    await house.broker.until(lambda: limiter._delayed_bytes)
+    await first.close()
+    await house.broker.until(lambda: not limiter._delayed_bytes)
+    assert not limiter._used_bytes
+
+
 async def test_a_long_fetch_that_waited_is_read_and_encoded_with_a_permit(house: House) -> None:
     """One record may wake all of them."""
     partitions, watched = await a_wide_topic(house)
