@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks import (
     closing,
     connections,
+    console,
     engine_start,
     environment,
     floods_beside,
@@ -116,6 +117,9 @@ def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[d
         "invoices": lambda product: invoices.measure(product, given.tenants),
         "closing": lambda product: closing.measure(product, given.tenants),
         "money-pages": lambda product: money_pages.measure(product, given.tenants),
+        "console": lambda product: console.measure(
+            product, topics=given.topics, groups=given.groups, audit_rows=given.audit_rows, messages=given.messages
+        ),
         "pages": lambda product: iter([pages.measure(product, given.rows)]),
     }
 
@@ -137,6 +141,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
     parser.add_argument("--rows", type=int, default=10_000, help="instances in the list that is paged through")
     parser.add_argument("--tenants", type=int, default=1_000, help="tenants whose month is invoiced")
+    parser.add_argument("--topics", type=int, default=10_000, help="topics of the instance whose pages are read")
+    parser.add_argument("--groups", type=int, default=2_000, help="its consumer groups")
+    parser.add_argument("--audit-rows", type=int, default=1_000_000, help="rows of its tenant's audit log")
+    parser.add_argument("--messages", type=int, default=10_000_000, help="messages of the topic that is read")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
     return parser.parse_args()

@@ -106,12 +106,12 @@ class Spans:
 
     def take(self, bootstrap: str, seconds: float) -> None:
         """Measures one span of each kind."""
-        self.alone.append(finish(_victim(bootstrap, seconds)))
+        self.alone.append(finish(victim(bootstrap, seconds)))
         other = _neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
-        self.polite.append(finish(_victim(bootstrap, seconds)))
+        self.polite.append(finish(victim(bootstrap, seconds)))
         finish(other)
         offender = _neighbour(bootstrap, "greedy", OFFENCE * LIMIT_BYTES_PER_S, seconds)
-        self.beside.append(finish(_victim(bootstrap, seconds)))
+        self.beside.append(finish(victim(bootstrap, seconds)))
         self.held.append(finish(offender))
 
     def summary(self, seconds: float) -> dict[str, Any]:
@@ -173,7 +173,8 @@ def _neighbour(bootstrap: str, client_id: str, bytes_per_s: int, seconds: float)
                  record_bytes=OFFENDER_RECORD_BYTES, seconds=seconds + SETTLING_S)  # fmt: skip
 
 
-def _victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+def victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+    """Starts the watched producer."""
     return begin(bootstrap, topic="modest", client_id="modest", bytes_per_s=VICTIM_BYTES_PER_S,
                  record_bytes=VICTIM_RECORD_BYTES, seconds=seconds)  # fmt: skip
 
