@@ -1,4 +1,4 @@
-"""Server-sent events: a response without an end, of which the web server holds a connection and no thread."""
+"""Server-sent events: responses without an end, which occupy a connection of the web server but no thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 class LiveBody(Protocol):
-    """Body of a response without an end, as `config.web.live` advances it."""
+    """Body of a response without an end, whose steps `config.web.live` calls.
+
+    `owner` identifies the client whose fair share of the server's threads the steps take.
+    """
 
     owner: str
 
@@ -59,7 +62,7 @@ class LiveResponse(StreamingHttpResponse):
 
 
 def event(data: str, *, name: str = "", event_id: str = "") -> str:
-    """Returns one event; its data may have lines."""
+    """Returns one server-sent event as text; its data may have several lines."""
     head = (f"event: {name}\n" if name else "") + (f"id: {event_id}\n" if event_id else "")
     return head + "".join(f"data: {line}\n" for line in data.split("\n")) + "\n"
 

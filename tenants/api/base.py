@@ -3,7 +3,7 @@
     class TopicCollection(ApiView):
         tag = "Topics"
 
-        @endpoint("list_topics", Scope.TOPICS_READ, page=TopicOut)
+        @endpoint("list_topics", Scope.TOPICS_READ, page_item=TopicOut)
         def get(self, request, instance_id):
             \"\"\"List topics.\"\"\"
             found = access.instance(self.actor, instance_id)
