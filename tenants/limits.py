@@ -106,7 +106,7 @@ DOMAIN_CHARS_MAX = 253
 DNS_DEADLINE_S = 4.0
 DOMAIN_CHECK_AGAIN_AFTER_H = 24
 DOMAIN_CHECKS_PER_ROUND_MAX = 100
-# A round of checks ends after this time, so that slow name servers do not hold a worker.
+# A round of checks ends after this time, so that slow name servers do not block a worker.
 DOMAIN_ROUND_S = 20.0
 DOMAIN_PROOF_KEPT_DAYS = 7
 

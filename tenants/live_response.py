@@ -24,7 +24,7 @@ class LiveBody(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases what the response holds; idempotent."""
+        """Releases resources of the response, such as its count in a limit; idempotent."""
         ...
 
 
@@ -54,7 +54,7 @@ class LiveResponse(StreamingHttpResponse):
         super().__init__(_first_parts(body), content_type=f"{EVENT_STREAM}; charset=utf-8")
         self.live = ServedBody(body)
         self.headers["Cache-Control"] = "no-store"
-        self.headers["X-Accel-Buffering"] = "no"  # nginx passes events on as they come
+        self.headers["X-Accel-Buffering"] = "no"  # without buffering by nginx
 
     def close(self) -> None:
         super().close()

@@ -1,7 +1,7 @@
 """Choice of the deliveries to send next: fair by tenant, and limited by tenant, address and endpoint.
 
-Endpoints that answered slowly or were never tried may only use a part of the places, so that fast endpoints always find
-a place.
+Places are slots for concurrent deliveries. Endpoints that answered slowly or were never tried may only use a part of
+them, so that a place is always left for fast endpoints.
 """
 
 from __future__ import annotations

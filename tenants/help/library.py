@@ -65,8 +65,8 @@ def documents() -> dict[str, Document]:
 
 @cache
 def page_of(name: str) -> str:
-    """Returns a document as HTML; links to served documents lead to their pages, other relative links are
-    plain text.
+    """Returns a document as HTML. Links to served documents become links to their pages, other relative links plain
+    text.
     """
     document = documents()[name]
 

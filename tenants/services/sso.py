@@ -129,14 +129,14 @@ def remove_sso(*, acting: Actor) -> None:
 
 
 def sso_behind(slug: str) -> SsoConfiguration | None:
-    """Returns the single sign-on of a tenant by its short name, for people who are not signed in."""
+    """Returns the single sign-on of the tenant with a short name, for visitors; None without one."""
     if "\x00" in slug:
         return None
     return SsoConfiguration.objects.filter(tenant__slug=slug).select_related("tenant").first()
 
 
 def sso_of(tenant_id: str) -> SsoConfiguration | None:
-    """Returns the single sign-on of the tenant to which a session is confined."""
+    """Returns the single sign-on of a tenant, to which a session is confined; None without one."""
     return SsoConfiguration.objects.filter(tenant=tenant_id).select_related("tenant").first()
 
 

@@ -106,7 +106,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @limited
 def complete(request: HttpRequest, slug: str) -> HttpResponse:
-    """Verifies what the provider sent, and signs the member in to this tenant alone."""
+    """Verifies the provider's response, and signs the member in to this tenant only."""
     sso = services.sso_behind(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
@@ -132,7 +132,7 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
-    """Returns the sign-in that this answer of the provider belongs to, and its code. Raises `SsoFailed`."""
+    """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
     started = pending.begun(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:
         detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
