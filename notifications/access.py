@@ -27,8 +27,8 @@ def budget_alerts_of(tenant: Tenant) -> QuerySet[BudgetAlert]:
 
 def alert_rules_of(acting: Actor) -> QuerySet[AlertRule]:
     """Returns the tenant's alert rules; rules about consumer groups only if the actor may read groups."""
-    found = AlertRule.objects.filter(tenant=access.tenant_of(acting))
-    return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
+    rules = AlertRule.objects.filter(tenant=access.tenant_of(acting))
+    return rules if access.permits(acting, Scope.GROUPS_READ) else rules.exclude(kind=AlertKind.CONSUMER_LAG)
 
 
 def alert_rule(acting: Actor, rule_id: str, *, lock: bool = False) -> AlertRule:
@@ -37,9 +37,9 @@ def alert_rule(acting: Actor, rule_id: str, *, lock: bool = False) -> AlertRule:
 
 
 def firings_of(acting: Actor) -> QuerySet[AlertFiring]:
-    """Returns firings of the tenant's alert rules, including deleted rules."""
-    found = AlertFiring.objects.filter(tenant=access.tenant_of(acting))
-    return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
+    """Returns firings of the tenant's alert rules, including deleted rules; about groups only as `alert_rules_of`."""
+    firings = AlertFiring.objects.filter(tenant=access.tenant_of(acting))
+    return firings if access.permits(acting, Scope.GROUPS_READ) else firings.exclude(kind=AlertKind.CONSUMER_LAG)
 
 
 def firings_of_rule(rule: AlertRule) -> QuerySet[AlertFiring]:

@@ -2,9 +2,9 @@
 
 | alert | notice |
 |---|---|
-| firing of a rule | webhook and mail; of an operators' rule mail alone |
-| mark of a budget | webhook and mail |
-| condition of an instance | event of the instance |
+| firing of a rule | webhook and mail; only mail for a rule of operators |
+| threshold of a budget passed | webhook and mail |
+| condition of an instance changed | audit entry about the instance |
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def notify(alerts: Sequence[Alert], now: datetime) -> None:
 
 
 def notify_conditions(acting: Actor, instance: Instance, changes: Sequence[tuple[Condition, Transition]]) -> None:
-    """Records an event for each changed condition of an instance."""
+    """Records an audit entry for each changed condition of an instance."""
     for condition, change in changes:
         action = "instance.recovered" if change is Transition.RESOLVED else "instance.degraded"
         audit.record(acting, action, instance, None, {"condition": condition["type"], "message": condition["message"]})

@@ -1,4 +1,4 @@
-"""Limits of alert rules per tenant, evaluation and mailbox."""
+"""Limits of alert rules and of their evaluation, and of mails about alerts and budgets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tenants.limits import Limit, register
 ALERT_RULES_PER_TENANT_MAX: Final = 100
 NAME_CHARS_MAX: Final = 64
 GROUP_CHARS_MAX: Final = 255
+# Minutes for which a figure must stay at or above the threshold before its rule fires: default and maximum.
 FOR_MINUTES: Final = 5
 FOR_MINUTES_MAX: Final = 1_440
+# Minutes of which a rule takes the throttled share: default, minimum and maximum.
 WINDOW_MINUTES: Final = 15
 WINDOW_MINUTES_MIN: Final = 5
 WINDOW_MINUTES_MAX: Final = 60
@@ -20,7 +22,7 @@ LAG_MAX: Final = 10**15
 
 # A firing ends below this many tenths of the threshold.
 RESOLVE_BELOW_TENTHS: Final = 9
-# It ends after the rule's own duration below that, but at the latest after this time.
+# It ends when the figure has been below that for the rule's own duration, but at the latest after this time.
 RESOLVE_AFTER_MAX: Final = timedelta(minutes=5)
 # Minimum interval between two firings of one rule.
 FIRES_EVERY: Final = timedelta(minutes=15)

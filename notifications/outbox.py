@@ -43,6 +43,7 @@ RUN_S = 20.0
 LEASE = timedelta(minutes=5)
 # Delays after the first, second, … attempt in which no mail was accepted.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
+# Delay of notices whose tenant has no mail of this hour left.
 POSTPONED = timedelta(minutes=5)
 NOTICES_KEPT_FOR = timedelta(days=30)
 FORGOTTEN_AT_ONCE_MAX = 5_000
@@ -58,6 +59,7 @@ class MailDelivery(NamedTuple):
     taken: int
 
 
+# Result of a sender that raised an exception.
 NOT_SENT = MailDelivery(wanted=1, taken=0)
 
 # Callback with the notices of one mail, and true if it is the last mail of their tenant in this hour.
@@ -65,7 +67,7 @@ Sender = Callable[[Sequence[MailNotice], bool], MailDelivery]
 
 
 def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
-    """Sends the notices that are due and returns their number.
+    """Sends the notices that are due and returns the number of those tried.
 
     `budgets` is called with one notice, `alerts` with all of one tenant. Only one run is active at a time, so that a
     slow mail server blocks only one worker.
@@ -118,8 +120,8 @@ def operators() -> list[User]:
 def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **values: Any) -> MailDelivery:
     """Sends a mail of a template to each person in their language.
 
-    An address that reached its limit of this hour is skipped; its previous mail says that it is the last one, as does
-    `is_last`.
+    An address that reached its limit of this hour is skipped. The last mail to an address within the limit says that it
+    is the last one of this hour; `is_last` makes all mails say so, because the tenant's limit is reached.
     """
     taken = 0
     for person in people:
@@ -133,7 +135,10 @@ def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **value
 
 
 def _number_in_hour(address: str) -> int:
-    """Counts a mail to an address; 0 if the counters are unavailable, so that no address is skipped because of that."""
+    """Counts a mail to an address, and returns its number in this hour.
+
+    It is 0 if the counters are unavailable, so that no address is skipped because of that.
+    """
     key = f"mails:{hashlib.sha256(address.lower().encode()).hexdigest()}"
     try:
         shared_cache.add(key, 0, int(HOUR.total_seconds()))
@@ -153,7 +158,7 @@ def _take(now: datetime) -> list[MailNotice] | None:
     waiting = set(due.order_by().values_list("tenant_id", flat=True).distinct())
     if not waiting:
         return None
-    tenant_id = None if None in waiting else queues.in_turn(Queue.MAILS, {str(item) for item in waiting})[0]
+    tenant_id = None if None in waiting else queues.in_turn(Queue.MAILS, {str(pk) for pk in waiting})[0]
     if tenant_id is not None:
         queues.note_served(Queue.MAILS, [tenant_id])
     own = due.filter(tenant=tenant_id)

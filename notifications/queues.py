@@ -1,7 +1,7 @@
 """Round robin over tenants, for queues that process the backlogs of all of them.
 
-The tenant that was served longest ago comes first, and one that was never served before all others. The backlog of one
-tenant, however old and long, therefore delays another tenant by at most one turn.
+The tenant that was served longest ago comes first, but a tenant that was never served comes before all others. The
+backlog of one tenant, however old and long, therefore delays another tenant by at most one turn.
 """
 
 from __future__ import annotations

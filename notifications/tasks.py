@@ -1,6 +1,6 @@
 """Celery tasks of notifications.
 
-Names of tasks are those of the app in which they stood first: messages of them may wait in the queue.
+The names of tasks begin with `billing.` and must not change, because messages with them may wait in the queue.
 """
 
 from __future__ import annotations

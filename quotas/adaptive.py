@@ -98,7 +98,11 @@ def _sums(shares: list[int], rest: list[int]) -> list[int]:
 
 
 def _is_held(demand: Demand, share: int, part: int) -> bool:
-    """True if its share limited a broker's clients. Above its part by partitions the estimate must be beyond doubt."""
+    """True if the clients of a broker were limited by its share.
+
+    Above the broker's part by partitions, the demand must exceed the share even if the estimate is off by its factor of
+    error.
+    """
     if demand.wanted_bps == 0:
         return False
     doubt = ESTIMATE_FACTOR if share > part + ROUNDING else 1
@@ -111,7 +115,7 @@ def _held_need(demand: Demand, share: int) -> int:
 
 
 def _need(demand: Demand, share: int, part: int) -> int:
-    """Returns what a broker needs of its share.
+    """Returns the bandwidth in bytes/s that a broker needs whose share did not limit its clients: at most its share.
 
     The report of a broker that is losing clients states an outdated demand, so it keeps at most its part by partitions.
     If nothing had to wait, the admitted amount is the whole demand, regardless of the share.

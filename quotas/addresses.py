@@ -21,7 +21,9 @@ class IpEntity(NamedTuple):
 
 
 def canonical(address: str) -> str:
-    """Returns the canonical form of an address; `::ffff:192.0.2.1` becomes `192.0.2.1`, as connections appear.
+    """Returns the canonical form of an address, in which brokers look up the limit of a connection.
+
+    An IPv6 address that stands for an IPv4 address, such as `::ffff:192.0.2.1`, becomes `192.0.2.1`.
 
     Raises:
         ValueError: not an IP address. Host names are refused, because brokers do not resolve names of tenants.

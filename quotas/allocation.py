@@ -2,7 +2,8 @@
 
     allocate(quota, leaders, flows)  ->  one integer per broker, in the order given
 
-The arithmetic is exact integer arithmetic, so that the shares sum to the bandwidth bought.
+The arithmetic is exact integer arithmetic, so that the shares sum to the bandwidth bought. Comments name the steps of
+the algorithm as docs/spec/kafka-spec.md numbers them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
 
 
 def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
-    """Step 3, CKA-28: true if every flow is strictly below 80 % of the broker's part by partitions."""
+    """True if every flow is strictly below 80 % of the broker's part by partitions (step 3, CKA-28)."""
     total = sum(counts)
     return all(
         BALANCED_DENOMINATOR * flow * total < BALANCED_NUMERATOR * quota * count
@@ -90,13 +91,14 @@ def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
 
 
 def _is_balanced(seen: list[int]) -> bool:
-    """Step 5a, CKA-30: true if the smallest flow is at least 80 % of the largest."""
+    """True if the smallest flow is at least 80 % of the largest (step 5a, CKA-30)."""
     return BALANCED_DENOMINATOR * min(seen) >= BALANCED_NUMERATOR * max(seen)
 
 
 def _by_load(quota: int, counts: list[int], seen: list[int]) -> list[int]:
-    """Step 5 with P/F instead of P (CKA-31): what counts is the flow of a partition, so that a broker with more of them
-    may have more.
+    """Returns shares by step 5, in which brokers are compared by their flow per partition (P/F instead of P, CKA-31).
+
+    A broker that leads more partitions may thus have a larger share.
     """
     common = lcm(*counts)
     loads = [flow * common // count for flow, count in zip(seen, counts, strict=True)]
@@ -106,6 +108,6 @@ def _by_load(quota: int, counts: list[int], seen: list[int]) -> list[int]:
 
 
 def _growing(seen: list[int]) -> list[int]:
-    """Step 5b: the busiest brokers keep their flow, the others get theirs plus 10 % of the busiest (scaled by 10)."""
+    """Returns weights by step 5b: each flow plus 10 % of the largest, but not more than the largest (scaled by 10)."""
     largest = max(seen)
     return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in seen]

@@ -7,7 +7,7 @@ from tenants.limits import Limit, register
 ENTITY_NAME_CHARS_MAX = 1_024  # for lookup and removal, since older names may exceed the limit in bytes
 # Limit of a name as the brokers store it: each UTF-8 byte except letters, digits, `-`, `_` and `.` takes three bytes.
 ENTITY_NAME_BYTES_MAX = 255
-BYTE_RATE_MAX = 2**53  # bytes/s; the largest integer a JSON number and a Kafka double both hold exactly
+BYTE_RATE_MAX = 2**53  # bytes/s; the largest integer that a JSON number and a Kafka double both represent exactly
 PERCENTAGE_MAX = 1_000_000.0
 MUTATION_RATE_MAX = 1_000_000.0
 QUOTAS_PER_INSTANCE_MAX = 1_000

@@ -53,11 +53,11 @@ class Pace:
             self.due_ms = now_ms + (self.due_ms - now_ms) * before_per_s / limit_per_s
 
     def debt_ms(self, now_ms: int) -> int:
-        """Returns the delay before anything more may be sent."""
+        """Returns the delay in whole milliseconds before anything more may be sent."""
         debt_ms = self.due_ms - now_ms
         return 0 if debt_ms <= 0 else min(ceil(debt_ms), DELAY_MS_MAX)
 
 
 def fetch_cap_bytes(limit_per_s: float) -> int:
-    """Returns the maximum size of one fetch at this pace."""
+    """Returns the maximum size of one fetch in bytes at this pace."""
     return int(limit_per_s * FETCH_MS_MAX / 1000)

@@ -14,8 +14,9 @@ LEVELS = 8
 
 
 class Entity(NamedTuple):
-    """Entity of a quota. `has_user` and `has_client` tell whether the part is present; None is the default
-    (`<default>`).
+    """Entity of a quota. `has_user` and `has_client` are true if the part is present.
+
+    A part that is present but None is the default (`<default>`).
     """
 
     has_user: bool

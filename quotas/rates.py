@@ -13,7 +13,7 @@ SAMPLE_WIDTH_MS = 1_000
 
 
 class SampleSettings(NamedTuple):
-    """Number of samples over which a rate is measured, which is its window, and the duration of each (QUO-9)."""
+    """Window over which a rate is measured: the number of its samples, and the duration of each in ms (QUO-9)."""
 
     sample_count: int = SAMPLE_COUNT
     width_ms: int = SAMPLE_WIDTH_MS
@@ -54,6 +54,7 @@ class Rate:
         self.window_ms = 0
         self._span_ms = count * width_ms
         self._minimum_ms = (count - 1) * width_ms
+        # For each sample of the ring: when it began, when a value was last recorded in it, and the sum of its values.
         self._starts: list[int] = []
         self._lasts: list[int] = []
         self._sums: list[int] = []

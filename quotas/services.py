@@ -47,7 +47,7 @@ def set_quota(
     """Sets the limits of one entity to exactly these: a key that is None or absent is removed (PUT).
 
     They are in force on every broker within a second, also for open connections (QUO-7). Raises `Invalid` for an entity
-    without parts, an unknown key, or a value out of range.
+    without parts, an unknown key, or a value out of range, and `QuotaExceeded` if the instance has too many quotas.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
@@ -106,8 +106,9 @@ def set_address_quota(
 ) -> None:
     """Limits the rate of new connections from one address, or (None) from each address without its own limit (PUT).
 
-    Without connections an existing limit is removed. In force on every broker within a second, for new connections
-    only. Raises `Invalid` for an invalid address or a value out of range.
+    If `connections_per_s` is None, an existing limit is removed. The change is in force on every broker within a
+    second, for new connections only. Raises `Invalid` for an invalid address or a value out of range, and
+    `QuotaExceeded` if the instance has too many quotas.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
@@ -127,7 +128,7 @@ def set_address_quota(
 
 @audit.atomic
 def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str | None, dry_run: bool = False) -> None:
-    """Removes the limit of one address, or (None) of all others. Raises `NotFound` if there is none."""
+    """Removes the limit of one address, or (None) the default limit. Raises `NotFound` if there is none."""
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
     address = _require_address(address)
@@ -178,7 +179,7 @@ def _require_entity(user: EntityPart | None, client_id: EntityPart | None) -> No
 
 
 def _require_short_names(**parts: EntityPart | None) -> None:
-    """Checks the length of names. Longer names of older quotas can still be removed."""
+    """Raises `Invalid` for a name that is too long. Quotas that already have longer names can still be removed."""
     for kind, part in parts.items():
         if part is not None and len(quote(part.name or "", safe="-_.")) > ENTITY_NAME_BYTES_MAX:
             detail = Message(gettext_noop("Use a name of at most %(n)s bytes."), n=ENTITY_NAME_BYTES_MAX)

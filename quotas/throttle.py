@@ -10,9 +10,10 @@ DELAY_MS_MAX = 2**31 - 1
 
 
 def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
-    """Returns the delay (QUO-14, QUO-15): 0 within the limit, else the X with O·W/(W+X) = T, rounded half up.
+    """Returns the delay in ms (QUO-14, QUO-15): 0 within the limit, else the X with O·W/(W+X) = T, rounded half up.
 
-    A limit of 0 blocks: any positive amount waits for the whole window.
+    O is the observed rate, W the window and T the limit. A limit of 0 blocks: any positive amount waits for the whole
+    window.
     """
     rate.measure(now_ms)
     window_ms = rate.window_ms
@@ -26,11 +27,14 @@ def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
 
 
 def charge(rate: Rate, amount: int, limit_per_s: float, now_ms: int) -> int:
-    """Records `amount` and returns the resulting delay (tested after recording, QUO-14)."""
+    """Records `amount` and returns the resulting delay in ms (the limit is tested after recording, QUO-14)."""
     rate.record(amount, now_ms)
     return delay_ms(rate, limit_per_s, now_ms)
 
 
 def fetch_cap_bytes(rate: Rate, limit_per_s: float) -> int:
-    """Returns the maximum size of a response that can be within the limit (QUO-19): T·(n-1)·w."""
+    """Returns the maximum size in bytes of a response within the limit T with n samples of width w: T·(n-1)·w.
+
+    See QUO-19.
+    """
     return int(limit_per_s * (rate.count - 1) * rate.width_ms / 1000)

@@ -13,7 +13,10 @@ from quotas.throttle import DELAY_MS_MAX
 
 
 class TokenBucket:
-    """Token bucket, initially full. Times are milliseconds of a monotonic clock."""
+    """Token bucket, initially full, to which `per_s` tokens a second are added up to `burst`.
+
+    Times are milliseconds of a monotonic clock.
+    """
 
     __slots__ = ("_burst", "_per_s", "_tokens", "_updated_ms")
 
@@ -34,7 +37,7 @@ class TokenBucket:
         return self._tokens < 0 or self._per_s <= 0
 
     def wait_ms(self, now_ms: int) -> int:
-        """Returns the time until everything charged so far is paid for."""
+        """Returns the time in milliseconds until everything charged so far is paid for."""
         self._refill(now_ms)
         if self._per_s <= 0:
             return BLOCKED_MS

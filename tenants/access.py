@@ -42,7 +42,7 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
 # Scopes that a token may have: each is required by a route of the API (tests/component/api/test_routes.py).
 TOKEN_SCOPES = frozenset(Scope.values)
 
-# Roles that a member may assign or remove. Only owners assign owners.
+# Roles that a member with the role of the key may assign or remove. Only owners assign owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
     Role.OWNER: frozenset(Role),
     Role.ADMIN: frozenset(Role) - {Role.OWNER},
@@ -103,7 +103,7 @@ def require_active(actor: Actor) -> None:
 
 
 def require_may_set_sso(actor: Actor) -> None:
-    """Raises `PermissionDenied` or `ConfirmationNeeded` unless the actor may make admins: an identity provider can."""
+    """Raises `PermissionDenied` or `ConfirmationNeeded` unless the actor may make admins, which providers do."""
     require(actor, Scope.MEMBERS_WRITE)
     if not may_give(actor, Role.ADMIN):
         detail = "The provider can make admins. This needs a role and a token that may do all that admins may."
@@ -121,7 +121,7 @@ def require_confirmed(actor: Actor) -> None:
 
 
 def require_whole_account(actor: Actor) -> None:
-    """Raises `PermissionDenied` for a session of single sign-on: a tenant's provider does not speak for the account."""
+    """Raises `PermissionDenied` for a session of single sign-on, which is for the tenant of its provider only."""
     if actor.is_confined:
         raise PermissionDenied("Sign in with your password or passkey for this.", code="sso_session")
 
@@ -136,8 +136,8 @@ def tenant_of(actor: Actor) -> Tenant:
 def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
     """Returns the row of a queryset that is already restricted to a tenant. Raises `NotFound`.
 
-    `lock` locks the row (in a transaction). Keys never change, so the lock permits foreign keys: an audit entry about a
-    locked tenant does not wait.
+    `lock` locks the row FOR NO KEY UPDATE (in a transaction). Rows that refer to it, such as audit entries about a
+    locked tenant, can therefore be inserted without waiting.
     """
     if any(isinstance(value, str) and "\x00" in value for value in lookup.values()):
         raise NotFound  # PostgreSQL text cannot contain U+0000, so no row has it
@@ -164,7 +164,10 @@ def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
 
 
 def own_tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
-    """Returns the actor's current tenant by id. Other tenants of the user are changed while working in them."""
+    """Returns the actor's current tenant by id. Raises `NotFound` for other tenants of the user.
+
+    A request that changes one of those must act in it.
+    """
     return fetch(Tenant.objects.filter(pk=tenant_of(actor).pk), lock=lock, pk=tenant_id)
 
 
@@ -189,7 +192,7 @@ def token(actor: Actor, token_id: str, *, lock: bool = False) -> ApiToken:
 def acting_token(actor: Actor) -> ApiToken | None:
     """Returns the acting token, locked against revocation until its changes are written; None without a token.
 
-    Raises `Unauthenticated` if it has been revoked since the request began. The tenant must be locked before.
+    Raises `Unauthenticated` if it has been revoked since the request began. The caller must lock the tenant first.
     """
     if actor.kind is not ActorKind.TOKEN:
         return None

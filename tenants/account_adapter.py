@@ -22,7 +22,7 @@ from tenants.sign_in import LoginScope, password_holder
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Library's account pages with our counting of failures, client addresses and public URL."""
+    """Makes the library's account pages use our counting of failures, client addresses and public URL."""
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return client_ip(request) or "unknown"

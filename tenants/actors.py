@@ -36,7 +36,7 @@ class Actor:
     request_id: str | None = None
     # False if a user's session was not confirmed lately (`access.require_confirmed`); always true for programs.
     is_confirmed: bool = True
-    # True for a session that the identity provider of its tenant began: it reaches nothing outside that tenant.
+    # True for a session of single sign-on: it reaches nothing outside the tenant whose identity provider began it.
     is_confined: bool = False
 
     def within(self, tenant: Tenant) -> Actor:

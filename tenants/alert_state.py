@@ -1,8 +1,8 @@
 """State machine of alerts: pure. Alert rules, budgets and conditions of instances all change their state here.
 
 ok -> pending: the value reached the lowest level. pending -> firing: it stayed there for `lasts`, at once if that is 0.
-firing -> resolved: it stayed below the end of its level for `resolves_after`. A firing has the highest level that the
-value reached, and keeps it while the value is not below the end of that level. An unknown value changes no state.
+firing -> resolved: it stayed below the end of its level for `resolves_after`. A firing alert has the highest level
+that the value reached, until the value is below the end of that level. An unknown value changes no state.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class AlertTerms:
     gap_max: timedelta | None = None
 
     def level_at(self, value: int, level: int = NO_LEVEL) -> int:
-        """Returns the level of a value when the level so far is `level`."""
+        """Returns the number of the level that a value has if the level so far is `level`."""
         reached = (
-            each.number
-            for each in self.levels
-            if value >= each.fires_at
-            or (each.number == level and (each.ends_below is None or value >= each.ends_below))
+            entry.number
+            for entry in self.levels
+            if value >= entry.fires_at
+            or (entry.number == level and (entry.ends_below is None or value >= entry.ends_below))
         )
         return max(reached, default=NO_LEVEL)
 
@@ -88,8 +88,8 @@ UNKNOWN = Sample(value=None)
 class AlertStatus:
     """State of an alert between two samples.
 
-    `since` is when it entered its state. `level` is that of a firing. `held` is how long the value was observed in the
-    range of the next state. `value` is the last known value; `is_unknown` is true if the last sample had none.
+    `since` is when it entered its state. `level` is that of a firing alert. `held` is how long the value was observed
+    in the range of the next state. `value` is the last known value; `is_unknown` is true if the last sample had none.
     """
 
     state: AlertState = AlertState.OK

@@ -63,7 +63,7 @@ def record(
 
 
 def append(entries: Sequence[AuditEntry]) -> None:
-    """Appends entries about actions done elsewhere, in the transaction that ensures that they are appended once."""
+    """Appends entries about actions of Kafka clients. The caller's transaction ensures that each is appended once."""
     for entry in entries:
         entry.before, entry.after = _plain(entry.before), _plain(entry.after)
     AuditEntry.objects.bulk_create(entries, batch_size=APPENDED_AT_ONCE_MAX)

@@ -16,14 +16,14 @@ NAMES_SHOWN_MAX = 3
 
 
 class _Row:
-    """Parsed row, as input of a sentence."""
+    """Values of an audit entry from which its sentence is made."""
 
     def __init__(self, entry: AuditEntry) -> None:
         self.action = entry.action
         self.before: Mapping[str, Any] = entry.before or {}
         self.after: Mapping[str, Any] = entry.after or {}
         self.context: Mapping[str, Any] = entry.context or {}
-        # Without the instance and the prefix that names the kind.
+        # Name of the target, without the instance and the prefix that names its kind.
         self.name = entry.target_id.partition("/")[2]
         for start in ("users/", "acls/"):
             if entry.target_type in ("user", "acl"):
@@ -130,6 +130,7 @@ def _limits(row: _Row) -> str:
     return _list([f"{name} {value:g}" for name, value in row.after.items() if isinstance(value, int | float)])
 
 
+# Sentences about one action, by action.
 _ONCE: Mapping[str, Callable[[_Row], str]] = {
     "topic.created": _topic_created,
     "topic.changed": _topic_changed,
@@ -203,6 +204,7 @@ def _denied(row: _Row) -> str:
     )
 
 
+# Sentences about actions that one row may summarise by their number.
 _OFTEN: Mapping[str, Callable[[_Row], str]] = {
     "client.sign_in_failed": _sign_in_failed,
     "client.sign_in_refused": _sign_in_refused,

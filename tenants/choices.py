@@ -32,7 +32,7 @@ class Role(models.TextChoices):
     VIEWER = "viewer", _("Viewer")
 
 
-# Roles that the identity provider of a tenant gives; no provider makes owners.
+# Roles that the identity provider of a tenant may assign; none may assign owners.
 SSO_ROLES = tuple((role.value, role.label) for role in Role if role is not Role.OWNER)
 
 

@@ -38,7 +38,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "tenants.api.schema_components.share_components",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    # Highlighted code has colours of its own that are too faint; models stand where they are used.
+    # No highlighting of code, because its colours are too faint, and no list of models, which are shown where they are
+    # used.
     "SWAGGER_UI_SETTINGS": {
         "deepLinking": True,
         "docExpansion": "none",

@@ -15,7 +15,10 @@ APP = "penstock"
 
 
 def count(request: HttpRequest, action: str, rate: str, key: str) -> RateLimitUsage | None:
-    """Counts an attempt under a key, rolled back if it did not fail; None if the rate (`5/300s`) is exhausted."""
+    """Counts an attempt under a key. Returns None if the rate (`5/300s`) is exhausted.
+
+    The caller rolls the returned usage back if only failures count and the attempt has succeeded.
+    """
     config = {action: f"{rate}/key"}
     return ratelimit.consume(request, app=APP, action=action, config=config, key=key, limit_get=True)
 

@@ -28,9 +28,10 @@ class DemoTenant:
 
 @transaction.atomic
 def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -> DemoTenant:
-    """Creates missing parts. `token_secret` is that of an earlier start; an invalid one is replaced.
+    """Returns the demo tenant with its owner and token, and creates those that are missing.
 
-    The caller stores the returned secret in the state directory, because the database has only its hash.
+    `token_secret` is that of an earlier start; an invalid one is replaced. The caller stores the returned secret in the
+    state directory, because the database has only its hash.
     """
     email = UserManager.normalize_email(email)
     user = User.objects.select_for_update().filter(email=email).first()

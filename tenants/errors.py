@@ -138,7 +138,7 @@ class SecondFactorNeeded(PermissionDenied):
 
 
 class SsoNeeded(PermissionDenied):
-    """The tenant is open to sessions of its single sign-on only; `address` begins one."""
+    """The tenant is open to sessions of its single sign-on only; `address` is the path that begins one."""
 
     code = "sso_needed"
     title = "Sign in through your organisation's provider"
@@ -208,7 +208,7 @@ class TookTooLong(Unavailable):
 class OutcomeUnknown(Unavailable):
     """The request may have been executed: it was sent, but no response arrived.
 
-    `asked` are its audit rows, which `tenants.audit` keeps although the transaction is rolled back.
+    `asked` are its audit rows, which `tenants.audit` writes again after the transaction is rolled back.
     """
 
     code = "outcome_unknown"

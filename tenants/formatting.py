@@ -29,7 +29,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
 
 class Utilization(NamedTuple):
-    """Figure and its limit in one unit with the same number of decimals."""
+    """Figure and its limit, formatted in the same unit."""
 
     figure: str
     limit: str

@@ -21,7 +21,7 @@ TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), 
 
 
 class AccountForm(forms.Form):
-    """Account of a person, without a tenant."""
+    """Form of a new account for a person, without a tenant."""
 
     email = forms.EmailField(
         label=_("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email", "autofocus": True})
@@ -159,7 +159,7 @@ class AuditFilterForm(forms.Form):
 
 
 class VerifyForm(forms.Form):
-    """Password of the account whose address is verified, unless its owner is signed in."""
+    """Form that verifies an e-mail address. It requires the account's password unless its owner is signed in."""
 
     password = forms.CharField(
         label=_("Password"), max_length=PASSWORD_CHARS_MAX, strip=False,

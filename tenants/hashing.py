@@ -1,4 +1,4 @@
-"""Password hashing with limited concurrency: each hash takes 100 MiB and a CPU for a while, and anybody may cause one.
+"""Password hashing with limited concurrency: each hash takes 100 MiB and CPU time, and any visitor may cause one.
 
 Operators' passwords have slots of their own, so that a flood at the console does not lock out operators.
 """
@@ -61,28 +61,28 @@ _everybody = Turns(
 _operators = Turns(
     at_once=limits.OPERATORS_HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
 )
-_whose: ContextVar[Turns] = ContextVar("hashing turns", default=_everybody)
+_slots: ContextVar[Turns] = ContextVar("hashing turns", default=_everybody)
 
 
 @contextmanager
 def for_operators(is_operator: bool = True) -> Iterator[None]:
-    """Uses the operators' slots for hashing inside the context."""
-    token = _whose.set(_operators if is_operator else _everybody)
+    """Uses the operators' slots for hashing inside the context, or everybody's if `is_operator` is false."""
+    token = _slots.set(_operators if is_operator else _everybody)
     try:
         yield
     finally:
-        _whose.reset(token)
+        _slots.reset(token)
 
 
 class Argon2InTurn(Argon2PasswordHasher):
     """Django's Argon2 hasher that waits for a slot."""
 
     def encode(self, password: str, salt: str) -> str:
-        with _whose.get().turn():
+        with _slots.get().turn():
             return str(super().encode(password, salt))
 
     def verify(self, password: str, encoded: str) -> bool:
-        with _whose.get().turn():
+        with _slots.get().turn():
             return bool(super().verify(password, encoded))
 
 
@@ -90,5 +90,5 @@ class PBKDF2InTurn(PBKDF2PasswordHasher):
     """PBKDF2 hasher with slots, for passwords that were hashed elsewhere; verifying one encodes it again."""
 
     def encode(self, *args: Any, **options: Any) -> str:
-        with _whose.get().turn():
+        with _slots.get().turn():
             return str(super().encode(*args, **options))

@@ -1,7 +1,7 @@
 """Typed ids: a prefix for the kind of object, and random characters.
 
-`ins-k3v9x0qa` is the same string in the API, in ZooKeeper and in internal names. Ids are never reused: they are primary
-keys, and rows with a typed id are marked (removed, revoked, deleted) instead of deleted from the table.
+`ins-k3v9x0qa` is the same string in the API, in ZooKeeper and in internal names. Ids are primary keys. They are not
+reused: new ones are random, and most rows are marked (removed, revoked, deleted) instead of deleted from the table.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REQUEST_BODY_BYTES_MAX = 256 * 1024
-# Limit of longer bodies, by the last segment of the URL; the HTTP server accepts no larger request.
+# Limit for URLs whose last segment is registered by `take_long_bodies`; the HTTP server accepts no larger request.
 LONG_BODY_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 50
 PAGE_SIZE_MAX = 200
@@ -36,11 +36,11 @@ NAME_CHARS_MAX = 64
 
 # Wrong passwords. Operators' sign-in is counted separately. An address is an IPv4 address or an IPv6 /64 network.
 SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX = 10
-# Each request begins a session before anybody is signed in.
+# A request for the challenge of a passkey creates a session, although its user is not signed in yet.
 PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX = 30
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX = 5
 SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S = 300
-# Limit of one account over all addresses from which it was not signed in to recently.
+# Limit of one account over all addresses, except those from which it was signed in to recently.
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX = 100
 SIGN_IN_ADDRESS_KNOWN_DAYS = 30
 PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX = 5
@@ -106,7 +106,7 @@ DOMAIN_CHARS_MAX = 253
 DNS_DEADLINE_S = 4.0
 DOMAIN_CHECK_AGAIN_AFTER_H = 24
 DOMAIN_CHECKS_PER_ROUND_MAX = 100
-# A round of checks ends after this time, so that slow name servers do not hold a worker.
+# A round of checks ends after this time, so that slow name servers do not block a worker.
 DOMAIN_ROUND_S = 20.0
 DOMAIN_PROOF_KEPT_DAYS = 7
 
@@ -135,9 +135,9 @@ _registered: dict[str, Limit] = {}
 _long_bodies: set[str] = set()
 
 
-def register(*found: Limit) -> None:
+def register(*limits: Limit) -> None:
     """Publishes limits under `/limits`. Registering an equal limit twice is harmless; a different value is an error."""
-    for limit in found:
+    for limit in limits:
         assert _registered.get(limit.name, limit) == limit, f"limit {limit.name} is registered with two values"
         _registered[limit.name] = limit
 

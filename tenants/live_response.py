@@ -1,4 +1,4 @@
-"""Server-sent events: a response without an end, of which the web server holds a connection and no thread."""
+"""Server-sent events: responses without an end, which occupy a connection of the web server but no thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 class LiveBody(Protocol):
-    """Body of a response without an end, as `config.web.live` advances it."""
+    """Body of a response without an end, whose steps `config.web.live` calls.
+
+    `owner` identifies the client whose fair share of the server's threads the steps take.
+    """
 
     owner: str
 
@@ -21,7 +24,7 @@ class LiveBody(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases what the response holds; idempotent."""
+        """Releases resources of the response, such as its count in a limit; idempotent."""
         ...
 
 
@@ -51,7 +54,7 @@ class LiveResponse(StreamingHttpResponse):
         super().__init__(_first_parts(body), content_type=f"{EVENT_STREAM}; charset=utf-8")
         self.live = ServedBody(body)
         self.headers["Cache-Control"] = "no-store"
-        self.headers["X-Accel-Buffering"] = "no"  # nginx passes events on as they come
+        self.headers["X-Accel-Buffering"] = "no"  # without buffering by nginx
 
     def close(self) -> None:
         super().close()
@@ -59,7 +62,7 @@ class LiveResponse(StreamingHttpResponse):
 
 
 def event(data: str, *, name: str = "", event_id: str = "") -> str:
-    """Returns one event; its data may have lines."""
+    """Returns one server-sent event as text; its data may have several lines."""
     head = (f"event: {name}\n" if name else "") + (f"id: {event_id}\n" if event_id else "")
     return head + "".join(f"data: {line}\n" for line in data.split("\n")) + "\n"
 

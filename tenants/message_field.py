@@ -17,9 +17,9 @@ BODY = "_message"
 
 
 def entries(name: str, sentence: str, chars_max: int | None = None) -> dict[str, Any]:
-    """Returns the entries of a JSON document that keep a sentence: its English text, and id and values of a `Message`.
+    """Returns the entries of a JSON document that store a sentence: its English text, and id and values of a `Message`.
 
-    A sentence longer than `chars_max` is cut and kept as text.
+    A sentence longer than `chars_max` is cut and stored as text only.
     """
     text = str(sentence)[:chars_max]
     is_whole = len(text) == len(sentence)
@@ -27,16 +27,16 @@ def entries(name: str, sentence: str, chars_max: int | None = None) -> dict[str,
 
 
 def entry(document: Mapping[str, Any], name: str) -> str:
-    """Returns the sentence that `entries` kept in a document."""
+    """Returns the sentence that `entries` stored in a document."""
     body = document.get(name + BODY)
     return Message.from_body(body) if body else str(document.get(name, ""))
 
 
 class MessageField(models.TextField):
-    """Text column that keeps the message id and the values of a `Message`.
+    """Text column that also stores the message id and the values of a `Message`.
 
-    The column has the English sentence. Behind that of a `Message` follow a unit separator and the id and values as
-    JSON. A sentence longer than `max_length` is cut and kept as plain text, so it is shown in English.
+    The column contains the English sentence. That of a `Message` is followed by a unit separator and the id and values
+    as JSON. A sentence longer than `max_length` is cut and stored as plain text, so it is shown in English.
     """
 
     def from_db_value(self, value: str | None, _expression: object, _connection: BaseDatabaseWrapper) -> str | None:
@@ -47,7 +47,7 @@ class MessageField(models.TextField):
         return Message.from_body(json.loads(body)) if body else sentence
 
     def get_prep_value(self, value: object) -> object:
-        """Returns what the column has for a text or a `Message`."""
+        """Returns the content of the column for a text or a `Message`."""
         if not isinstance(value, str):
             return super().get_prep_value(value)
         sentence = str(value).replace(UNIT_SEPARATOR, " ")

@@ -60,7 +60,10 @@ class OperatorMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_view: object) -> HttpResponse | None:
-        """Raises `BadRequest`. It runs after the CSRF check, so that the form is read after its token."""
+        """Raises `BadRequest` for U+0000, and redirects to the page that sets up a second factor.
+
+        It runs after the CSRF check, so that the form is read after its token.
+        """
         if not request.path_info.startswith(OPERATOR_PREFIX):
             return None
         queries = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
@@ -73,7 +76,7 @@ class OperatorMiddleware:
 
 
 class SsoSessionMiddleware:
-    """Ends sessions of single sign-on when their time is over, and keeps them out of pages of the whole account.
+    """Ends expired sessions of single sign-on, and denies the others the pages of the whole account.
 
     The identity provider belongs to one tenant: its session must not set a password, add a passkey, read the account's
     other sessions, or enter the operator panel.
@@ -103,7 +106,7 @@ class SsoSessionMiddleware:
 
 
 class BusyMiddleware:
-    """Answers requests that waited in vain for password hashing or the database, with the time to retry."""
+    """Answers 503 with the time to retry if password hashing was busy or a database query was cancelled."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -126,8 +129,8 @@ class BusyMiddleware:
 class AccountPagesMiddleware:
     """Middleware of the sign-in library's pages, inside the library's own.
 
-    It activates the person's language, and prevents caching of pages with secrets. It leads to reauthentication and
-    back; the library would meanwhile store the whole request in the session, including cookies.
+    It activates the person's language, and prevents caching of pages with secrets. It redirects to reauthentication
+    itself, because the library would store the whole request in the session meanwhile, including cookies.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -1,7 +1,8 @@
 """People, tenants, memberships, credentials, and the tables that every app writes to: audit log and idempotency
 records.
 
-Rows with a typed id are never deleted: a member is removed, a token or an invitation revoked, a tenant suspended.
+Tenants, members, invitations and tokens are never deleted, because other rows refer to them: a member is removed, a
+token or an invitation revoked, a tenant suspended.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         _("signs in with a verified e-mail only"), default=False,
         help_text=_("The account was made where mail is configured."),
     )  # fmt: skip
-    # Stored here to save a query per page: there are hardly ever new sign-ins to report.
+    # True if `SignInPlace` has unread rows. It saves a query per page, since there are hardly ever any.
     has_sign_in_notices = models.BooleanField(default=False, editable=False)
 
     objects: ClassVar[UserManager] = UserManager()
@@ -120,7 +121,7 @@ class Tenant(Versioned):
     requires_second_factor = models.BooleanField(
         _("members need a second factor"), default=False, help_text=_("Who has none is led to set one up.")
     )
-    # Stored here to save a query per page: the gate asks with every request.
+    # Stored here to save a query per page, because `second_factor.gate` checks it with every request.
     requires_sso = models.BooleanField(_("members use single sign-on only"), default=False, editable=False)
 
     class Meta:

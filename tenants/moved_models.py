@@ -10,17 +10,17 @@ from django.db.migrations.operations.base import Operation
 
 
 def moved_away(*models: str) -> Operation:
-    """Returns the operation of the app that had the models: its state forgets them, the database is not changed.
+    """Returns the operation that removes models from the state of their former app, without a change of the database.
 
-    A model comes before those that it refers to.
+    List a model before those that it refers to.
     """
     return SeparateDatabaseAndState(state_operations=[DeleteModel(name=model) for model in models])
 
 
 def moved_in(*, former_app: str, app: str, created: Sequence[CreateModel]) -> list[Operation]:
-    """Returns the operations of the app that has the models now, of which `created` is the state.
+    """Returns the operations that add models, described by `created`, to the state of their present app.
 
-    Their content types get the app's label. Permissions refer to content types, so that operators keep theirs.
+    The models' content types get that app's label. Permissions refer to content types, so operators keep theirs.
     """
     names = [model.name_lower for model in created]
     return [

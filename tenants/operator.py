@@ -138,7 +138,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             for page_ in getattr(page, "pages", ())
         ]
         if any(request.path.startswith(page_["link"]) for page_ in beside):
-            item["active"] = False  # its URL is a prefix of theirs
+            item["active"] = False  # the list's URL is a prefix of theirs
         groups.setdefault(options.app_label, []).extend((*beside, item))
     ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [

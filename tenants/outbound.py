@@ -51,7 +51,7 @@ class OutboundFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OutboundTarget:
-    """Target of a request. `host` is verified against the certificate."""
+    """Target of a request. The server's certificate must be valid for `host`; `path` includes the query."""
 
     host: str
     port: int
@@ -122,10 +122,10 @@ def digest_of(url: str) -> str:
 
 
 def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) -> bytes:
-    """Returns the body of a response with status 200, within about `deadline_s`.
+    """Sends a GET request, and returns the body of a response with status 200, within about `deadline_s` seconds.
 
     Raises:
-        OutboundFailed: another status, or no response.
+        OutboundFailed: another status, no response, a body of more than `bytes_max`, or a URL that is not allowed.
     """
     request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s)
     _run(request, deadline_s)
@@ -155,10 +155,10 @@ def post(
     deadline_s: float = OUTBOUND_DEADLINE_S,
     is_whole: bool = False,
 ) -> OutboundResponse:
-    """Sends a document and returns the response, of which at most `bytes_max` bytes are read, within about
-    `deadline_s`.
+    """Sends a POST request with a document and returns the response, within about `deadline_s` seconds.
 
-    `is_whole` reads a response of status 200 to its end, and fails if it is longer; otherwise its beginning suffices.
+    At most `bytes_max` bytes of the response are read. `is_whole` reads a response of status 200 to its end, fails if
+    it is longer, and returns no body for other statuses; otherwise the beginning of the body suffices.
 
     Raises:
         OutboundFailed: no response, or the address is not allowed.
@@ -229,15 +229,15 @@ class _Request:
 
     def abandon(self) -> None:
         self._is_abandoned = True
-        found = self._socket
-        if found is not None:
+        current = self._socket
+        if current is not None:
             with contextlib.suppress(OSError):
-                found.shutdown(socket.SHUT_RDWR)
+                current.shutdown(socket.SHUT_RDWR)
 
     def _ask(self) -> None:
         plain = self._connected(_addresses(self._target))
         with plain, _context().wrap_socket(plain, server_hostname=self._target.host) as encrypted:
-            self._hold(encrypted)
+            self._set_socket(encrypted)
             connection = _Connection(self._target.host, self._target.port)
             connection.sock = encrypted
             method = "GET" if self._document is None else "POST"
@@ -264,19 +264,19 @@ class _Request:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0 or self._is_abandoned:
                 break
-            found = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
-            self._hold(found)
+            plain = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
+            self._set_socket(plain)
             try:
-                found.settimeout(left_s)
-                found.connect((str(address), self._target.port))
+                plain.settimeout(left_s)
+                plain.connect((str(address), self._target.port))
             except OSError:
-                found.close()
+                plain.close()
                 continue
-            return found
+            return plain
         raise OutboundFailed(Message(gettext_noop("There was no answer.")))
 
-    def _hold(self, found: socket.socket) -> None:
-        self._socket = found
+    def _set_socket(self, current: socket.socket) -> None:
+        self._socket = current
         if self._is_abandoned:
             self.abandon()
 

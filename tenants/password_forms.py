@@ -21,7 +21,7 @@ USER_ID_START = "usr-"
 
 
 class TokensToo(forms.Form):
-    """Adds an option to revoke tokens, in case others know the password."""
+    """Mixin that adds an option to revoke API tokens, in case others know the password."""
 
     revoke_tokens = forms.BooleanField(label=_("Revoke my API tokens, too"), required=False, initial=True)
 
@@ -36,34 +36,34 @@ class TokensToo(forms.Form):
 
 
 def revoke_tokens_of(request: HttpRequest, user: User) -> None:
-    """Revokes all tokens of the user, as the user would one by one."""
+    """Revokes all API tokens of the user, with the user as the actor of the audit entries."""
     services.revoke_tokens_of(acting=acting_person(request, user), user=user)
 
 
 class ChangePasswordForm(TokensToo, account_forms.ChangePasswordForm):
-    """Change with the current password."""
+    """Form that changes a password and requires the current one."""
 
     field_order = ("oldpassword", "password1", "password2", "revoke_tokens")
 
 
 class SetPasswordForm(TokensToo, account_forms.SetPasswordForm):
-    """First password of an account without one."""
+    """Form that sets the first password of an account."""
 
     field_order = ("password1", "password2", "revoke_tokens")
 
 
 class ResetPasswordKeyForm(TokensToo, account_forms.ResetPasswordKeyForm):
-    """Reset by a mailed link."""
+    """Form that resets a password after a mailed link was opened."""
 
     field_order = ("password1", "password2", "revoke_tokens")
 
 
 class UserTokenForm(account_forms.UserTokenForm):
-    """Identification of the user by a mailed link."""
+    """Form that finds the user of a mailed link."""
 
     def _get_user(self, uidb36: str) -> User | None:
         return User.objects.filter(pk=f"{USER_ID_START}{uidb36}", is_active=True).first()
 
 
 class OperatorPasswordChangeForm(TokensToo, AdminOwnPasswordChangeForm):
-    """Change in the operator panel."""
+    """Form that changes the password of an operator in the panel."""

@@ -22,7 +22,7 @@ class ScopeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ScopePreset:
-    """Scopes for a typical program. A token gets those that its creator has."""
+    """Scopes for a typical program. A token gets only those that its creator may grant."""
 
     name: str
     label: str | Promise

@@ -17,7 +17,7 @@ from tenants.secrets import hash_secret
 def chosen_member(user: User, tenant_id: str | None, *, confined_to: str | None = None) -> Member | None:
     """Returns the user's membership in the chosen tenant, otherwise the oldest one, otherwise None.
 
-    A session of single sign-on is confined to one tenant; the user's others do not exist for it.
+    For a session of single sign-on, `confined_to` is its tenant, and other memberships are ignored.
     """
     rows = memberships(user)
     if confined_to is not None:
@@ -43,8 +43,8 @@ def tenants_of(user: User) -> QuerySet[Tenant]:
 
 
 def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:
-    """Returns the tenants for `GET /tenants`: a token or a session of single sign-on sees its tenant, others all of
-    theirs.
+    """Returns the tenants for `GET /tenants`: a token or a session of single sign-on sees only its tenant, other
+    sessions all tenants of the user.
     """
     if actor.kind is ActorKind.TOKEN or actor.is_confined or actor.user is None:
         return Tenant.objects.filter(pk=actor.tenant.pk if actor.tenant else "")

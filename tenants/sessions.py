@@ -26,7 +26,7 @@ CONFIRMED_AT_S = "confirmed_at_s"
 SECOND_FACTOR_OF = "second_factor_of"
 SSO_TENANT = "sso_tenant_id"
 SSO_UNTIL_S = "sso_until_s"
-SSO_HINT = "sso_id_token"  # names the session at the provider when it is ended there
+SSO_HINT = "sso_id_token"  # sent as `id_token_hint` when the session at the provider is ended
 SIGN_IN_PLACE = "sign_in_place"  # place where this session began, if it was new to its owner
 
 
@@ -42,7 +42,7 @@ def is_confirmed(request: HttpRequest) -> bool:
 
 
 def begin_sso(request: HttpRequest, tenant_id: str, id_token: str) -> None:
-    """Confines the session to a tenant, whose identity provider has signed the user in, and bounds its time."""
+    """Confines the session to a tenant whose identity provider has signed the user in, and limits its lifetime."""
     request.session[SSO_HINT] = id_token if len(id_token) <= SSO_ID_TOKEN_HINT_CHARS_MAX else ""
     request.session[SSO_TENANT] = tenant_id
     request.session[SSO_UNTIL_S] = int(time.time()) + SSO_SESSION_HOURS_MAX * 3_600
@@ -50,7 +50,7 @@ def begin_sso(request: HttpRequest, tenant_id: str, id_token: str) -> None:
 
 
 def end_sso(request: HttpRequest) -> None:
-    """Makes the session one of the whole account: its owner has just signed in with a password or passkey."""
+    """Removes the confinement to a tenant, because the owner has just signed in with a password or passkey."""
     for name in (SSO_TENANT, SSO_UNTIL_S, SSO_HINT):
         request.session.pop(name, None)
 
@@ -67,7 +67,7 @@ def sso_id_token_of(request: HttpRequest) -> str:
 
 
 def is_sso_over(request: HttpRequest) -> bool:
-    """True if the identity provider must be asked again."""
+    """True if the session of single sign-on has expired, so that its user must sign in at the provider again."""
     until_s = request.session.get(SSO_UNTIL_S)
     return not isinstance(until_s, int) or time.time() >= until_s
 
@@ -85,8 +85,8 @@ def forget_second_factor(request: HttpRequest) -> None:
 def has_second_factor(request: HttpRequest) -> bool:
     """True if the second factor was given.
 
-    An account with a factor can only be signed in to with it, and other sessions end when it gets its first one, so
-    this also tells without a query whether the account has one.
+    It also shows without a query if the account has a factor, because such an account can only be signed in to with the
+    factor, and its other sessions end when it gets the first one.
     """
     return request.user.is_authenticated and request.session.get(SECOND_FACTOR_OF) == request.user.pk
 

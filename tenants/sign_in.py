@@ -30,7 +30,7 @@ RETRY_AFTER_S = 60
 
 
 class LoginScope(StrEnum):
-    """Kind of sign-in. A flood at one does not close the others."""
+    """Kind of sign-in. Each has counters of its own, so that a flood of one kind does not block the others."""
 
     CONSOLE = "console"
     OPERATOR = "operator"
@@ -53,7 +53,7 @@ def rates(scope: LoginScope) -> dict[str, str]:
 def password_holder(
     request: HttpRequest, scope: LoginScope, email: str, password: str, *, may_enter: Callable[[User], bool]
 ) -> User | None:
-    """Returns the user if the password is right and `may_enter` agrees.
+    """Returns the user if the password is right and `may_enter` returns True.
 
     All other cases return None after one hashing and count as a failure. Raises `RateLimited` after too many failures,
     and `hashing.HashingBusy`.
@@ -74,7 +74,7 @@ def password_holder(
 
 
 def note_known_address(request: HttpRequest, scope: LoginScope, email: str) -> None:
-    """Remembers the address as the owner's: attempts from elsewhere do not count against it."""
+    """Exempts the client's address from the account's limit over all addresses, since the owner signed in from it."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
     cache.set(Attempt(request, scope, email).known_key, True, known_s)
 
@@ -105,7 +105,7 @@ def forget_failures(request: HttpRequest, scope: LoginScope, email: str) -> None
 
 
 class Attempt:
-    """Attempt for one account from one address: `begin`, and `give_back` if it succeeded."""
+    """Attempt for one account from one address: `begin` counts it, `give_back` uncounts it after a success."""
 
     def __init__(self, request: HttpRequest, scope: LoginScope, email: str) -> None:
         self.request, self.scope = request, scope

@@ -24,7 +24,10 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Effect of a suspension on one object and its current users."""
+    """Effect of a suspension on one object, a row of the confirmation page.
+
+    `hint` identifies the object, `change` states the effect, and `now` describes the current clients of the object.
+    """
 
     name: str
     hint: str
@@ -48,7 +51,7 @@ def effects_on(tenant: Tenant) -> list[Effect]:
 
 
 class NoteForm(forms.Form):
-    """Note for the tenant. `typed` is the name of the suspended object, or their number."""
+    """Note for the tenant. `typed` must be the name of the suspended object, or the number of several objects."""
 
     note = forms.CharField(
         label=gettext_lazy("What the tenant reads"), max_length=SUSPENSION_NOTE_CHARS_MAX,

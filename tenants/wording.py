@@ -1,8 +1,8 @@
 """Translation of refusals of services into the reader's language.
 
 Services use English, because programs read them too. A sentence with values is a `tenants.errors.Message` and carries
-its message id, also in rows (`tenants.message_field`). Only words of brokers are recognised by pattern. Sentences that
-are not in the catalog, and those that rows of earlier versions keep without their id, are shown in English.
+its message id, also in rows (`tenants.message_field`). Only texts of brokers are recognised by pattern. Sentences that
+are not in the catalog, and those that rows of earlier versions store without their id, are shown in English.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ SENTENCES = (
     gettext_noop("its coordinator is loading"),
     gettext_noop("its coordinator is moving"),
 )
-# Words of brokers with values: Kafka's protocol has an error code and a text.
+# Texts of brokers with values: an error in Kafka's protocol has only a code and a text.
 BROKER_SHAPES = (
     gettext_noop("Invalid value %(value)s for configuration %(name)s: Not a value of type %(type)s"),
     gettext_noop("Invalid value %(value)s for configuration %(name)s"),

@@ -94,22 +94,25 @@ def _evaluate(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -
 
 
 def _one_by_one(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
-    """Evaluates the rules of a failed batch by instance, so that a value of one tenant's rules cannot block others."""
+    """Evaluates the rules of a failed batch instance by instance, so that a value of one cannot block the others."""
     rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
-    for _whose, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
+    for _subject, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
         ids = [row[0] for row in rules]
         with contained("alert_rules_failed", rules=len(ids), rule=ids[0]):
             _evaluate(ids, summary, now)
 
 
 def _batches() -> Iterator[list[str]]:
-    """Yields ids of rules in batches; all rules of an instance are in one batch."""
+    """Yields ids of rules in batches, the least recently evaluated first.
+
+    Rules of one instance that were last evaluated together are in one batch, so that its figures are read once.
+    """
     due = AlertRule.objects.filter(is_enabled=True).order_by(
         F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
     )
     rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_TURN_MAX]
     batch: list[str] = []
-    for _whose, rules in groupby(rows, key=lambda row: row[1:]):
+    for _subject, rules in groupby(rows, key=lambda row: row[1:]):
         batch += [row[0] for row in rules]
         if len(batch) >= RULES_PER_BATCH:
             yield batch

@@ -1,7 +1,7 @@
-"""Figures that rules evaluate, read for many instances at once, without asking a broker.
+"""Figures that rules evaluate, read for many instances at once, without requests to brokers.
 
-Storage, lags and answering brokers come from samples that other tasks wrote to the cache; delayed minutes from their
-rows. A figure that is missing or too old is unknown.
+Storage, lags and answering brokers come from samples that other tasks wrote to the cache, delayed minutes from a table.
+A figure that is missing or too old is unknown.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tenants.alert_state import UNKNOWN, Sample
 MS_PER_S = 1_000
 PERCENT = 100
 MINUTE = timedelta(minutes=1)
+# Kinds of tenants' rules whose figures depend on the instance's cluster.
 TENANTS_CLUSTER_KINDS = (AlertKind.THROTTLED_SHARE, AlertKind.BROKERS_SILENT)
 
 _DELAYED = """
@@ -41,13 +42,17 @@ GROUP BY asked.instance_id, asked.minutes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of a batch. A key that is missing in a mapping is unknown."""
+    """Figures of a batch of rules. A figure whose key is missing in a mapping is unknown.
+
+    Keys are ids of instances; in `delays_known` (the end of the known minutes) and `clusters` they are ids of clusters.
+    `lags` are also by group.
+    """
 
     instances: Mapping[str, Instance] = field(default_factory=dict)
     cluster_of: Mapping[str, str] = field(default_factory=dict)
     used_bytes: Mapping[str, int] = field(default_factory=dict)
     lags: Mapping[str, Mapping[str, Latest]] = field(default_factory=dict)
-    # By instance and length of the window in minutes.
+    # By instance id and length of the window in minutes.
     delayed_minutes: Mapping[tuple[str, int], int] = field(default_factory=dict)
     delays_known: Mapping[str, datetime] = field(default_factory=dict)
     clusters: Mapping[str, ClusterMap] = field(default_factory=dict)
@@ -108,15 +113,15 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
     placed = set().union(*(of_kind[kind] for kind in TENANTS_CLUSTER_KINDS))
     cluster_of = dict(Placement.objects.filter(instance_id__in=placed).values_list("instance_id", "cluster_id"))
     throttled = of_kind[AlertKind.THROTTLED_SHARE] & cluster_of.keys()
-    delays_known = _delays_known({cluster_of[each] for each in throttled}, now)
+    delays_known = _delays_known({cluster_of[instance_id] for instance_id in throttled}, now)
     windows = {
         (rule.instance_id or "", rule.window_minutes or WINDOW_MINUTES)
         for rule in rules
         if rule.kind == AlertKind.THROTTLED_SHARE and rule.instance_id in cluster_of
     }
-    ends = {each: delays_known.get(cluster_of[each], now) for each, _minutes in windows}
-    looked_at = {rule.cluster_id for rule in rules if rule.cluster_id}
-    looked_at |= {cluster_of[each] for each in of_kind[AlertKind.BROKERS_SILENT] & cluster_of.keys()}
+    ends = {instance_id: delays_known.get(cluster_of[instance_id], now) for instance_id, _minutes in windows}
+    cluster_ids = {rule.cluster_id for rule in rules if rule.cluster_id}
+    cluster_ids |= {cluster_of[instance_id] for instance_id in of_kind[AlertKind.BROKERS_SILENT] & cluster_of.keys()}
     return Figures(
         instances=instances,
         cluster_of=cluster_of,
@@ -124,14 +129,14 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
         lags=_lags(of_kind[AlertKind.CONSUMER_LAG], now_ms),
         delayed_minutes=_delayed(windows, ends),
         delays_known=delays_known,
-        clusters=_clusters(looked_at, now),
+        clusters=_clusters(cluster_ids, now),
     )
 
 
 def _used_bytes(instance_ids: set[str], now_ms: int) -> dict[str, int]:
     oldest_ms = now_ms - int(STORAGE_KNOWN_FOR.total_seconds()) * MS_PER_S
     samples = storage_history.latest_of(instance_ids) if instance_ids else {}
-    return {each: used for each, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
+    return {instance_id: used for instance_id, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
 
 
 def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
@@ -140,19 +145,20 @@ def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
 
 def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
     known = delays.known_until(cluster_ids) if cluster_ids else {}
-    return {each: at for each, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
+    return {cluster_id: at for cluster_id, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
 
 
 def _delayed(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
     """Returns the number of delayed minutes in each window of whole minutes."""
     if not windows:
         return {}
-    asked = sorted(windows)
-    until = [ends[each].replace(second=0, microsecond=0) for each, _minutes in asked]
+    ordered = sorted(windows)
+    instance_ids = [instance_id for instance_id, _minutes in ordered]
+    until = [ends[instance_id].replace(second=0, microsecond=0) for instance_id in instance_ids]
     with connection.cursor() as cursor:
-        cursor.execute(_DELAYED, ([each for each, _minutes in asked], [minutes for _each, minutes in asked], until))
-        found = {(instance_id, minutes): count for instance_id, minutes, count in cursor.fetchall()}
-    return {each: found.get(each, 0) for each in asked}
+        cursor.execute(_DELAYED, (instance_ids, [minutes for _id, minutes in ordered], until))
+        counts = {(instance_id, minutes): count for instance_id, minutes, count in cursor.fetchall()}
+    return {window: counts.get(window, 0) for window in ordered}
 
 
 def _clusters(cluster_ids: set[str], now: datetime) -> dict[str, ClusterMap]:

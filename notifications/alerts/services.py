@@ -27,7 +27,9 @@ from tenants.models import Tenant
 CHANGEABLE = ("name", "threshold", "for_minutes", "window_minutes", "group_id", "topic", "is_enabled")
 # Changing one of these restarts the evaluation.
 DECISIVE = tuple(name for name in CHANGEABLE if name != "name")
+# Fields that the audit log shows.
 SHOWN = ("name", "kind", *DECISIVE)
+# Fields that a restart of the evaluation resets.
 EVALUATED = ("state", "state_since", "held_ms", "value", "is_unknown", "evaluated_at")
 LARGEST = {
     AlertKind.STORAGE_USED: PERCENT_MAX,

@@ -36,14 +36,15 @@ class BudgetCosts:
 
 
 def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
-    """Creates the alerts of thresholds that were passed and not yet reported, and returns their number. Safe to run
-    concurrently.
+    """Creates the alerts of thresholds (marks) that were passed and not yet reported, and returns their number.
+
+    Safe to run concurrently.
     """
     reported = BudgetAlert.objects.filter(budget_id=costs.budget_id, amount=costs.amount, month=costs.month)
-    said = set(reported.values_list("mark", flat=True))
-    marks = marks_passed(costs.amount, costs.spent, costs.forecast, said, now)
+    reported_marks = set(reported.values_list("mark", flat=True))
+    marks = marks_passed(costs.amount, costs.spent, costs.forecast, reported_marks, now)
     # Of several thresholds passed at once only the highest causes a mail.
-    loudest = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
+    mailed_mark = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
     made = 0
     for mark in marks:
         try:
@@ -53,7 +54,7 @@ def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
                     instance_id=costs.instance_id, month=costs.month, mark=mark, amount=costs.amount,
                     spent=costs.spent, forecast=costs.forecast, at=now,
                 )  # fmt: skip
-                mail = NoticeKind.BUDGET if mark == loudest else None
+                mail = NoticeKind.BUDGET if mark == mailed_mark else None
                 notify([_alert_of(alert, mail)], now)
                 made += 1
         except IntegrityError:
@@ -62,7 +63,7 @@ def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
 
 
 def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.MailDelivery:
-    """Sends the mail of one alert to members with verified addresses who may see costs."""
+    """Sends the mail of one alert to members with verified addresses who may see costs. `notices` has one notice."""
     alert = notices[0].budget_alert
     assert alert is not None
     sent = outbox.to_each(

@@ -1,4 +1,4 @@
-"""Decision which thresholds of a budget were passed: pure. Each is reported once a month."""
+"""Decides which thresholds (marks) of a budget to report. Pure. Each is reported once for a month and an amount."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from tenants.alert_state import (
     transition,
 )
 
-# Percentages of the budget.
+# Thresholds in percent of the budget.
 MARKS = (50, 80, 100)
-# Pseudo threshold: the month is forecast to exceed the budget.
+# Pseudo threshold, reported when the month is forecast to exceed the budget.
 FORECAST = 0
 PERCENT = 100
-# A mark that was reached is not left before the month ends.
+# A threshold that was reached stays reached until the month ends.
 SPENT = AlertTerms(levels=tuple(AlertLevel(number=mark, fires_at=mark, ends_below=None) for mark in MARKS))
 
 
 def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, said: Set[int], now: datetime) -> list[int]:
-    """Returns thresholds that were not reported yet, lowest first. A forecast is reported only before the budget is
-    spent.
+    """Returns the thresholds to report, lowest first; `said` are those that were reported before.
+
+    A forecast is reported only before the budget is spent.
     """
     before = _status(max(said, default=NO_LEVEL))
     after = advance(before, SPENT, Sample(value=int(spent * PERCENT // budget)), now)

@@ -82,7 +82,7 @@ class AlertRule(Versioned):
 
     `threshold` is in percent, records, brokers or partitions, depending on the kind; `window_minutes` belongs to the
     throttled share, `group_id` and `topic` to lags. The fields from `state` on are written by the evaluation
-    (`tenants.alert_state.AlertStatus`), without a new version.
+    (`tenants.alert_state.AlertStatus`), which does not increment `version`.
     """
 
     id = TypedIdField("rul")

@@ -19,9 +19,10 @@ class NoticeKind(models.TextChoices):
 
 
 class MailNotice(models.Model):
-    """Mail to be sent, written in the transaction of its cause, so that no mail is lost if a process dies.
+    """Notice of an alert to be sent by mail; one mail may contain several notices about firings.
 
-    It is finished when `finished_at` is set; `sent_to` counts the accepted mails.
+    It is written in the transaction of its cause, so that it is not lost if a process dies. It is finished when
+    `finished_at` is set; `sent_to` counts the accepted mails.
     """
 
     tenant = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Last time that each tenant was served by a queue over the backlogs of all tenants."""
+"""Last turns of tenants in queues, each of which serves the backlogs of all tenants in turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Queue(models.TextChoices):
 class QueueTurn(models.Model):
     """Last turn of a tenant in a queue.
 
-    It outlives the served rows, so that a tenant does not come first again by deleting and recreating what waits.
+    It outlives the served rows, so that a tenant does not come first again by deleting and recreating its waiting rows.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", verbose_name=_("tenant"))

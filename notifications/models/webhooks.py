@@ -34,10 +34,10 @@ class DeliveryState(models.TextChoices):
 
 
 class WebhookEndpoint(Versioned):
-    """Endpoint of a tenant.
+    """Webhook endpoint of a tenant.
 
     `secret` and `former_secret` are encrypted, not hashed, because signing needs them. The former secret also signs
-    until `former_until`.
+    until `former_until`. `is_slow` is true if the last response was slow.
     """
 
     id = TypedIdField("whk")

@@ -1,7 +1,7 @@
 """Choice of the deliveries to send next: fair by tenant, and limited by tenant, address and endpoint.
 
-Endpoints that answered slowly or were never tried may only use a part of the places, so that fast endpoints always find
-a place.
+Places are slots for concurrent deliveries. Endpoints that answered slowly or were never tried may only use a part of
+them, so that a place is always left for fast endpoints.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from django.utils import timezone
 from notifications import queues
 from notifications.models import DeliveryState, Queue, WebhookDelivery, WebhookEndpoint
 
+# Maximum numbers of concurrent deliveries: of all, to slow endpoints, of one tenant, and to one address.
 AT_ONCE_MAX = 16
 SLOW_AT_ONCE_MAX = 8
 TENANT_AT_ONCE_MAX = 2
@@ -85,7 +86,10 @@ def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) ->
 def take_due(
     now: datetime, lease_until: datetime, under_way: Collection[WebhookEndpoint], *, takes_slow: bool = True
 ) -> list[WebhookDelivery]:
-    """Leases the deliveries to send now: the oldest due one of each chosen endpoint."""
+    """Leases the deliveries to send now until `lease_until`: the oldest of each chosen endpoint that is due at `now`.
+
+    `under_way` are the endpoints of deliveries in progress. Without `takes_slow` no slow endpoint is chosen.
+    """
     places = Places(under_way)
     if places.are_taken:
         return []

@@ -27,7 +27,7 @@ LOCK = "webhooks"
 # After this time a run takes no delivery to a slow endpoint, and after DRAIN_S more none at all; another run follows.
 RUN_S = 5.0
 DRAIN_S = OUTBOUND_DEADLINE_S
-# Interval at which a run looks for newly due deliveries, even while all deliveries in progress are slow.
+# Interval at which a run chooses further deliveries, even while all deliveries in progress are slow.
 LOOK_EVERY_S = 0.5
 # Lease of a delivery: if the worker is killed, the delivery becomes due again after this time.
 LEASE = timedelta(seconds=60)
@@ -36,7 +36,7 @@ SLOW_FROM_S = 2.0
 
 
 def deliver(now: datetime) -> int:
-    """Sends due deliveries and returns the number of attempts.
+    """Sends the deliveries that are due at `now`, and returns the number of attempts.
 
     Only one run is active at a time, so that slow addresses block only one worker.
     """

@@ -1,4 +1,4 @@
-"""Retries of deliveries and their end: pure."""
+"""Decides when a delivery is retried, and when it has succeeded or failed. Pure."""
 
 from __future__ import annotations
 

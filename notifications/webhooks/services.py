@@ -123,7 +123,10 @@ class OutgoingEvent:
 
 
 def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now: datetime) -> int:
-    """Queues an event for every enabled endpoint of the tenant, in the caller's transaction."""
+    """Queues an event for every enabled endpoint of the tenant, in the caller's transaction.
+
+    Returns the number of new deliveries.
+    """
     return publish_all([OutgoingEvent(tenant, event, payload)], now)
 
 
@@ -150,7 +153,7 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
 
 
 def forget_old(now: datetime) -> int:
-    """Deletes old finished deliveries."""
+    """Deletes old finished deliveries and returns their number."""
     old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
     ids = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]

@@ -63,7 +63,7 @@ class QuotaIn(StrictSerializer):
     limits = LimitsIn()
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Checks that an address has only its limit, and other entities only theirs."""
+        """Checks that an address has only the limit of new connections, which no other entity has."""
         entity, limits = attrs["entity"], attrs["limits"]
         if "ip" not in entity:
             wrong = {CONNECTION_CREATION_RATE} & limits.keys()
@@ -188,12 +188,12 @@ class EffectiveListOut(serializers.Serializer):
 
 
 def part_from(values: Any, name: str) -> EntityPart | None:
-    """Returns a part of an entity in a request body: absent, default (null) or named."""
+    """Returns a part of the entity in a request body: None if it is absent, `EntityPart(name=None)` for null."""
     return EntityPart(name=values[name]) if name in values else None
 
 
 def part_from_query(values: Any, name: str) -> EntityPart | None:
-    """Returns a part of an entity in a query string."""
+    """Returns a part of the entity in a query string like `part_from`; `<name>_default=true` means the default."""
     if name in values:
         return EntityPart(name=values[name])
     return EntityPart(name=None) if values.get(f"{name}_default") == "true" else None

@@ -3,7 +3,7 @@
     class TopicCollection(ApiView):
         tag = "Topics"
 
-        @endpoint("list_topics", Scope.TOPICS_READ, page=TopicOut)
+        @endpoint("list_topics", Scope.TOPICS_READ, page_item=TopicOut)
         def get(self, request, instance_id):
             \"\"\"List topics.\"\"\"
             found = access.instance(self.actor, instance_id)
@@ -127,8 +127,8 @@ class ApiView(APIView):
             raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
         if actor is None or actor.tenant is None:
             return
-        # Charged after the caller's own limit, so that a token over its rate takes nothing from the tenant's other
-        # tokens.
+        # Charged after the caller's own limit, so that a token over its rate does not use up the limit of the tenant's
+        # other tokens.
         of_tenant = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
         self.rate = rates.tighter(self.rate, of_tenant)
         if of_tenant is not None and of_tenant.is_exceeded:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 API_PREFIX = "/api/"
 REQUEST_ID_HEADER = "X-Request-Id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-# The framework words refusals for browsers; only these headers are kept.
+# The framework's refusals are pages for browsers, which problem details replace; only these headers are kept.
 _KEPT_STATUS_HEADERS = ("Allow", "Retry-After")
 
 

@@ -123,7 +123,7 @@ def domain_error(exception: BaseException) -> DomainError | None:
 
 
 def validation_error(detail: Any, *, in_query: bool = False) -> DomainError:
-    """Converts validation errors of a serializer to one `invalid_request` with a place for each."""
+    """Converts validation errors of a serializer to one `invalid_request` that names the place of each error."""
     places = list(_places(detail, ""))
     if in_query:
         places = [FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in places]

@@ -116,13 +116,15 @@ def charge_tenant(tenant_id: str, *, is_write: bool) -> LimitState | None:
 
 
 def tighter(first: LimitState | None, second: LimitState | None) -> LimitState | None:
-    """Returns the rate with fewer remaining requests; None if neither is counted."""
+    """Returns an exceeded limit, or else that with fewer remaining requests; None if neither is counted."""
     known = [rate for rate in (first, second) if rate is not None]
     return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
 def charge_named(name: str, limit: int) -> LimitState | None:
-    """Charges one event to a limit of its own per minute; None if limits are off or Redis is unavailable."""
+    """Charges one event to the counter `name` of `limit` events a minute; None if limits are off or Redis is
+    unavailable.
+    """
     if not getattr(settings, "API_RATE_LIMITS", True):
         return None
     return counter(settings.REDIS_URL).count(name, limit)

@@ -1,5 +1,6 @@
-"""Generated examples for bodies without one, from their schema: required members, or the first member of a change.
-Pure.
+"""Examples for JSON bodies without one, generated from their schema. Pure.
+
+An example has the required members of its body, or the first member if none is required.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def example_of(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str = 
 
 def _of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, depth: int) -> Any:
     kind = schema.get("type", "object")
-    kind = next(each for each in kind if each != "null") if isinstance(kind, list) else kind
+    kind = next(choice for choice in kind if choice != "null") if isinstance(kind, list) else kind
     match kind:
         case "object":
             return _object(schema, parts, depth)
@@ -86,7 +87,7 @@ def _of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, dep
 
 
 def _object(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    members = {name: each for name, each in schema.get("properties", {}).items() if not each.get("readOnly")}
+    members = {name: member for name, member in schema.get("properties", {}).items() if not member.get("readOnly")}
     wanted = list(schema.get("required", ())) or list(members)[:1]
     if depth >= DEPTH_MAX:
         wanted = list(schema.get("required", ()))

@@ -26,7 +26,7 @@ _MARKS = re.compile(r"[`*|#>]|\[|\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Document. `name` is its path below docs/ without suffix."""
+    """Document that the console serves. `name` is its path below docs/ without suffix."""
 
     name: str
     section: str
@@ -40,7 +40,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Document that contains every word, with an excerpt."""
+    """Result of a search: a document that contains every word, with an excerpt."""
 
     document: Document
     excerpt: str
@@ -65,8 +65,8 @@ def documents() -> dict[str, Document]:
 
 @cache
 def page_of(name: str) -> str:
-    """Returns a document as HTML; links to served documents lead to their pages, other relative links are
-    plain text.
+    """Returns a document as HTML. Links to served documents become links to their pages, other relative links plain
+    text.
     """
     document = documents()[name]
 

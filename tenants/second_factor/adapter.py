@@ -32,7 +32,7 @@ def cipher() -> MultiFernet:
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """Library's adapter with our encryption and public URL."""
+    """Makes the library use our encryption, and the host of the public URL as relying party."""
 
     def encrypt(self, text: str) -> str:
         return cipher().encrypt(text.encode()).decode()

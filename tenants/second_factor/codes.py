@@ -1,6 +1,6 @@
 """Validation of TOTP and recovery codes, each of which is valid once.
 
-django-allauth remembers used codes in the cache for one step of 30 s. Here the TOTP `Authenticator` row stores the last
+django-allauth stores used codes in the cache for one step of 30 s. Here the TOTP `Authenticator` row stores the last
 used step, so that no older code is valid, regardless of the cache and of clock skew.
 """
 

@@ -58,7 +58,7 @@ def code_field(label: Any) -> forms.CharField:
 
 
 class CountedCode(base_forms.BaseAuthenticateForm):
-    """Code of the app, or recovery code."""
+    """Form for a code of the app, or a recovery code, with counting of attempts."""
 
     code = code_field(gettext_lazy("Code"))
 
@@ -82,7 +82,7 @@ class ReauthenticateForm(CountedCode, base_forms.ReauthenticateForm):
 
 
 class CredentialField(forms.JSONField):
-    """Response of the browser for a passkey."""
+    """Hidden form field with the browser's response for a passkey, in JSON."""
 
     def __init__(self) -> None:
         super().__init__(widget=forms.HiddenInput)
@@ -114,7 +114,7 @@ def not_understood() -> ValidationError:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Converts all errors while parsing the browser's response.
+    """Converts all errors while parsing the browser's response to `not_understood`.
 
     It may be arbitrary, and the parsing libraries (CBOR, signatures, keys) raise many kinds of exceptions.
     """
@@ -128,7 +128,7 @@ def understood() -> Iterator[None]:
 
 
 class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
-    """Signature of a passkey. Guessing is infeasible; counting limits the cost of invalid attempts."""
+    """Form for the signature of a passkey. Guessing is infeasible; counting limits the cost of invalid attempts."""
 
     credential = CredentialField()
 
@@ -142,7 +142,7 @@ class AuthenticatePasskeyForm(CountedPasskey):
 
 
 class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
-    """Sign-in by passkey in place of password and second factor.
+    """Form for a sign-in by passkey in place of password and second factor.
 
     The browser names the account, so attempts are counted by address only: counting by account would allow others to
     lock out its owner.
@@ -175,7 +175,7 @@ class ReauthenticatePasskeyForm(CountedPasskey, webauthn_forms.ReauthenticateWeb
 
 
 class ActivateAppForm(totp_forms.ActivateTOTPForm):
-    """First code of an app that has just scanned the QR code."""
+    """Form for the first code of an app that has just scanned the QR code."""
 
     code = code_field(gettext_lazy("The code that the app shows"))
 
@@ -189,7 +189,7 @@ class ActivateAppForm(totp_forms.ActivateTOTPForm):
 
 
 class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
-    """Additional passkey. The device decides if it can be used without a password, so the user is not asked."""
+    """Form that adds a passkey. The device decides if it can replace the password, so the user is not asked."""
 
     passwordless = None
     credential = CredentialField()

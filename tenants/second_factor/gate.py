@@ -28,7 +28,7 @@ def lacks_tenants_factor(request: HttpRequest, acting: Actor) -> bool:
 
 
 def lacks_sso(acting: Actor) -> bool:
-    """True if the tenant is open to its single sign-on only, and the session began otherwise. Owners keep a way in."""
+    """True if the tenant is open to its single sign-on only, and the session began otherwise. Owners are exempt."""
     asks = acting.tenant is not None and acting.tenant.requires_sso
     return asks and not acting.is_confined and acting.role is not Role.OWNER
 

@@ -28,7 +28,7 @@ from tenants.services import mailboxes
 
 @transaction.atomic
 def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, str]:
-    """Returns a new invitation and its secret, which is otherwise only in a mail.
+    """Returns a new invitation and the secret of its link, which is not stored, and mails it if mail is configured.
 
     An expired invitation of the same address is replaced.
     """
@@ -133,7 +133,7 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
 
 @transaction.atomic
 def remove_member(*, acting: Actor, member: Member) -> None:
-    """Ends a membership, and revokes the tokens and open invitations created under it, to leave no other way in.
+    """Ends a membership, and revokes the tokens and open invitations created under it, so that no access remains.
 
     A person may always leave, regardless of role and suspension. Removing another member is a change of the tenant, as
     is anything done by a token.

@@ -44,7 +44,10 @@ def request_sign_up_invited(*, email: str, password: str, invitation: Invitation
 
 
 def _request(email: str, password: str, language: str, onward: str, begin: Callable[[User], object]) -> None:
-    """Signs up or sends a mail; `onward` is the next page for a person who has an account."""
+    """Creates an account and calls `begin` with its user, or mails the owner of an existing one.
+
+    `onward` is the page to which the mail leads an existing owner after the login, "" for the start page.
+    """
     email = UserManager.normalize_email(email)
     require_account(email, password, language)
     user = User.objects.filter(email=email).first()

@@ -48,7 +48,7 @@ def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) ->
 def read_sign_in_notices(*, user: User, shown: Collection[str], except_place: str | None) -> None:
     """Acknowledges the sign-ins that were `shown`, by id; later ones stay unread.
 
-    A session cannot acknowledge its own sign-in, which would hide that of an attacker.
+    `except_place` is the sign-in of the current session, which it cannot acknowledge: an attacker could hide it.
     """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises it with concurrent sign-ins
     places = SignInPlace.objects.filter(user=user, is_unread=True)

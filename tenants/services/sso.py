@@ -1,8 +1,8 @@
-"""Single sign-on of a tenant: its configuration, and the member that an identity of its provider signs in as.
+"""Single sign-on of a tenant: its configuration, and the members as which identities of its provider sign in.
 
 An identity provider belongs to one tenant and proves nothing outside it: its sessions are confined to that tenant
-(`tenants.sessions.sso_tenant_of`), and neither owners nor operators sign in through it. It speaks for addresses of
-proved domains only (`tenants.services.sso_domains`).
+(`tenants.sessions.sso_tenant_of`), and neither owners nor operators sign in through it. Only addresses of proved
+domains may sign in (`tenants.services.sso_domains`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def set_sso(
 
 
 def _kept(sso: SsoConfiguration | None, issuer: str, client_id: str) -> str:
-    """Returns the stored secret. Raises `Invalid` without one, and for another provider: it is not sent there."""
+    """Returns the stored secret. Raises `Invalid` without one, and for another provider, which must not receive it."""
     if sso is None or not provider.secret_of(sso):
         raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
     if sso.issuer != issuer or sso.client_id != client_id:
@@ -129,26 +129,27 @@ def remove_sso(*, acting: Actor) -> None:
 
 
 def sso_behind(slug: str) -> SsoConfiguration | None:
-    """Returns the single sign-on of a tenant by its short name, for people who are not signed in."""
+    """Returns the single sign-on of the tenant with a short name, for visitors; None without one."""
     if "\x00" in slug:
         return None
     return SsoConfiguration.objects.filter(tenant__slug=slug).select_related("tenant").first()
 
 
 def sso_of(tenant_id: str) -> SsoConfiguration | None:
-    """Returns the single sign-on of the tenant to which a session is confined."""
+    """Returns the single sign-on of a tenant, to which a session is confined; None without one."""
     return SsoConfiguration.objects.filter(tenant=tenant_id).select_related("tenant").first()
 
 
 @transaction.atomic
 def member_behind(*, sso: SsoConfiguration, claims: Claims) -> Member:
-    """Returns the member that an identity signs in as: known, linked by a verified address, or new; with today's role.
+    """Returns the member as which an identity signs in, with the role that its claims give it.
 
-    Raises `SsoFailed`; nothing is changed then.
+    The member is that of the known identity, that with the identity's verified e-mail address, or a new one. Raises
+    `SsoFailed`; nothing is changed then.
     """
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=sso.tenant_id)
-    now = SsoConfiguration.objects.filter(tenant=tenant).first()
-    if now is None or (now.pk, now.version) != (sso.pk, sso.version):
+    current = SsoConfiguration.objects.filter(tenant=tenant).first()
+    if current is None or (current.pk, current.version) != (sso.pk, sso.version):
         raise SsoFailed("changed", Message(gettext_noop("Single sign-on was changed meanwhile. Begin again.")))
     if not claims.email:
         detail = Message(gettext_noop("The provider does not say that your e-mail address is verified."))
@@ -210,7 +211,7 @@ def _require_signs_in_here(user: User) -> None:
 
 
 def _require_unlinked(sso: SsoConfiguration, user: User) -> None:
-    """Refuses a second identity with the address of a linked one: mailboxes are given to other people."""
+    """Raises `SsoFailed` for another identity of a linked address, which may have been reassigned to another person."""
     if SsoIdentity.objects.filter(tenant=sso.tenant_id, issuer=sso.issuer, user=user).exists():
         detail = Message(
             gettext_noop(
@@ -221,7 +222,7 @@ def _require_unlinked(sso: SsoConfiguration, user: User) -> None:
 
 
 def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role | None) -> Member:
-    """Returns a new member: of an open invitation, or a new account whose role is claimed. Raises `SsoFailed`."""
+    """Creates a member by an open invitation, or with a new account if claims give it a role. Raises `SsoFailed`."""
     now = timezone.now()
     invitation = (
         Invitation.objects.select_for_update()
@@ -316,7 +317,7 @@ def _claim(claim: str) -> str:
 
 
 def _roles(roles: Sequence[Mapping[str, str]], claim: str) -> dict[str, str]:
-    """Returns the map from value to role."""
+    """Returns the roles by value of the claim. Raises `Invalid`."""
     result: dict[str, str] = {}
     for number, entry in enumerate(roles):
         value, role = entry["value"], entry["role"]

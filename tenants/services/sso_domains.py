@@ -1,7 +1,7 @@
 """Proofs of e-mail domains: nobody signs in to a tenant with an address of a domain that the tenant does not control.
 
-Without a proof a tenant could set up a provider of its own that vouches for addresses of another company, and make
-accounts or act as members with them.
+Without a proof a tenant could set up a provider of its own that vouches for addresses of another company, and create
+accounts or sign in as members with these addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def proofs_of(tenant: Tenant) -> list[DomainProof]:
 
 
 def keep_proofs_for(tenant: Tenant, wanted: Sequence[str]) -> None:
-    """Makes challenges for domains that are new to the tenant, and forgets those of domains it no longer lists."""
+    """Creates challenges for wanted domains that have none, and deletes the proofs of all other domains."""
     DomainProof.objects.filter(tenant=tenant).exclude(domain__in=wanted).delete()
     known = set(DomainProof.objects.filter(tenant=tenant).values_list("domain", flat=True))
     DomainProof.objects.bulk_create(
@@ -90,7 +90,7 @@ def prove_domain(*, acting: Actor, domain: str) -> DomainProof:
 def recheck_domains(now: datetime) -> int:
     """Looks again for the records of proved domains, those checked longest ago first; returns the number that lapsed.
 
-    A domain lapses when its record was missing for days. A DNS that does not answer proves nothing.
+    A domain lapses when its record was missing for `DOMAIN_PROOF_KEPT_DAYS`, but not because the DNS does not answer.
     """
     due = DomainProof.objects.filter(
         proved_at__isnull=False, checked_at__lt=now - timedelta(hours=DOMAIN_CHECK_AGAIN_AFTER_H)

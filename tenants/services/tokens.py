@@ -92,7 +92,7 @@ def _within(parent: ApiToken | None, expires_at: datetime | None) -> datetime | 
 
 
 def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
-    """Ensures that a form creates one token. Its mark is stored with the Idempotency-Keys, which expire after a day."""
+    """Ensures that a form creates one token: stores its hash with the Idempotency-Keys, which expire after a day."""
     mark = hash_secret(once)
     try:
         with transaction.atomic():

@@ -40,7 +40,7 @@ def record_value(challenge: str) -> str:
 
 
 def has_record(tenant_id: str, domain: str, challenge: str) -> bool:
-    """Returns True if the DNS has the record now. Raises `SsoFailed` if the name servers do not say."""
+    """Returns True if the DNS has the record now. Raises `SsoFailed` without an answer, or with too many requests."""
     wanted = record_value(challenge).encode()
     try:
         with provider.slot(tenant_id):

@@ -1,4 +1,4 @@
-"""Sign-in in progress: what the callback must match, in a signed cookie of the browser that began it.
+"""Sign-in in progress: values that the callback must match, in a signed cookie of the browser that began it.
 
 No row is written before a person has signed in, so visitors and robots cause none. The cookie is removed when it is
 used: a state of another browser, of another tenant, or of an earlier sign-in is unknown.
@@ -25,7 +25,10 @@ NEXT_CHARS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """State, nonce and PKCE verifier of one sign-in at one configuration of a tenant."""
+    """State, nonce and PKCE verifier of one sign-in at one version of a tenant's configuration.
+
+    `onward` is the path to which the browser is sent after the sign-in.
+    """
 
     sso_id: str
     version: int
@@ -50,7 +53,7 @@ def keep(response: HttpResponse, pending: Pending) -> None:
 
 
 def begun(request: HttpRequest, sso_id: str, version: int, state: str) -> Pending | None:
-    """Returns the sign-in that this browser began with this state at this configuration."""
+    """Returns the sign-in that this browser began with this state at this configuration; None without one."""
     try:
         found = Pending(**signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60))
     except (signing.BadSignature, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Documents of an identity provider and what they prove. Without network, database or clock.
+"""Parsing and verification of an identity provider's documents, and its URLs. Without network or database.
 
 The ID token is verified here although it comes over TLS from the provider: its signature against the provider's keys,
 issuer, audience, expiry, age and nonce (OpenID Connect Core 1.0, 3.1.3.7).
@@ -52,7 +52,7 @@ class UnknownKey(SsoFailed):
 
 @dataclass(frozen=True, slots=True)
 class ProviderConfiguration:
-    """Part of the discovery document that is used."""
+    """Values of a provider's discovery document that are used."""
 
     issuer: str
     authorization_endpoint: str
@@ -216,7 +216,7 @@ def _verified_email(raw: Mapping[str, Any], is_assumed: bool) -> str:
     """Returns the address that the provider calls verified, or "". If `is_assumed`, a token without `email_verified`
     counts as one that calls it verified.
 
-    Other characters than ASCII have lower cases that are letters of other people's addresses.
+    An address with other characters than ASCII does not count, because its lower case may be another person's address.
     """
     email = raw.get("email")
     if raw.get("email_verified", is_assumed) is not True or not isinstance(email, str) or not email.isascii():
@@ -225,7 +225,7 @@ def _verified_email(raw: Mapping[str, Any], is_assumed: bool) -> str:
 
 
 def _key_for(keys: Iterable[Mapping[str, Any]], kid: object, algorithm: str) -> Mapping[str, Any]:
-    """Returns the one key that can have signed: by `kid`, or the only one of its kind if the token names none."""
+    """Returns the key that signed: by `kid`, or the only one of its kind without it. Raises `UnknownKey`."""
     kind = KEY_TYPES[algorithm[:2]]
     fitting = [key for key in keys if key.get("kty") == kind and key.get("alg", algorithm) == algorithm]
     if kid is not None:
@@ -236,7 +236,7 @@ def _key_for(keys: Iterable[Mapping[str, Any]], kid: object, algorithm: str) -> 
 
 
 def _names_us(raw: Mapping[str, Any], client_id: str) -> bool:
-    """False for a token that was issued to another client and names us in addition."""
+    """False for a token that was issued to another client and has us as a further audience."""
     is_for_several = isinstance(raw["aud"], list) and len(raw["aud"]) > 1
     return raw.get("azp") == client_id if "azp" in raw or is_for_several else True
 

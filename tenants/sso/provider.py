@@ -29,9 +29,9 @@ from tenants.sso import protocol
 from tenants.sso.protocol import Claims, ProviderConfiguration, SsoFailed, UnknownKey
 
 CACHED_S = 600
-# After a failure the provider is left alone: visitors of the sign-in page must not hold a thread each.
+# No request is made for this time after a failure: visitors of the sign-in page must not occupy a thread each.
 FAILURE_CACHED_S = 15
-# Forged tokens with invented key ids must not make us ask for the keys each time.
+# Minimum interval of requests for new keys: forged tokens with invented key ids must not cause a request each.
 KEYS_AGAIN_AFTER_S = 60
 
 _lock = threading.Lock()
@@ -102,7 +102,9 @@ def _keys(sso: SsoConfiguration, configuration: ProviderConfiguration, *, is_cac
 
 
 def _key(tenant_id: str, url: str) -> str:
-    """Returns the cache's key by tenant: one tenant's failures, or what it made the cache keep, never reach another."""
+    """Returns the cache key of a document. It contains the tenant, so that no tenant gets documents or failures cached
+    for another.
+    """
     return f"sso_document:{tenant_id}:{outbound.digest_of(url)}"
 
 
@@ -130,7 +132,7 @@ def _document(tenant_id: str, url: str, *, is_cached: bool) -> str:
 
 
 def _checked(url: str) -> None:
-    """Refuses addresses that are never asked; the browser is not sent to such an address either."""
+    """Raises `SsoFailed` for a URL that is not allowed for requests; browsers are not redirected to it either."""
     with _explained():
         outbound.target_of(url)
 
@@ -146,7 +148,10 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def slot(tenant_id: str) -> Iterator[None]:
-    """Limits requests in flight, so that a slow provider does not take all threads of the web process."""
+    """Limits requests in flight, so that a slow provider does not occupy all threads of the web process.
+
+    Raises `SsoFailed` if too many are in flight, of the tenant or in total.
+    """
     with _lock:
         is_full = _in_flight.total() >= SSO_REQUESTS_AT_ONCE_MAX
         if is_full or _in_flight[tenant_id] >= SSO_REQUESTS_PER_TENANT_AT_ONCE_MAX:

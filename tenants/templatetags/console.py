@@ -86,19 +86,19 @@ def json(value: Any) -> str:
 
 @register.filter
 def minute_utc(moment: datetime | None) -> str:
-    """Formats `2026-11-20 14:05`, for rows in UTC."""
+    """Formats date and time in UTC: `2026-11-20 14:05`."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 @register.filter
 def time_utc(moment: datetime | None) -> str:
-    """Formats `14:05`."""
+    """Formats the time of day in UTC: `14:05`."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%H:%M}"
 
 
 @register.filter
 def day_utc(moment: datetime | None) -> str:
-    """Formats `2026-11-01`."""
+    """Formats a date in UTC: `2026-11-01`."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d}"
 
 
@@ -136,7 +136,7 @@ def in_tenant(context: dict[str, Any]) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def theme(context: dict[str, Any]) -> str:
-    """Returns the member's theme, without a user the cookie's, else the system's."""
+    """Returns the theme of the user, or that of the cookie for visitors; that of the system if none is chosen."""
     request = context.get("request")
     if request is None:
         return Theme.SYSTEM.value
@@ -175,7 +175,7 @@ def pill(phase: str) -> SafeString:
 
 @register.simple_tag
 def meter(value: float | None, limit: float | None, label: str, peak: float | None = None) -> SafeString:
-    """Renders a use against its limit. `label` is the same in words; `peak` is the pale part."""
+    """Renders a use against its limit. `label` describes it for screen readers; `peak` is shown as a pale part."""
     percent = 0.0 if not value or not limit else min(100.0, 100.0 * value / limit)
     peak_percent = 0.0 if not peak or not limit else min(100.0, 100.0 * peak / limit)
     temper = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")

@@ -1,7 +1,7 @@
 """Common parts of console pages: actor, permissions, language and time zone, and the frame around the page.
 
 A view is `@console_page(scope)` over a function that parses, calls a service or selector, and renders. Refusals of
-services become a page (404, 403 with the roles that may, 503 with what is safe) or, in a form, errors beside the field.
+services become a page (404, 403 with the permitted roles, 503) or, in a form, errors beside the field.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def console_page(
 
 
 def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
-    """Returns the actor in the tenant of the submitted form, which another tab may have left; work continues there.
+    """Returns the actor in the tenant of the submitted form, and makes that tenant the session's.
 
-    Raises `NotFound` for a former member.
+    Another tab may have chosen another tenant since the form was opened. Raises `NotFound` for a former member.
     """
     named = request.POST.get(TENANT_FIELD) if request.method == "POST" else None
     if not named or (acting.tenant is not None and acting.tenant.pk == named):
@@ -185,17 +185,17 @@ def _zone_of(request: HttpRequest) -> ZoneInfo:
 
 
 def error_page(request: HttpRequest, error: DomainError, scope: str | None = None) -> HttpResponse:
-    """Renders what happened, what is safe, and what to do next."""
+    """Renders the page of a refusal: what happened, what is safe, and what to do next."""
     if error.http_status >= 500:
         logger.warning("console page unavailable", extra={"code": error.code, "detail": error.detail})
     needed = getattr(error, "scope", "") or scope
-    who = [role.label for role, granted in access.ROLE_SCOPES.items() if needed in granted] if needed else []
+    roles = [role.label for role, granted in access.ROLE_SCOPES.items() if needed in granted] if needed else []
     instance = _instance_of(request)
     suspended = suspension_of(request, error)
     context = {
         "error": error,
         "words": wording(error),
-        "roles": who if error.http_status == 403 and not suspended else (),
+        "roles": roles if error.http_status == 403 and not suspended else (),
         "request_id": getattr(request, "request_id", ""),
         "suspended": suspended,
         "instance": instance,

@@ -55,7 +55,7 @@ def document_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def help_places(search: Search) -> list[Entry]:
-    """Returns documents for the palette whose title contains the words."""
+    """Returns all documents as entries of the palette, which shows those that match; none without words."""
     if not search.words:
         return []
     return [

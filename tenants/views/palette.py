@@ -36,7 +36,7 @@ class Entry(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Search by an actor on a page of an instance, or none."""
+    """Search by an actor. `instance_id` is the instance of the page on which the palette was opened, or ""."""
 
     actor: Actor
     words: tuple[str, ...]
@@ -44,8 +44,8 @@ class Search:
 
     def matches(self, entry: Entry) -> bool:
         """True if every word is contained in the entry."""
-        line = f"{entry['label']} {entry['hint']}".lower()
-        return all(word in line for word in self.words)
+        text = f"{entry['label']} {entry['hint']}".lower()
+        return all(word in text for word in self.words)
 
     def rank(self, entry: Entry) -> int:
         """Returns the sort key: entries that begin with the words come first."""
@@ -124,7 +124,7 @@ def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], 
 @console_page()
 @require_GET
 def palette(request: HttpRequest) -> HttpResponse:
-    """The best few lines for the words; `is_partial` where brokers did not answer in time."""
+    """Returns the entries that match the words best; `is_partial` is true if brokers did not answer in time."""
     form = PaletteForm(request.GET)
     asked = form.cleaned_data if form.is_valid() else {}
     search = Search(

@@ -40,7 +40,7 @@ def set_preferences(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@console_page(needs_factor=False)  # the chosen tenant decides what it asks for
+@console_page(needs_factor=False)  # if a second factor is needed depends on the chosen tenant
 @require_POST
 def choose_tenant(request: HttpRequest) -> HttpResponse:
     """Switches to another tenant of the person; a foreign one is not found."""

@@ -49,7 +49,7 @@ FIELDS = {"/client_secret": "client_secret"}
 
 
 def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorates a page that looks up a tenant by its short name: an address asks so often a minute."""
+    """Decorates a page that looks up a tenant by its short name: limits its requests per client network and minute."""
 
     @wraps(view)
     def counted(request: HttpRequest, **kwargs: str) -> HttpResponse:
@@ -65,8 +65,9 @@ def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 @require_GET
 @limited
 def find(request: HttpRequest) -> HttpResponse:
-    """Page that asks for the tenant's short name, and leads to the tenant's provider. A confined session is sent to the
-    provider of its own tenant.
+    """Shows the page that asks for the tenant's short name and leads to the tenant's provider.
+
+    A session of single sign-on that must be confirmed again is redirected to the provider of its own tenant.
     """
     onward = request.GET.get("next", "/")
     confined_to = sessions.sso_tenant_of(request)
@@ -105,7 +106,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @limited
 def complete(request: HttpRequest, slug: str) -> HttpResponse:
-    """Verifies what the provider sent, and signs the member in to this tenant alone."""
+    """Verifies the provider's response, and signs the member in to this tenant only."""
     sso = services.sso_behind(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
@@ -131,7 +132,7 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
-    """Returns the sign-in that this answer of the provider belongs to, and its code. Raises `SsoFailed`."""
+    """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
     started = pending.begun(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:
         detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
@@ -147,10 +148,10 @@ def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending
 
 
 def log_out(request: HttpRequest) -> HttpResponse:
-    """Ends the session. Behind a session of single sign-on the page offers to end the one at the provider, too.
+    """Ends the session. After a session of single sign-on the page has a link that ends the one at the provider, too.
 
-    It is a link and no redirect: not everybody who leaves the console leaves all applications of the organisation, and
-    the content security policy lets no form lead to another site.
+    It does not redirect there, because people who leave the console may stay in other applications of the organisation,
+    and the content security policy forbids forms that lead to another site.
     """
     tenant_id = sessions.sso_tenant_of(request) if request.method == "POST" else None
     sso = None if tenant_id is None else sso_of(tenant_id)
@@ -164,7 +165,7 @@ def log_out(request: HttpRequest) -> HttpResponse:
 
 
 def _provider_logout(request: HttpRequest, sso: SsoConfiguration) -> str | None:
-    """Returns where the session at the provider ends; None if it has no such page or does not answer."""
+    """Returns the URL that ends the session at the provider; None if it has none or does not answer."""
     try:
         return protocol.logout_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
@@ -196,8 +197,9 @@ def redirect_uri(request: HttpRequest, sso: SsoConfiguration) -> str:
 
 
 def _visitor(request: HttpRequest, sso: SsoConfiguration) -> Actor:
-    """Returns the actor of a refused sign-in, without the account that the browser may be signed in to: the row is the
-    tenant's, the account perhaps not.
+    """Returns the actor of a refused sign-in, without the account to which the browser may be signed in.
+
+    The tenant reads the audit entry, and that account may not be one of its members.
     """
     acting = system_actor("sso", sso.tenant, request_id=getattr(request, "request_id", None))
     return replace(acting, ip=client_ip(request))
