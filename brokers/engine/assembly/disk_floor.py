@@ -19,8 +19,8 @@ MEASURE_INTERVAL_S: Final = 1.0
 
 
 class DiskFloor:
-    """Free space of the log directories. `floor_bytes` is the operator's setting; 0 is the default
-    (`capacity.disk_space`).
+    """Free space of the log directories. `floor_bytes` is the operator's minimum; 0 selects the default of
+    `capacity.disk_space`.
     """
 
     def __init__(self, table: PartitionTable, floor_bytes: int) -> None:
@@ -45,7 +45,7 @@ class DiskFloor:
 
 
 def floor_from_overrides(effective: Mapping[str, str]) -> int:
-    """Returns the setting in bytes. Raises SettingsWrong."""
+    """Returns the operator's minimum of free space in bytes, 0 without a setting. Raises SettingsWrong."""
     value = effective.get(FREE_BYTES, "0")
     if not value.isascii() or not value.isdigit():
         raise SettingsWrong(f"{FREE_BYTES} is not a number of bytes: {value!r}")
