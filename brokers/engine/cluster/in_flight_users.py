@@ -20,8 +20,8 @@ Users = Mapping[str, UserDocument]
 
 
 class _OfInstance:
-    """Size of an instance's users in one image, recomputed only for changes, and of writes that the image does not
-    show.
+    """Total size of an instance's users in one image, updated by differences, and of the writes that this image does
+    not show yet.
     """
 
     __slots__ = ("count_ahead", "oldest_ms", "total", "users", "weight_ahead", "weights", "written")

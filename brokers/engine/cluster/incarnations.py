@@ -1,8 +1,8 @@
 """Incarnations of the brokers in an ISR (REP-24, CTL-10). Pure.
 
-A broker that died and came back may have lost records in memory without any other broker noticing. So an ISR has,
-beside its members, the broker epochs in which they were in sync. A broker with another epoch is a former member that
-must catch up before it counts again.
+A broker that died and was started again may have lost records in memory without any other broker noticing. So an ISR
+has, beside its members, the broker epochs in which they were in sync. A broker with another epoch is a former member
+that must catch up before it counts again.
 """
 
 from __future__ import annotations

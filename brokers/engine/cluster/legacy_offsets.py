@@ -1,4 +1,4 @@
-"""Offsets of consumers before 0.8.2: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
+"""Offsets of consumers before Kafka 0.8.2: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
 
 Group and topic are internal names, escaped as far as ZooKeeper requires; the offset is decimal text. Every write checks
 the versions that were read, so two writers cannot overwrite each other's partitions.

@@ -18,7 +18,7 @@ _KIND: Final = "creations"
 
 
 class Reservation(NamedTuple):
-    """Reservation for one creation; `seen` is the version up to which its image has the instance's creations."""
+    """Reservation for one creation; `seen` is the version of the node up to which the image has all creations."""
 
     instance_id: str
     seen: int
@@ -50,7 +50,7 @@ def versions_in(entities: Iterable[str]) -> dict[str, int]:
 
 
 async def read_versions(tree: Tree) -> dict[str, int]:
-    """Returns the versions of all instances; read before their topics, which are then at least as new."""
+    """Returns the versions of all instances. Call it before topics are read, which are then at least as new."""
     instance_ids = sorted(await tree.children(paths.CREATIONS) or [])
     nodes = await tree.get_many([paths.instance_creations(id) for id in instance_ids])
     return {id: node.version for id, node in zip(instance_ids, nodes, strict=True) if node is not None}
