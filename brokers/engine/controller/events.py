@@ -107,7 +107,7 @@ class GrowSystemTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileAgain:
-    """Read topics again that another process has changed."""
+    """Read topics again whose states or documents another process has changed."""
 
     topics: tuple[str, ...]
 

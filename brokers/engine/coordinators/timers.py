@@ -1,4 +1,4 @@
-"""Deadlines of one shard. Postponing one, which every heartbeat does, costs one look-up and no allocation."""
+"""Deadlines of one shard. Postponing a deadline costs one look-up and no allocation."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 
 
 def check_generation(group: Group, generation: int, member_id: str, group_instance_id: str | None) -> int:
+    """Returns 0 for a member of the current generation, ILLEGAL_GENERATION, or the error code of `check_member`."""
     code = check_member(group, member_id, group_instance_id)
     if not code and generation != group.generation:
         return _ILLEGAL_GENERATION

@@ -132,7 +132,7 @@ class GroupMachine:
         try:
             record = read_group_value(value)
         except (UnknownFormat, UnreadableRecord) as error:
-            # The previous state stays; the next heartbeat of a member that is wrong in it corrects that.
+            # The previous state stays. Members that differ from it get an error at their next heartbeat and join again.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
         group = self.groups.obtain(group_id, record.state_timestamp_ms)
@@ -144,7 +144,7 @@ class GroupMachine:
         self.offsets.replay_marker(producer_id, committed, offset)
 
     def loaded(self, now: Now) -> CoordinatorResult:
-        """Starts a full session for every member, in which it can find the new coordinator (GRP-25).
+        """Starts a full session timeout for every member, in which it can find the new coordinator (GRP-25).
 
         A group that is above the maximum size, which may have been lowered, rebalances and becomes smaller (GRP-7).
         """
