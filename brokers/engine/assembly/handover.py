@@ -39,7 +39,7 @@ def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[Partiti
 async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: int, timeout_s: float) -> bool:
     """Announces the stop and waits up to `timeout_s` seconds until nothing is left to hand over; returns True if so.
 
-    Otherwise the broker stops all the same, and the others react as to its failure. A broker without anything to hand
+    Otherwise the broker stops as well, and the others react as if it had failed. A broker without anything to hand
     over announces its stop as well, so that it is not added to an ISR at the end.
     """
     if not any(id != broker_id for id in current.image.brokers):

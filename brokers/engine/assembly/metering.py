@@ -1,7 +1,7 @@
 """Usage reports of this broker, written to the partition of `__usage` that it leads.
 
 A report is written in steps of a few milliseconds: an instance has up to 10,000 counters, and a client can change all
-of them between two reports. `usage.record.version` sets the version of its records: 2 only where the pipeline reads it.
+of them between two reports. `usage.record.version` sets the version of the records, which the pipeline must support.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Metering:
                 broker_epoch, count = head.broker_epoch, count + len(events)
                 yield
             unreported.discard()
-        except OSError as error:  # the next report retries
+        except OSError as error:  # the files stay for the next process
             log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
         if count:
             log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)

@@ -129,7 +129,7 @@ class UnreportedUsage(NamedTuple):
     keys: Path
 
     def events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
-        """Yields the unreported usage. An invalid file is logged, and yields nothing.
+        """Yields the unreported usage. An invalid file is logged, and yields only the usage before the invalid entry.
 
         Raises OSError.
         """

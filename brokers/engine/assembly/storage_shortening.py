@@ -263,8 +263,8 @@ class StorageShortening:
         return result
 
     def _close_old(self, partition: Partition, floor_ms: int) -> None:
-        """Closes an active segment that was begun before the floor, since the closed ones do not suffice; it is deleted
-        when all its records are older than the floor.
+        """Closes an active segment that is older than the minimum retention `floor_ms`, because the closed segments do
+        not suffice. It is deleted once all its records are older than that.
         """
         if not self._is_led(partition) or not partition.log.active.size_bytes:
             return

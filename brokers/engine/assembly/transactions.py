@@ -148,7 +148,7 @@ class Transactions:
         """
         verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
         # A marker names the coordinator that wrote it. If that was a later coordinator than the one that verified, the
-        # transaction is over, and it would never be ended on this partition again (decision 76).
+        # transaction is over, and records appended now would never get an end marker (decision 76).
         return {
             key: _DEPOSED if code == ErrorCode.NONE and self._has_later_marker(key, producer_id, verified) else code
             for key, code in verified.codes.items()

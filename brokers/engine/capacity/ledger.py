@@ -31,7 +31,7 @@ GONE_MS: Final = 5_000
 FRESH_MS: Final = 3_000
 # Value of fields that a controller of an earlier version does not send.
 UNKNOWN: Final = -1
-# Decreases of one broker's use that are recorded separately; further ones are merged into the last.
+# Maximum number of decreases of one broker's use that are recorded separately; further ones are added to the last.
 LOWERED_MAX: Final = 8
 # Maximum number of instances in one answer that the broker did not report.
 REVIEWED_MAX: Final = 200

@@ -36,7 +36,7 @@ Change = Callable[[ResourcePattern, Entries], Entries]
 
 
 async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
-    """Adds entries, all or none; existing ones stay.
+    """Adds entries to the ACLs of resource patterns, all or none; existing entries stay.
 
     Returns the config change that announces the last of them, None if nothing had to be written.
 

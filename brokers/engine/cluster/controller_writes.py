@@ -28,8 +28,8 @@ from instances import naming
 WRITES_PER_TRANSACTION_MAX = 1_000
 # Half of the maximum frame size of ZooKeeper.
 TRANSACTION_BYTES_MAX = 512 * 1024
-# First all writes in one transaction, so that readers see a broker's death as one change; then smaller ones around
-# failures.
+# Sizes of the transactions of successive attempts. First all writes in one transaction, so that readers see a broker's
+# death as one change; then those of a failed transaction in smaller ones.
 WRITES_PER_TRANSACTION = (WRITES_PER_TRANSACTION_MAX, 32, 1)
 CLEANED_AT_ONCE_MAX = 200
 # Maximum number of change nodes that are kept, however young: every reader lists them at each change.
@@ -175,7 +175,7 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         names = await tree.children(parent) or []
         oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
         excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
-        # The newest one stays, however old: otherwise a reader that has not read it could not detect that.
+        # The newest node is never deleted: a reader that has not read it could not detect that it missed changes.
         candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
         nodes = await tree.get_many(candidates)
         old: list[str] = []

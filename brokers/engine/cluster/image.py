@@ -61,7 +61,7 @@ class BrokerInfo:
 class PartitionImage:
     """State of one partition.
 
-    `version` is that of the state node, None until the controller has written one (then there is no leader).
+    `version` is the version of the state node; None until the controller has written it, while there is no leader.
     `written_at` is the zxid of that write: a leader that registered later is another incarnation (CTL-10). `isr_epochs`
     is more precise, with one broker epoch per member of `isr` (-1 = unknown), or empty; see `incarnations`. `adding`
     and `removing` are empty unless the partition is being reassigned (REP-32); `replicas` then includes both.
@@ -161,7 +161,7 @@ class InstanceImage:
 
     @cached_property
     def stored_topics(self) -> tuple[TopicImage, ...]:
-        """Topics that take partitions and storage: those of clients, and the hidden ones."""
+        """Topics that count in the limits of partitions and storage: the visible and the hidden ones."""
         return (*self.topics.values(), *self.hidden.values())
 
     # `_carry_over` derives the cached values of the following from those of the previous image.
@@ -190,8 +190,8 @@ class InstanceImage:
 class ImageDelta:
     """Changes between one image and the next; a field that is None did not change.
 
-    `topics` and `instances` hold the changed ones only, None for one that is gone. `brokers` and `not_understood` are
-    the full sets, and the documents by instance are those of the next image.
+    `topics` and `instances` have the changed entries only, with None for deleted ones. `brokers` and `not_understood`
+    are the full sets, and the documents by instance are those of the next image.
     """
 
     controller_id: int | None = None

@@ -36,8 +36,8 @@ def isr_epochs(
 ) -> tuple[int, ...]:
     """Returns the epochs to write beside `isr`, which replaces the partition's current ISR.
 
-    `joined` has the epochs of members that this write adds. Remaining members keep their epoch; if the current state
-    has none, it is that of their registration if they are in the same incarnation.
+    `joined` has the epochs of members that this write adds. Remaining members retain their epoch. If the current state
+    has no epochs, a member gets the epoch of its registration, or UNKNOWN_EPOCH if that is another incarnation.
     """
     known = dict(zip(partition.isr, partition.isr_epochs, strict=True)) if partition.isr_epochs else {}
     epochs: list[int] = []

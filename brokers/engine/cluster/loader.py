@@ -193,7 +193,7 @@ async def _read_once(
 
 
 def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
-    """Returns the partitions whose states must be read, None for all; a topic with another id keeps no states."""
+    """Returns the partitions whose states must be read, None for all, as for a topic that replaced another one."""
     if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
         return None
     return indexes & document.assignment.keys()

@@ -87,7 +87,7 @@ class ClusterSession:
         return await self._store.announce_stop(self._broker_id)
 
     async def stop(self) -> None:
-        """Stops cleanly and removes the registration first, so that the other brokers learn of it at once."""
+        """Stops cleanly and removes the registration first, so that the other brokers notice it at once."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -74,7 +74,7 @@ class ClusterWatcher:
         self._kept: set[str] = set()
         self._wake = asyncio.Event()
         self._pace = TokenBucket(READINGS_PER_S, READINGS_BURST)
-        # One read at a time: of two, the one that began first could publish last, and nothing would correct it.
+        # One read at a time: of two concurrent reads, the older could publish its image last, and it would stay.
         self._reading = asyncio.Lock()
         # Number of complete reads so far, and the number of the one that is being published.
         self.loads_begun = 0

@@ -36,7 +36,7 @@ from brokers.engine.controller.system_topics import wanted_topic
 
 # Awaited version of a partition state while it is being written.
 WRITING = -1
-# Reassignments of one topic that are finished in one transaction; further ones follow when the image shows these.
+# Maximum number of reassignments of one topic that are finished in one transaction; others follow with the next image.
 MOVES_FINISHED_AT_ONCE_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]

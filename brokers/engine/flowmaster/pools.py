@@ -23,8 +23,8 @@ SILENT_MS: Final = 1_500
 
 
 class PoolCharge(NamedTuple):
-    """Charge of a broker: bytes admitted since the last one; `is_contended` means that clients there wait for this
-    limit.
+    """Charge of a broker: the bytes that it admitted since its last charge; `is_contended` is True if clients there
+    wait for this limit.
     """
 
     limit_bps: int

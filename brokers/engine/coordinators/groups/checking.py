@@ -45,8 +45,8 @@ def check_commit(
 ) -> int:
     """Returns 0 if the caller may commit offsets, else an error code (GRP-21, TXN-9).
 
-    Members of the current generation may commit, and anybody while the group has no members. In a transaction, an old
-    client that names neither a generation nor a member may commit as well.
+    Members of the current generation may commit, and any client while the group has no members. In a transaction, an
+    old client that names neither a generation nor a member may commit as well.
     """
     if generation < 0 and group.state is GroupState.EMPTY:
         return _NONE
