@@ -126,6 +126,7 @@ class AdminServer:
     def enter(
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
+        """Starts the exchange of a connection, after its handshake if it uses TLS."""
         process = self._identify(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
         exchange = _Exchange(accepted, process, self._loop, self._answer, self._forget)
         self._open[exchange] = None

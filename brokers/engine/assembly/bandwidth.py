@@ -43,6 +43,7 @@ class Bandwidth:
         return self.consume_layouts.get(instance_id, layout) if direction == CONSUME else layout
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Updates the shares of instances whose document, partitions or brokers changed."""
         known, self._brokers = self._brokers, after.brokers
         changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():

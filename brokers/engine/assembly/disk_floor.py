@@ -32,6 +32,7 @@ class DiskFloor:
         periodic.every(MEASURE_INTERVAL_S, self.measure)
 
     def measure(self) -> None:
+        """Measures all volumes, and logs when one becomes nearly full or has enough free space again."""
         for path, disk in self._table.disks.items():
             if path in self._table.offline_directories:
                 continue

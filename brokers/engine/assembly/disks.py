@@ -63,6 +63,7 @@ class Disks:
                 batch.finish()
 
     def maintain(self) -> None:
+        """Runs all maintenance without yielding to the event loop."""
         for _ in self._maintenance():
             pass
 

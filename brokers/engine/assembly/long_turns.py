@@ -15,6 +15,7 @@ LINE_INTERVAL_MS: Final = 1_000
 
 
 def api_name(api_key: int) -> str:
+    """Returns the name of a call in lower case, such as "fetch"."""
     return ApiKey(api_key).name.lower()
 
 

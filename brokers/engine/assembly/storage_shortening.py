@@ -111,6 +111,7 @@ class StorageShortening:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
 
     async def run_once(self) -> None:
+        """Checks all instances with early retention once, yielding to the event loop between steps."""
         self._rounds += 1
         for instance_id in tuple(self._states):
             await self._services.own_turns.run(self._shorten(instance_id))

@@ -103,6 +103,7 @@ class _Share:
     lowered: list[tuple[int, int]] = field(default_factory=list)
 
     def lower(self, by_bytes: int, now_ms: int) -> None:
+        """Records a decrease of use, which counts as used until `_used` drops it."""
         if len(self.lowered) >= LOWERED_MAX:
             by_bytes += self.lowered.pop()[0]
         self.lowered.append((by_bytes, now_ms))

@@ -45,9 +45,11 @@ class CurrentImage:
         return instance_id if instance is None else instance.document.tenant_of(instance_id)
 
     def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls `subscriber` for each image that is published from now on."""
         self._subscriptions.append(_Subscription(subscriber, self.image))
 
     def publish(self, image: ClusterImage) -> None:
+        """Replaces the image, calls the subscribers, and ends the waits whose condition it satisfies."""
         self.image = image
         for subscription in self._subscriptions:
             try:

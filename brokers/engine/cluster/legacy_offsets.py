@@ -137,6 +137,7 @@ async def _weight(tree: Tree, names: Sequence[str]) -> int:
 
 
 def node_bytes(path: str) -> int:
+    """Returns the size of a node with an offset in ZooKeeper."""
     return len(path) + OFFSET_BYTES + NODE_BYTES
 
 

@@ -25,6 +25,7 @@ class Reservation(NamedTuple):
 
     @property
     def operation(self) -> Operation:
+        """Operation that fails if partitions of the instance were created after version `seen`."""
         path = paths.instance_creations(self.instance_id)
         return Create(path) if self.seen == NO_CREATION else Set(path, b"", self.seen)
 

@@ -86,11 +86,15 @@ class FinishReassignments:
 
 @dataclass(frozen=True, slots=True)
 class FinishDeletion:
+    """Delete the nodes of a topic that is marked for deletion."""
+
     topic: TopicImage
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSystemTopic:
+    """Create a topic of the cluster with these replicas by partition."""
+
     name: str
     assignment: Mapping[int, tuple[int, ...]]
     config: Mapping[str, str]

@@ -60,6 +60,7 @@ class LedShards(Generic[S]):
         self._shards[shard] = {}
 
     def discard(self, shard: S) -> None:
+        """Removes a shard and the usage in it."""
         for instance_id, usage in self._shards.pop(shard, {}).items():
             _add(self._used, instance_id, tuple(-amount for amount in usage))
 

@@ -35,6 +35,8 @@ M = TypeVar("M", bound=Machine)
 
 
 class Cancel(Protocol):
+    """Handle of a scheduled call or of background work."""
+
     def cancel(self) -> None: ...
 
 

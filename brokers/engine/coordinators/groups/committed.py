@@ -128,6 +128,7 @@ class GroupOffsets:
             self.oldest_ms = entry.commit_timestamp_ms
 
     def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
+        """Sets the pending offset of a partition in a producer's transaction."""
         entries = self.pending.setdefault(producer_id, {})
         previous = entries.get((topic, partition))
         if previous is not None:

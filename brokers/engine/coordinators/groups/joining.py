@@ -64,6 +64,7 @@ def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 
 def new_member_id(request: JoinRequest) -> str:
+    """Returns a unique member id: the client id or group instance id, a hyphen and a UUID."""
     return f"{request.client_id if request.group_instance_id is None else request.group_instance_id}-{uuid4()}"
 
 
