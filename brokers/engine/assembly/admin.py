@@ -76,6 +76,7 @@ class AdminPort:
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
+        """Returns the reply to a request; an error reply if its peer may not make it or the path is unknown."""
         secret = self.services.access.control_secret if self.security.accepts_secret else None
         refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
         if refused is not None:
@@ -118,7 +119,7 @@ class AdminPort:
         return Reply.json(self._page_of(instance_id, what, request))
 
     def _page_of(self, instance_id: str, what: str, request: Request) -> dict[str, Any]:
-        """Returns one page of a long report; each page is one turn of the event loop."""
+        """Returns one page of a long report. Making a page takes one turn of the event loop."""
         if what == "topic_figures":
             return topic_figures(self.services, instance_id, self.started_at_ms, after=request.query.get("after", ""))
         after, now_ms = request.number("after", 0), self.services.clock.now_ms()
@@ -135,8 +136,8 @@ class AdminPort:
         )
 
     def _close_connection(self, request: Request) -> Reply:
-        """Closes the connection named in the path. The query's `started_at_ms` must be this process's, since each
-        process numbers its connections anew.
+        """Closes the connection named in the path. The query's `started_at_ms` must be the start time of this process,
+        since each process numbers its connections anew.
         """
         result = _CONNECTION.match(request.path)
         if result is None:
@@ -275,8 +276,8 @@ class AdminPort:
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
     def _topics(self, instance_id: str, name: str) -> dict[str, Any]:
-        """Returns the partitions led here of one or all topics, under the tenant's names, the storage used by all
-        topics, and recent failures of auto-creation on this broker.
+        """Returns the partitions of one topic, or of all without a `name`, that this broker leads, under the tenant's
+        topic names; the storage used by all topics; and recent failures of auto-creation on this broker.
         """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.services.metadata.current.image.instances[instance_id]
@@ -416,7 +417,7 @@ class AdminPort:
 
 
 def rss_bytes() -> int:
-    """Returns the resident memory in bytes; without /proc, its peak."""
+    """Returns the resident memory of this process in bytes; where there is no /proc, the highest so far."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 (read at every scrape)
             return int(statm.read().split()[1]) * _PAGE_BYTES

@@ -12,7 +12,11 @@ METRICS: Final = "/metrics"
 
 
 def refusal(request: Request, *, cluster_id: str, secret: str | None) -> Reply | None:
-    """Returns the refusal of a request, else None. `secret` opens the port to peers without a certificate."""
+    """Returns the error reply for a request that its peer may not make, else None.
+
+    With `secret`, peers without a certificate may read metrics, and everything else if they send the secret; with None
+    they may read health only.
+    """
     if request.path in HEALTH:
         return None
     process = request.process

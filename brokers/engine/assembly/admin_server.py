@@ -1,8 +1,8 @@
 """The admin port: HTTP, with or without TLS, served on the event loop, with one request for each connection.
 
-It shares the event loop with the data path on purpose: a response proves that the loop turns. Handshakes run in a
-thread. When all places are taken, a new connection replaces the oldest one without proof of its identity: otherwise any
-peer that reaches the port could lock out the control plane.
+It shares the event loop with the data path on purpose: a response proves that the loop runs. Handshakes run in a
+thread. When the maximum number of connections is open, a new one replaces the oldest one without proof of its identity:
+otherwise any peer that reaches the port could lock out the control plane.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ HEAD_BYTES_MAX: Final = 8_192
 READ_BYTES_MAX: Final = 4 * HEAD_BYTES_MAX
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
-# Priorities of connections; those with the lowest lose their places first: unproven, then those with a request or a
-# certificate, then those with the control plane's certificate.
+# Priorities of connections. Those of the lowest priority are closed first to make room: connections without proof, then
+# those with a request or a certificate. Connections with the control plane's certificate are never closed for that.
 UNPROVEN: Final = 0
 KNOWN: Final = 1
 CONTROL: Final = 2
@@ -42,7 +42,7 @@ Report = Callable[[str, str, Exception], object]
 
 class AdminServer:
     """HTTP server of the admin port, and the `HandshakeOwner` of its connections, which use TLS if `rules` require it.
-    `answer` must not wait.
+    `answer` must not block.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AdminServer:
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
         self._buffers = FrameBuffers(soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
-        # In the order of arrival.
+        # Open connections and handshakes, in the order of arrival.
         self._open: dict[OwnedConnection | _Exchange, None] = {}
 
     @property
@@ -104,7 +104,9 @@ class AdminServer:
         handshake.start(is_proxied=False)
 
     def _make_room(self) -> bool:
-        """Closes the oldest connection of the lowest priority if all places are taken. True if one is free."""
+        """Closes the oldest connection of the lowest priority if the maximum is reached. Returns False if none may be
+        closed, so that no further one can be accepted.
+        """
         if len(self._open) < CONNECTIONS_MAX:
             return True
         least = min(self._open, key=_priority)
@@ -124,6 +126,7 @@ class AdminServer:
     def enter(
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
+        """Starts the exchange of a connection, after its handshake if it uses TLS."""
         process = self._identify(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
         exchange = _Exchange(accepted, process, self._loop, self._answer, self._forget)
         self._open[exchange] = None
@@ -150,7 +153,7 @@ class AdminServer:
 
 
 class _Exchange:
-    """One request and its response."""
+    """One connection: reads a request, sends the response, and closes."""
 
     def __init__(
         self,

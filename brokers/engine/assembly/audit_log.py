@@ -24,7 +24,9 @@ _ACKS_LEADER: Final = 1
 
 
 class AuditLog:
-    """The `handlers.audit_trail.Append` of a broker. Accepted events are in the log file, and survive a crash."""
+    """Appends audit events to a partition of the audit topic that this broker leads; implements
+    `handlers.audit_trail.Append`. An accepted event is in the log file and survives a crash of the process.
+    """
 
     def __init__(self, table: PartitionTable, accountings: AccountingRegistry, clock: Clock) -> None:
         self._table = table

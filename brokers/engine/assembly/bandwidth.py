@@ -16,12 +16,12 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.throttling.client_shares import CONSUME
 from brokers.engine.throttling.layout import POOLED, Layout
 
-# Racks of an instance's brokers from which on consumers may read from followers.
+# Minimum number of racks among an instance's brokers for its consumers to read from followers.
 RACKS_MIN: Final = 2
 
 
 class Bandwidth:
-    """Keeps the shares of instances up to date with the leaders of their partitions. A broker that is no longer in the
+    """Keeps the shares of instances up to date with the leaders of their partitions. A broker that is not in the
     metadata gets no share.
     """
 
@@ -30,16 +30,20 @@ class Bandwidth:
         self._selects_by_rack = selects_by_rack
         self._seen: dict[str, InstanceImage] = {}
         self._brokers: Mapping[int, BrokerInfo] = {}
-        # Leaders of each instance in the current metadata, and replicas of those that consumers may read everywhere.
+        # By instance: its leader partitions per broker in the current metadata; and its replicas per broker, only for
+        # instances whose consumers may read from followers.
         self.layouts: dict[str, Layout] = {}
         self.consume_layouts: dict[str, Layout] = {}
 
     def layout(self, instance_id: str, direction: int) -> Layout | None:
-        """Returns the layout by which a direction of an instance's bandwidth is divided."""
+        """Returns the layout by which an instance's bandwidth in `direction` (PRODUCE or CONSUME) is divided; None for
+        an unknown instance.
+        """
         layout = self.layouts.get(instance_id)
         return self.consume_layouts.get(instance_id, layout) if direction == CONSUME else layout
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Updates the shares of instances whose document, partitions or brokers changed."""
         known, self._brokers = self._brokers, after.brokers
         changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():

@@ -11,7 +11,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.flow_share import FlowShare, Reason
 
-# Reasons by precedence, when the two directions differ.
+# Reasons for a share by precedence: the first that applies to either direction is reported.
 _REASONS: Final[tuple[Reason, ...]] = ("no_answer", "layout_changed", "follows_demand", "not_reported", "static")
 
 

@@ -90,7 +90,7 @@ SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 # Threads that wait for the disk when clients read uncached records; more of them would not speed up a disk.
 UNCACHED_READERS = 4
-# Threads that convert records for old clients. They compete with the event loop: many would leave it a small share.
+# Threads that convert records for old clients. They compete with the event loop for the interpreter, so they are few.
 CONVERTERS = 2
 
 STARTING = "the broker is starting"
@@ -133,7 +133,9 @@ def _broker_document(config: EngineConfig, started_at_ms: int) -> BrokerDocument
 
 
 class Broker:
-    """All parts of one process except its ZooKeeper session: `tree` is started before and stopped after it."""
+    """All parts of one broker process except its ZooKeeper session `tree`, which the caller starts before `start` and
+    stops after `stop`.
+    """
 
     def __init__(self, config: EngineConfig, stop: lifecycle.Stop, tree: Tree) -> None:
         self.config = config
@@ -161,7 +163,7 @@ class Broker:
         self.revocations = Revocations(tree, self.security.use_revoked)
         # Subscriptions are in the order of dependence: settings, leadership, rights, then new connections.
         self.dynamic = dynamic_configs.DynamicSettings(config, self.services)
-        # Before connections to and from a broker that joined.
+        # Subscribed before the parts that connect to a broker that joined, and accept its connections.
         self.current.subscribe(self.security.on_image)
         self.storage = StorageCapacity(self.services, self.security.link)
         self.shortening = StorageShortening(self.services, self.storage)
@@ -442,7 +444,7 @@ def _zookeeper_identity(config: EngineConfig) -> Identity | None:
 
 
 async def run(config: EngineConfig) -> int:
-    """Starts, serves until asked to stop, stops. Returns the exit code of the process.
+    """Runs one broker until it is asked to stop or fails. Returns the exit code of the process.
 
     Raises:
         StartFailed: see `Broker.start`.

@@ -1,4 +1,4 @@
-"""Runs the log cleaner: logs are selected and swapped in on the event loop, cleaned in processes (CMP-10)."""
+"""Runs the log cleaner: the event loop selects logs and swaps in the results, child processes clean them (CMP-10)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WorkerGone(Exception):
 
 
 class LogCleaning:
-    """The log cleaner. `run` is one of its threads; several may run concurrently and never clean the same log."""
+    """The log cleaner. Each task of `run` is one cleaner thread in Kafka's sense; two never clean the same log."""
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -147,7 +147,9 @@ class LogCleaning:
         return True
 
     async def _follow(self, process: Process, work: LogToClean) -> Finished | Failed | None:
-        """Sends the job to the process and swaps in the results; None if the log changed so that the run is useless."""
+        """Sends the job to the process and swaps in the results. Returns the last event, or None if the log changed so
+        that the run is useless.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(work.job.to_json().encode() + b"\n")
@@ -167,13 +169,13 @@ class LogCleaning:
 
     @staticmethod
     def _log_event(work: LogToClean, event: str, **numbers: object) -> None:
-        tell = log.error if event == "cleaning_failed" else log.info
-        tell(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
+        emit = log.error if event == "cleaning_failed" else log.info
+        emit(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
 
 
 @contextlib.asynccontextmanager
 async def _worker() -> AsyncIterator[Process]:
-    """Starts a cleaning process, which ends with the block: its input is closed, and after an error it is killed."""
+    """Starts a cleaning process and ends it after the block: its input is closed; after an error it is killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -52,7 +52,7 @@ def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: Cluste
 
 @dataclass(slots=True)
 class ClusterReport:
-    """Report of one version of the metadata; the counts are kept until it changes."""
+    """Report of one version of the metadata; the counts are cached until the metadata changes."""
 
     _of: ClusterImage | None = None
     _counts: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +64,9 @@ class ClusterReport:
         return self._counts
 
     def page(self, image: ClusterImage, *, state: str, broker: int | None, after: str, limit: int) -> dict[str, Any]:
-        """Returns partitions in a state, and on a broker, that come after `topic/partition`, by name and index.
+        """Returns up to `limit` partitions in `state`, on one broker or all, by topic name and index.
+
+        The page starts behind `after`, a `topic/partition` or "", and has the `after` of the next page or None.
 
         Raises:
             ValueError: the state is unknown, or `after` names no partition.

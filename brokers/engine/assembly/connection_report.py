@@ -1,6 +1,6 @@
-"""Connections of an instance for the control plane, in pages: one page is one turn of the event loop.
+"""Connections of an instance for the control plane, in pages: making a page takes one turn of the event loop.
 
-The report has only what connections keep anyway.
+The report has only data that each connection stores for its own work.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def connections_page(
 ) -> dict[str, Any]:
     """Returns the connections with numbers above `after`, in order. `next` is the last number if there are more."""
     # Sorting is faster than a heap here: the connections of a listener are in order already.
-    found = sorted(
+    connections = sorted(
         (connection for connection in _connections(listeners, instance_id) if connection.number > after),
         key=attrgetter("number"),
     )
-    page = found[:CONNECTIONS_PER_PAGE]
+    page = connections[:CONNECTIONS_PER_PAGE]
     now_s = listeners.loop.time()
     return {
         "now_ms": now_ms,
         "started_at_ms": started_at_ms,
         "connections": [_line(connection, now_s) for connection in page],
-        "next": page[-1].number if len(found) > len(page) else None,
+        "next": page[-1].number if len(connections) > len(page) else None,
     }
 
 

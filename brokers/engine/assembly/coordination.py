@@ -26,19 +26,21 @@ log = structlog.get_logger(__name__)
 
 
 class EngineLoop:
-    """The `coordinators.runtime.Loop` of a broker. Its time excludes pauses, in which no heartbeat was read."""
+    """Implements `coordinators.runtime.Loop`. Its monotonic time excludes pauses of the process, in which no heartbeat
+    was read.
+    """
 
     def __init__(self, services: BrokerServices, stall_detector: StallDetector) -> None:
         self._services = services
-        self._stood_still_ms = 0
+        self._paused_ms = 0
         stall_detector.subscribe(self._on_pause)
 
     def _on_pause(self, paused_ms: int) -> None:
-        self._stood_still_ms += paused_ms
+        self._paused_ms += paused_ms
 
     def now(self) -> Now:
         clock = self._services.clock
-        return Now(clock.now_ms(), clock.monotonic_ms() - self._stood_still_ms)
+        return Now(clock.now_ms(), clock.monotonic_ms() - self._paused_ms)
 
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Any:
         return self._services.loop.call_later(delay_ms / 1000, callback)
@@ -90,7 +92,9 @@ class Coordination:
         self._services.storage.leadership_checks.check()
 
     def follow(self) -> None:
-        """Starts and stops coordinators by the current leaderships. Logs of the state topics may be created later."""
+        """Starts and stops coordinators according to the current leaderships. Also called when logs of partitions have
+        been created, which may be later than the image that names this broker as their leader.
+        """
         for runtime in self._runtimes:
             self._follow(runtime)
 
@@ -146,7 +150,7 @@ class Coordination:
         periodic.every(TRIM_INTERVAL_S, self._transactions.trim)
 
     def close(self) -> None:
-        """Ends all waiting requests, whose clients look for the next coordinator."""
+        """Resigns from all partitions: waiting requests fail, and their clients look up the next coordinator."""
         for runtime in self._runtimes:
             for index in runtime.held():
                 runtime.resign(index)
@@ -159,7 +163,7 @@ def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
 
 
 class _KnownNames:
-    """The `coordinators.groups.removals.Known` of a broker."""
+    """Implements `coordinators.groups.removals.Known` with the current metadata image."""
 
     def __init__(self, current: CurrentImage) -> None:
         self._current = current

@@ -20,7 +20,7 @@ SWEEP_INTERVAL_S: Final = 5.0
 
 
 class CoordinatorForwarding:
-    """The `handlers.services.Forwarder` of a broker; it follows the metadata."""
+    """Implements `handlers.services.Forwarder` with connections to the live brokers of the metadata."""
 
     def __init__(self, services: BrokerServices, connect: ConnectFor) -> None:
         self._forwarders = Forwarders(connect=connect, monotonic_ms=services.clock.monotonic_ms)
@@ -40,6 +40,11 @@ class CoordinatorForwarding:
         version: int,
         message: Any,
     ) -> Any:
+        """Forwards a request of a tenant's client and returns the coordinator's response.
+
+        Raises:
+            ForwardingFailed: the coordinator's broker is not reachable.
+        """
         assert principal.instance_id is not None, "requests of the cluster itself are not forwarded"
         is_owner = isinstance(address, Owners)
         client = "" if is_owner else PassedOn(str(address), principal.user).authorization_id

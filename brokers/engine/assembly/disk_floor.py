@@ -19,8 +19,8 @@ MEASURE_INTERVAL_S: Final = 1.0
 
 
 class DiskFloor:
-    """Free space of the log directories. `floor_bytes` is the operator's setting; 0 is the default
-    (`capacity.disk_space`).
+    """Free space of the log directories. `floor_bytes` is the operator's minimum; 0 selects the default of
+    `capacity.disk_space`.
     """
 
     def __init__(self, table: PartitionTable, floor_bytes: int) -> None:
@@ -32,6 +32,7 @@ class DiskFloor:
         periodic.every(MEASURE_INTERVAL_S, self.measure)
 
     def measure(self) -> None:
+        """Measures all volumes, and logs when one becomes nearly full or has enough free space again."""
         for path, disk in self._table.disks.items():
             if path in self._table.offline_directories:
                 continue
@@ -45,7 +46,7 @@ class DiskFloor:
 
 
 def floor_from_overrides(effective: Mapping[str, str]) -> int:
-    """Returns the setting in bytes. Raises SettingsWrong."""
+    """Returns the operator's minimum of free space in bytes, 0 without a setting. Raises SettingsWrong."""
     value = effective.get(FREE_BYTES, "0")
     if not value.isascii() or not value.isdigit():
         raise SettingsWrong(f"{FREE_BYTES} is not a number of bytes: {value!r}")

@@ -50,7 +50,9 @@ class Disks:
         return self._table.flusher.plan_due_flush(self._now_ms())
 
     async def close_followed(self) -> None:
-        """Flushes and closes logs that this broker does not lead while ports are open: many logs take seconds."""
+        """Flushes and closes the logs that this broker does not lead, for up to EARLY_CLOSE_S_MAX. Called before the
+        ports are closed, because many logs take seconds.
+        """
         until_s = asyncio.get_running_loop().time() + EARLY_CLOSE_S_MAX
         async with self._flushing:
             while asyncio.get_running_loop().time() < until_s:
@@ -61,6 +63,7 @@ class Disks:
                 batch.finish()
 
     def maintain(self) -> None:
+        """Runs all maintenance without yielding to the event loop."""
         for _ in self._maintenance():
             pass
 

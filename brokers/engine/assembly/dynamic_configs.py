@@ -39,7 +39,7 @@ Effective = Mapping[str, str]
 
 
 class _SettingsUser:
-    """A user of settings: `apply` is called with the result of `parse` whenever it changes."""
+    """A part of the broker that uses settings: `apply` is called with the result of `parse` whenever that changes."""
 
     def __init__(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object], present: Effective) -> None:
         self.parse = parse
@@ -67,8 +67,8 @@ class DynamicSettings:
         services.metadata.current.subscribe(self._on_image)
 
     def give(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
-        """Registers a user of settings. `parse` raises SettingsWrong for invalid combinations; its result for the
-        static settings is what is in effect so far.
+        """Registers a user of settings, which is assumed to use the static settings so far. `parse` raises
+        SettingsWrong for invalid combinations.
         """
         layers = self._services.metadata.broker_layers
         taker = _SettingsUser(parse, apply, layers.static)
@@ -113,7 +113,7 @@ class DynamicSettings:
 
 
 def _fault(taker: _SettingsUser, effective: Effective) -> str | None:
-    """Returns the fault in a combination of settings, None without one."""
+    """Returns the reason why this user cannot apply the settings, None if it can."""
     try:
         taker.parse(effective)
     except SettingsWrong as error:
@@ -175,7 +175,7 @@ def plug(
     def use_strategy(strategy: Strategy) -> None:
         services.metadata.store.place = Placer(secrets.randbelow, strategy)
 
-    # Of these the broker was started with defaults.
+    # The parts that use these two were created with their defaults, so the static settings are applied first.
     for key, use in ((DELETION, use_deletion), (WATERMARK, use_watermark)):
         is_on = partial(_is_on, key)
         use(is_on(services.metadata.broker_layers.static))

@@ -1,5 +1,5 @@
-"""Reports of this broker to the flow master: each second the traffic and the demand of clients; the response has its
-shares (CKA-22).
+"""Reports of this broker to the flow master: each second the traffic and the demand of clients, by limit. The response
+has the broker's shares of these limits (CKA-22).
 
 The flow master is reached over a separate connection; a broker that is the flow master answers itself. Reports are sent
 at whole seconds of the wall clock, so that those of all brokers cover the same time, and half-way between them for
@@ -47,7 +47,9 @@ Due = list[tuple[FlowKey, FlowShare]]
 
 
 class FlowControl:
-    """Reports of one broker, and the flow master's part. Create it after `Bandwidth`, whose layouts it uses."""
+    """Sends the reports of one broker; while it is the flow master, also answers those of all brokers. Create it after
+    `Bandwidth`, whose layouts it uses.
+    """
 
     def __init__(
         self, services: BrokerServices, connect: Connect, election: FlowMasterElection, bandwidth: Bandwidth
@@ -96,12 +98,13 @@ class FlowControl:
         return len(self._ledger) if self._ledger is not None and self.is_flow_master else 0
 
     def given(self) -> Iterator[tuple[str, str, FlowShare]]:
-        """Yields instance, direction and share of each bandwidth that follows demand here."""
+        """Yields (instance id, direction, share) of each bandwidth whose share here was set by the flow master."""
         for (instance_id, direction, key), flow in self._given.items():
             if not key:
                 yield instance_id, DIRECTION_NAMES[direction], flow
 
     def expire(self) -> None:
+        """Drops shares whose lease ran out without an answer of the flow master."""
         now_ms, lost = self._services.clock.monotonic_ms(), 0
         for key, flow in tuple(self._given.items()):
             lost += flow.expire(now_ms)
@@ -135,7 +138,9 @@ class FlowControl:
         return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
 
     async def _measure(self, is_whole: bool) -> Due:
-        """Closes the interval of all limits, or of those that change. Returns what has to be reported."""
+        """Ends the measuring interval of all limits, or without `is_whole` of those whose demand changes. Returns the
+        limits to report.
+        """
         due: Due = []
         monotonic_ms = self._services.clock.monotonic_ms
         now_ms = monotonic_ms()
@@ -220,7 +225,7 @@ class FlowControl:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ReportFlowRequest) -> ReportFlowResponse:
-        """Answers a broker's report; connected as `AccountingServices.report_flow`."""
+        """Answers a broker's report; called through `AccountingServices.report_flow`."""
         image, now_ms, epoch = (
             self._services.metadata.current.image,
             self._services.clock.monotonic_ms(),

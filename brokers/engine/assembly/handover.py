@@ -1,4 +1,4 @@
-"""Controlled shutdown (REP-34): a broker that is about to stop first hands over what other brokers can take.
+"""Controlled shutdown (REP-34): a broker that is about to stop first hands over the partitions that others can lead.
 
 Its registration says that it stops; the controller moves its leaderships and removes it from the ISRs, and the metadata
 shows when that is done. Partitions without another in-sync replica cannot be handed over, and are not waited for.
@@ -37,10 +37,10 @@ def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[Partiti
 
 
 async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: int, timeout_s: float) -> bool:
-    """Returns True if nothing is left to hand over. It never takes longer than `timeout_s`: a broker that cannot hand
-    over stops all the same, and the others react as to its failure.
+    """Announces the stop and waits up to `timeout_s` seconds until nothing is left to hand over; returns True if so.
 
-    A broker without anything to hand over announces its stop as well, so that it is not added to an ISR at the end.
+    Otherwise the broker stops as well, and the others react as if it had failed. A broker without anything to hand
+    over announces its stop as well, so that it is not added to an ISR at the end.
     """
     if not any(id != broker_id for id in current.image.brokers):
         return True

@@ -1,5 +1,5 @@
-"""Mutual authentication of this broker and the other processes of its installation: certificates of their own
-authority, and the older secret as long as a broker of the cluster has no certificate (decision 106).
+"""Mutual authentication of this broker and the other processes of its installation: by certificates of the
+installation's authority, and by the shared secret as long as a broker of the cluster has no certificate (decision 106).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class InternalSecurity:
     def __init__(self, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
         self._config = config
         self._loop = loop
-        self._are_others_of_before = False
+        self._has_brokers_without_tls = False
         self._files = (config.internal_certificate_file, config.internal_ca_file)
         self._read: tuple[tuple[int, int], ...] = ()
         self._server: ssl.SSLContext | None = None
@@ -74,8 +74,8 @@ class InternalSecurity:
 
     @property
     def accepts_secret(self) -> bool:
-        """True if the cluster's secret is accepted; an empty one never is."""
-        return self._config.internal_security != MUTUAL_TLS or self._are_others_of_before
+        """True if the cluster's secret is accepted from peers without a certificate; an empty secret never is."""
+        return self._config.internal_security != MUTUAL_TLS or self._has_brokers_without_tls
 
     # -- incoming ------------------------------------------------------------------------------------------------------
 
@@ -87,10 +87,10 @@ class InternalSecurity:
             return SaslSession(services, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
 
         def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
-            tell_failed = listeners.reports.authentication_failed
+            on_failed = listeners.reports.authentication_failed
             if process is None or is_revoked or not external.may_enter(process, config.cluster_id):
-                return UnwelcomeSession(services, connection, tell_failed, process, is_revoked=is_revoked)
-            return CertificateSession(services, connection, DISPATCH_TABLE, tell_failed, process)
+                return UnwelcomeSession(services, connection, on_failed, process, is_revoked=is_revoked)
+            return CertificateSession(services, connection, DISPATCH_TABLE, on_failed, process)
 
         def by_certificate(tls: ssl.SSLSocket) -> MakeSession:
             certificate = tls.getpeercert() or {}
@@ -120,9 +120,9 @@ class InternalSecurity:
         return None if self._is_revoked(certificate) else identity_in(certificate)
 
     def use_revoked(self, revoked: RevokedCertificates) -> None:
-        """Refuses these certificates from now on, and closes connections of the brokers that they name.
+        """Refuses these certificates from now on, and closes all connections of the brokers that they name.
 
-        A broker whose connections were made with a later certificate connects again.
+        That includes connections with a later, valid certificate; such a broker connects again.
         """
         before, self._revoked = self._revoked.valid_from_s, revoked
         changed = [id for id, date_s in revoked.valid_from_s.items() if before.get(id) != date_s]
@@ -139,7 +139,7 @@ class InternalSecurity:
     def on_image(self, _before: ClusterImage, image: ClusterImage) -> None:
         """Closes connections that used the secret when no broker of the cluster needs it any more."""
         accepted_it = self.accepts_secret
-        self._are_others_of_before = any(not broker.has_tls for broker in image.brokers.values())
+        self._has_brokers_without_tls = any(not broker.has_tls for broker in image.brokers.values())
         if not self.has_tls or accepted_it == self.accepts_secret:
             return
         if self.accepts_secret:
@@ -181,7 +181,9 @@ class InternalSecurity:
         return self._clients[is_on_this_machine]
 
     def reload(self) -> None:
-        """Reloads a replaced certificate, and keeps the former one if the new one is unusable. Called often."""
+        """Reloads a replaced certificate; if the new one is unusable, the former one stays in use. Called at the start
+        and periodically.
+        """
         certificate, authority = self._files
         if certificate is None or authority is None:
             return

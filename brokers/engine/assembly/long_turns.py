@@ -1,4 +1,4 @@
-"""Log of long turns of the event loop: at most a line each second, for the last one."""
+"""Log of long turns of the event loop: at most one line per second."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ LINE_INTERVAL_MS: Final = 1_000
 
 
 def api_name(api_key: int) -> str:
+    """Returns the name of a call in lower case, such as "fetch"."""
     return ApiKey(api_key).name.lower()
 
 
 class LongTurnLog:
-    """Rate-limited log of long turns. A line has the number of turns suppressed since the line before."""
+    """Rate-limited log of long turns. A line has the number of turns that were not logged since the line before."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms

@@ -1,7 +1,7 @@
 """Usage reports of this broker, written to the partition of `__usage` that it leads.
 
 A report is written in steps of a few milliseconds: an instance has up to 10,000 counters, and a client can change all
-of them between two reports. `usage.record.version` sets the version of its records: 2 only where the pipeline reads it.
+of them between two reports. `usage.record.version` sets the version of the records, which the pipeline must support.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ ACKS_LEADER = 1
 
 
 class Metering:
-    """Writes usage reports. `broker_epoch` is that of the process's first registration: its counters began then, and
-    continue in later sessions of the process. `levels` is called once a minute for the levels of instances. `charge` is
-    called with the event loop time of an instance's events: its id, start and end in seconds.
+    """Writes usage reports. `broker_epoch` is the epoch of the process's first registration: its counters began then,
+    and continue in later sessions of the process. `levels` is called once a minute for the levels of instances.
+    `charge` is called with the event loop time that an instance's events took: instance id, start and end in seconds.
     """
 
     def __init__(
@@ -87,18 +87,18 @@ class Metering:
             self._kept.registered(broker_epoch)
 
     def keep(self) -> None:
-        """Opens the counters on disk, which outlive the process. Call it when the log directories are locked."""
+        """Opens the counter files on disk, which outlive the process. Call it when the log directories are locked."""
         self._unreported = self._kept.open(self._clock.now_ms())
 
     def finish(self) -> None:
-        """Writes the last report of a stopping process. Usage that cannot be reported is left to the next process."""
+        """Writes the last report of a stopping process. If that fails, the next process reports the rest."""
         if self.broker_epoch is not None:
             self._sample_levels(self._clock.now_ms())
         if run_to_end(self._steps()):
             self._kept.discard()
 
     async def report(self) -> bool:
-        """Appends the changed counters. Returns False if the topic is not writable; they are in the next report."""
+        """Appends the changed counters. Returns False if the topic is not writable; the next report then has them."""
         return await self._turns.run(self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
@@ -145,8 +145,8 @@ class Metering:
             self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
 
     def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:
-        """Reports the unreported usage of an earlier process of this broker, in its name; a repetition counts once.
-        Returns False if it has to be retried.
+        """Reports the unreported usage of an earlier process of this broker, under that process's epoch and sequence;
+        the pipeline counts a repeated report once. Returns False if the report has to be retried.
         """
         broker_epoch, count = 0, 0
         try:
@@ -157,7 +157,7 @@ class Metering:
                 broker_epoch, count = head.broker_epoch, count + len(events)
                 yield
             unreported.discard()
-        except OSError as error:  # the next report retries
+        except OSError as error:  # the files stay for the next process
             log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
         if count:
             log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)

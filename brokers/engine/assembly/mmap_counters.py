@@ -40,7 +40,9 @@ _NAME = re.compile(r"^usage\.(\d+)\.(counters|keys)$")
 
 
 class MmapCounters:
-    """Counters of this process. Before `open`, and if the disk fails, they are lost with the process."""
+    """Counters of this process. Counters created before `open`, or after a failure of the disk, are in ordinary memory
+    and lost with the process.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -53,7 +55,7 @@ class MmapCounters:
         self._paths: tuple[Path, ...] = ()
 
     def open(self, now_ms: int) -> list[UnreportedUsage]:
-        """Starts to use the files, and returns those of earlier processes. The directory must be locked."""
+        """Creates this process's files, and returns those of earlier processes. The directory must be locked."""
         unreported: list[UnreportedUsage] = []
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
@@ -85,9 +87,11 @@ class MmapCounters:
         return self._take()[:NUMBERS]
 
     def registered(self, broker_epoch: int) -> None:
+        """Stores the broker epoch of this process, under which unreported usage will be reported."""
         self._head[EPOCH] = broker_epoch
 
     def reported(self, sequence: int, at_ms: int) -> None:
+        """Stores the sequence and the wall time of the last complete report."""
         self._head[SEQUENCE], self._head[AT_MS] = sequence, at_ms
 
     def discard(self) -> None:
@@ -111,7 +115,7 @@ class MmapCounters:
         self._used = 0
 
     def _give_up(self, error: OSError) -> None:
-        """Closes the files; new counters are lost if the process is killed before its next report."""
+        """Closes the files after an error; new counters are lost if the process is killed before its next report."""
         log.warning("usage_not_kept", directory=str(self._directory), reason=error.strerror)
         for fd in (self._counters_fd, self._keys_fd):
             if fd >= 0:
@@ -127,7 +131,7 @@ class UnreportedUsage(NamedTuple):
     keys: Path
 
     def events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
-        """Yields the unreported usage. An invalid file is logged, and yields nothing.
+        """Yields the unreported usage. An invalid file is logged, and yields only the usage before the invalid entry.
 
         Raises OSError.
         """

@@ -1,4 +1,4 @@
-"""Connections of this broker to its peers, of which each purpose has its own."""
+"""Connections of this broker to other brokers, separate for each purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from brokers.engine.replication.peers import Peers
 
 
 def peers_for(purpose: str, services: BrokerServices, connect: Connect) -> Peers:
-    """Returns connections whose client id names the purpose."""
+    """Returns the connections for one purpose, which is in their client id."""
     return Peers(
         connect=connect,
         call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),

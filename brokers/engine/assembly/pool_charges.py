@@ -3,7 +3,7 @@
 Limits that clients wait for are charged every 20 ms while they are used, all limits of a broker in one request; other
 used limits are charged each second. With many limits the pause grows, so that the requests take a bounded part of the
 processor. The charges of a lost request are repeated in the next one. A broker without charges sends an empty request
-twice a second: for a silent broker the flow master reserves its part.
+twice a second, because the flow master reserves the part of a silent broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, NEVER_MS, Pool
 
 LINES_MAX: Final = 200
 REQUEST_TIMEOUT_MS: Final = 1_000
-# Interval in which limits that no client waits for are checked.
+# Interval at which limits that no client waits for are checked.
 IDLE_INTERVAL_S: Final = 0.25
 # Each charged limit lengthens the pause between two requests: 1,000 of them are charged 5 times a second.
 LINE_INTERVAL_MS: Final = 0.2
@@ -41,7 +41,7 @@ _UNKNOWN: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
 
 
 class PoolCharges:
-    """Both sides: this broker's charges, and those of all brokers while it is flow master."""
+    """Sends this broker's charges; while it is the flow master, also answers those of all brokers."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PoolCharges:
         election: FlowMasterElection,
         layout: Callable[[str, int], Layout | None],
     ) -> None:
-        """Connects itself to `services`; `layout` returns that of an instance and a direction."""
+        """Registers itself with `services`. `layout` returns the layout of an instance in a direction."""
         self._services = services
         self._layout = layout
         self._election = election
@@ -59,10 +59,10 @@ class PoolCharges:
         self._broker_epoch = -1
         self._sequence = 0
         self._sent_ms = NEVER_MS
-        self._hurried = asyncio.Event()
+        self._request_due = asyncio.Event()
         self._ledger: PoolLedger | None = None
         self._ledger_of = 0
-        self._pools.on_request_due = self._hurried.set
+        self._pools.on_request_due = self._request_due.set
         services.accounting.charge_pools = self.answer
         services.metadata.current.subscribe(self.on_image)
 
@@ -89,8 +89,8 @@ class PoolCharges:
             if not contended:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_INTERVAL_S):
-                        await self._hurried.wait()
-            self._hurried.clear()
+                        await self._request_due.wait()
+            self._request_due.clear()
             interval_ms = max(CHARGE_INTERVAL_MS, round(contended * LINE_INTERVAL_MS))
             due = self._pools.take(now_ms(), interval_ms)
             if due or now_ms() - self._sent_ms >= HEARTBEAT_MS:
@@ -137,7 +137,7 @@ class PoolCharges:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
-        """Charges a broker's request; connected as `AccountingServices.charge_pools`."""
+        """Applies the charges of a broker; called through `AccountingServices.charge_pools`."""
         image, epoch, now_ms = (
             self._services.metadata.current.image,
             self._election.epoch,

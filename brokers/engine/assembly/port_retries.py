@@ -20,7 +20,10 @@ class _Waiting:
 
 
 class PortRetries:
-    """Instances whose port is not open, each with its own retry delay, which doubles up to a limit."""
+    """Listeners whose port could not be opened, each with its own retry delay, which doubles up to a limit.
+
+    The `instance_id` of the methods is the name of a listener (`assembly.route_sessions.listener_name`).
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -44,9 +47,9 @@ class PortRetries:
         return True
 
     def done(self, instance_id: str) -> bool:
-        """Removes an instance whose port is open or no longer wanted. Returns True if it was waiting."""
+        """Removes a listener whose port is open or no longer wanted. Returns True if it waited for a retry."""
         return self._waiting.pop(instance_id, None) is not None
 
     def due(self, now_ms: int) -> list[str]:
-        """Returns the instances whose ports are to be retried now."""
+        """Returns the names of the listeners whose ports are to be retried now."""
         return [instance_id for instance_id, waiting in self._waiting.items() if waiting.due_ms <= now_ms]

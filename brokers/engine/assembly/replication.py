@@ -33,7 +33,7 @@ CHECKPOINT_REST_S: Final = 0.1
 
 
 class Replication:
-    """Replication of one broker. Create it before the parts that serve partitions which this broker leads."""
+    """Replication of one broker. Create it before the parts that serve led partitions, so that it gets images first."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Replication:
         )
         self._own_turns = services.own_turns
         self._write_checkpoints = forget_deleted
-        # Called when some of the partitions that waited to be created exist.
+        # Called after some of the partitions that waited to be created have been created.
         self.on_made: Callable[[], object] = lambda: None
         # Set while partitions wait to be created.
         self._awaited = asyncio.Event()
@@ -106,7 +106,7 @@ class Replication:
         )
 
     def _on_pause(self, paused_ms: int) -> None:
-        """Stops leading until the cluster was read again, since the session may have expired (CTL-4)."""
+        """Suspends all leaderships until the cluster has been read again: the session may have expired (CTL-4)."""
         log.warning("process_was_paused", for_ms=paused_ms)
         self.roles.suspect()
         self._suspected_at = self._watcher.loads_begun

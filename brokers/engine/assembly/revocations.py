@@ -1,4 +1,4 @@
-"""Reads which certificates of brokers are revoked, at the start and from time to time (decision 168)."""
+"""Reads the revoked certificates of brokers from ZooKeeper, at the start and periodically (decision 168)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERVAL_S: Final = 10.0
 
 
 class Revocations:
-    """Follows the document of revoked certificates; one that cannot be read leaves the former one in force."""
+    """Follows the document of revoked certificates. While it is unreadable, the last version read stays in force."""
 
     def __init__(self, tree: Tree, use: Callable[[RevokedCertificates], object]) -> None:
         self._tree = tree
@@ -26,7 +26,7 @@ class Revocations:
         self._raw = b""
 
     async def refresh(self) -> None:
-        """Reads the document, and passes it on if it changed."""
+        """Reads the document, and calls `use` with its content if it changed."""
         try:
             node = await self._tree.get(paths.REVOKED_CERTIFICATES)
         except ClusterError as error:

@@ -1,4 +1,4 @@
-"""Listener rules and sessions of a route on this broker."""
+"""Listener rules and session factories of the routes of instances on this broker."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ SEPARATOR: Final = "/"
 
 
 def listener_name(instance_id: str, route_name: str) -> str:
-    """Returns the listener's name: the default route has the instance's id alone, as before there were routes."""
+    """Returns the name of a route's listener: the instance id for the default route, else `<instance id>/<route>`."""
     return instance_id if route_name == DEFAULT_ROUTE else f"{instance_id}{SEPARATOR}{route_name}"
 
 
 def instance_of(listener: str) -> str:
+    """Returns the instance id in the name of a listener."""
     return listener.partition(SEPARATOR)[0]
 
 
 class AddressFilter:
-    """The `network.listener_rules.Admits` of a document's list of addresses and networks. The list is compiled when the
-    first client connects: all lists of an instance would take too long for one turn of the event loop.
+    """Implements `network.listener_rules.Admits` for a document's list of addresses and networks. The list is compiled
+    when the first client connects: compiling all lists of an instance would take too long for one turn of the event
+    loop.
     """
 
     __slots__ = ("_entries", "_list")
@@ -60,7 +62,7 @@ def tls_of(services: BrokerServices, instance_id: str, route: RouteDocument, con
 
 
 def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: CertificatesDocument) -> ListenerRules:
-    """Returns the rules of a route's listener. Raises RouteRefused."""
+    """Returns the rules of a route's listener. Raises RouteRefused if this broker cannot provide its security."""
     if route.security not in SECURITIES:
         raise RouteRefused(f"this broker does not know the security {route.security!r}")
     if tls is not None:

@@ -1,4 +1,4 @@
-"""Log of a partition of a state topic, for its coordinator (`coordinators.interfaces.StateLog`)."""
+"""Log of one partition of a state topic (`__consumer_offsets` or `__transaction_state`), for its coordinator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READ_BYTES: Final = 65_536
 
 
 class PartitionLog:
-    """Log of a partition during its current leadership."""
+    """Implements `coordinators.interfaces.StateLog` for one partition, during one leadership of this broker."""
 
     def __init__(self, services: BrokerServices, partition: Partition) -> None:
         self._services = services
@@ -58,9 +58,9 @@ class PartitionLog:
 
     def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> DelayedReplication:
         partition, loop = self._partition, self._services.loop
-        wait = DelayedReplication(lambda: loop.call_soon(tell))
+        wait = DelayedReplication(lambda: loop.call_soon(complete))
 
-        def tell() -> None:
+        def complete() -> None:
             if self.is_led:
                 on_complete(_lasting(error_of(wait, partition, last_offset)))
             else:
@@ -76,14 +76,15 @@ class PartitionLog:
     def when_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
         loop = self._services.loop
 
-        def tell() -> None:
-            on_complete(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        def complete() -> None:
+            on_complete(0 if check.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-        question = self._services.storage.leadership_checks.ask(self._partition, lambda: loop.call_soon(tell))
-        return question
+        check = self._services.storage.leadership_checks.ask(self._partition, lambda: loop.call_soon(complete))
+        return check
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
-        # Waits for a turn before the read, and never between reaching the end and reporting it; loads take turns.
+        # Concurrent loads take turns. The turn is awaited before the read, never after it: nothing may be appended
+        # between reaching the end of the log and returning.
         await self._services.own_turns.enqueue()
         while True:
             if not self.is_led:
@@ -104,7 +105,7 @@ class PartitionLog:
 
 
 def _lasting(code: int) -> int:
-    """Returns the code without an error about replicas: a committed record stays committed, however many are left."""
+    """Returns 0 for an error about missing replicas, else the code: a committed record stays committed without them."""
     return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
 
 

@@ -1,5 +1,5 @@
 """Reports of this broker to the controller: each second the stored bytes of the instances whose partitions it leads.
-The response has the bytes that it may append for each (CKA-26).
+The response changes the number of bytes that the broker may append for each of them (CKA-26).
 
 The controller is reached over a separate connection; a broker that is the controller answers itself. Logs are measured
 in parts, so that other requests are served in between.
@@ -37,12 +37,13 @@ from instances.naming import split_internal
 log = structlog.get_logger(__name__)
 
 REPORT_INTERVAL_S: Final = 1.0
-# Minimum pause between reports, however often allowances run low.
+# Minimum pause between reports, however often the rooms of instances run low.
 REPORT_PAUSE_S: Final = 0.01
-# Interval in which instances without traffic are measured.
+# Interval at which instances without traffic are measured.
 IDLE_INTERVAL_MS: Final = 5_000
 LINES_MAX: Final = 200
-# Below the lowest threshold of warnings to tenants, so that the end of a warning is visible as well.
+# Percentage of its capacity from which an instance is reported as filled: below the lowest threshold of warnings to
+# tenants, so that the end of a warning is visible as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
 CALL: Final = ApiKey.ALLOT_STORAGE.name.lower()
@@ -82,7 +83,7 @@ class StorageCapacity:
     # -- room of each instance -----------------------------------------------------------------------------------------
 
     def room_of(self, topic: str) -> StorageRoom:
-        """Returns the room of a topic's instance, as `PartitionTable.room_of`."""
+        """Returns the room of the instance of an internal topic name; called through `PartitionTable.room_of`."""
         instance_id, _ = split_internal(topic)
         if instance_id is None:
             return UNBOUNDED
@@ -111,7 +112,7 @@ class StorageCapacity:
                 self._wake.set()
 
     async def on_registered(self, broker_epoch: int) -> None:
-        """Discards allowances of an earlier session of the process, which other brokers may have got by now."""
+        """Discards the credits of an earlier session of the process: other brokers may have been granted them since."""
         if self._broker_epoch is not None:
             self.credits.begin_again(self.use.bytes_by_instance)
             self._is_complete = False
@@ -122,7 +123,9 @@ class StorageCapacity:
         return room is not None and room.is_full
 
     def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
-        """Returns the instances that use this percentage of their capacity or more; None if not on the controller."""
+        """Returns the instances that use `percent` of their capacity or more; None if this broker is not the controller
+        or does not know all instances yet.
+        """
         services = self._services
         image = services.metadata.current.image
         if (
@@ -248,7 +251,7 @@ class StorageCapacity:
     # -- as controller -------------------------------------------------------------------------------------------------
 
     def answer(self, request: AllotStorageRequest) -> AllotStorageResponse:
-        """Answers a broker's request for room; connected as `AccountingServices.allot_storage`."""
+        """Answers a broker's report; called through `AccountingServices.allot_storage`."""
         image, now_ms = self._services.metadata.current.image, self._services.clock.monotonic_ms()
         if image.controller_id != self._services.broker_id or image.controller_epoch != request.controller_epoch:
             return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
@@ -293,4 +296,5 @@ def _bought(instance: InstanceImage) -> Bought:
 
 
 def is_in_use(room: StorageRoom) -> bool:
+    """True if the instance's figures change now: it appended since the last report, lacks room, or is full."""
     return room.spent_bytes > 0 or room.wanted_bytes > 0 or room.is_full

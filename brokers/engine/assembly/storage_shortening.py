@@ -1,8 +1,9 @@
-"""Early retention: deletes the oldest records of instances with this setting before their storage is used up (decision
-114).
+"""Early retention: deletes the oldest records of instances with the setting SHRINK_RETENTION before their storage is
+used up (decision 114).
 
-`capacity.shortening` decides which segments are deleted. This broker acts on the partitions that it leads, and deletes
-the files where it is a follower, too. Segments are closed early, so that an active one does not hold all records.
+`capacity.shortening` decides which segments are deleted. This broker deletes records of the partitions that it leads;
+where it is a follower, it deletes the files below the leader's log start. Active segments are closed early, because
+only closed ones can be deleted.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from brokers.engine.storage.files import StorageFailed
 log = structlog.get_logger(__name__)
 
 SHORTEN_INTERVAL_S: Final = 1.0
-# Instances that use less are checked in every fifth round.
+# Instances that use a smaller percentage of their storage are checked only in every fifth round (IDLE_ROUNDS).
 NEAR_PERCENT: Final = 80
 IDLE_ROUNDS: Final = 5
 # Time without deletions after a change of leaders: until all brokers have reported, a partition may be counted twice,
-# and the partitions of a lost broker as well.
+# for example for its new leader and for a broker that was lost.
 MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
-# After a pause a broker does not know what the others did meanwhile.
+# Maximum age of the controller's answer for a deletion: after a pause a broker does not know what others did meanwhile.
 ANSWER_MS_MAX: Final = 3_000
 # Producers of a full instance get a retriable error for this time after the last deletion, then they are refused.
 HOPE_MS: Final = 5_000
@@ -54,14 +55,18 @@ TOPICS_SHOWN_MAX: Final = 5
 # Maximum number of topics remembered for an instance.
 TOPICS_KEPT_MAX: Final = 100
 LOGGED_EVERY_MS: Final = 60_000
-# A log with this number of segments has none closed for its age.
+# In a log with this number of segments or more, the active one is not closed for its age.
 CLOSED_BY_AGE_MAX: Final = 64
 
 
 @dataclass(slots=True)
 class _State:
-    """State of one instance. `topics` has the time of the oldest remaining record, by the tenant's topic name.
-    `leaders` are those of `image`, and no other broker led a partition since `led_since_ms`.
+    """State of one instance. Times are monotonic ms, except those of records.
+
+    `leaders` are the leaders of the partitions in `image`; none has changed since `led_since_ms`. `is_over` is True if
+    the last round found too much storage used, `is_shortened` while segments must be deleted for that. Until
+    `hope_until_ms` producers get a retriable error. `reported_bytes` is the use in the last round. `topics` has the
+    timestamp of the oldest remaining record, by the tenant's topic name, for topics of which records were deleted.
     """
 
     led_since_ms: int
@@ -106,6 +111,7 @@ class StorageShortening:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
 
     async def run_once(self) -> None:
+        """Checks all instances with early retention once, yielding to the event loop between steps."""
         self._rounds += 1
         for instance_id in tuple(self._states):
             await self._services.own_turns.run(self._shorten(instance_id))
@@ -158,14 +164,14 @@ class StorageShortening:
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
-        """Acts on a shortage that lasts for two rounds. Nothing is deleted while the controller does not answer, or
-        after a recent change of a leader, whose partition may be counted twice.
+        """Deletes segments if storage was short in two consecutive rounds. Nothing is deleted while the controller does
+        not answer, or after a recent change of a leader, whose partition may be counted twice.
         """
         now_ms = self._services.clock.monotonic_ms()
         was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
         state.is_shortened = state.is_over and (was_over or state.is_shortened)
-        is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
-        is_known = is_heard and now_ms - state.led_since_ms >= MOVED_MS
+        has_answer = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
+        is_known = has_answer and now_ms - state.led_since_ms >= MOVED_MS
         if not (state.is_shortened and is_known) or figures.reported_bytes < state.reported_bytes:
             state.hope_until_ms = now_ms + HOPE_MS
         state.reported_bytes = figures.reported_bytes
@@ -196,7 +202,7 @@ class StorageShortening:
         return led, followed
 
     def _is_held(self, partition: Partition) -> bool:
-        """True if the partition still exists, which may be deleted with its directory between two turns."""
+        """True if the partition still exists: it may be deleted, or its directory fail, between two turns."""
         return self._services.storage.table.get(partition.topic, partition.index) is partition and not partition.offline
 
     def _is_led(self, partition: Partition) -> bool:
@@ -258,8 +264,8 @@ class StorageShortening:
         return result
 
     def _close_old(self, partition: Partition, floor_ms: int) -> None:
-        """Closes an active segment that was begun before the floor, since the closed ones do not suffice; it is deleted
-        when all its records are older than the floor.
+        """Closes an active segment that is older than the minimum retention `floor_ms`, because the closed segments do
+        not suffice. It is deleted once all its records are older than that.
         """
         if not self._is_led(partition) or not partition.log.active.size_bytes:
             return

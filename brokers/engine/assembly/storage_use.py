@@ -15,19 +15,19 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
-# Topics and logs that are looked at in one turn of the event loop.
+# Maximum number of topics and logs that are inspected in one turn of the event loop.
 MEASURED_AT_ONCE: Final = 500
 
 
 class _Led(NamedTuple):
-    """Partitions of an instance that this broker leads by an image, each with its number of replicas."""
+    """Partitions that this broker leads according to the image `of`, as (topic, index, number of replicas)."""
 
     of: InstanceImage
     partitions: list[tuple[str, int, int]]
 
 
 class StorageUse:
-    """Storage of instances on one broker. `bytes_by_instance` is the result of the last measurement."""
+    """Storage of instances on one broker. `bytes_by_instance` has the result of each instance's last measurement."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
@@ -35,7 +35,7 @@ class StorageUse:
         self.bytes_by_instance: dict[str, int] = {}
 
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]:
-        """Measures instances, `MEASURED_AT_ONCE` logs in a turn of the event loop."""
+        """Returns the bytes of instances, measured with `MEASURED_AT_ONCE` logs in each turn of the event loop."""
         result: dict[str, int] = {}
         measured = 0
         for instance_id in instance_ids:
@@ -52,7 +52,7 @@ class StorageUse:
         return result
 
     def of(self, instance_id: str) -> int:
-        """Measures one instance in one turn."""
+        """Returns the bytes of one instance, measured without yielding to the event loop."""
         measuring = self._measuring(instance_id)
         while True:
             try:
@@ -61,8 +61,8 @@ class StorageUse:
                 return int(end.value)
 
     def _measuring(self, instance_id: str) -> Generator[int, None, int]:
-        """Measures one instance, and returns its bytes. Yields the number of topics or logs looked at since the yield
-        before, at most `MEASURED_AT_ONCE`.
+        """Measures one instance, and returns its bytes. Yields the number of topics or logs inspected since the
+        previous yield, at most `MEASURED_AT_ONCE`.
         """
         instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
@@ -94,8 +94,8 @@ class StorageUse:
         return 0 if known is None else len(known.partitions)
 
     def is_outdated(self, instance_id: str) -> bool:
-        """True if this broker may lead other partitions of the instance than at the last measurement. The former leader
-        reports less within a second, and that counts when the other brokers have reported.
+        """True if this broker may lead other partitions of the instance than at the last measurement. Such an instance
+        is reported at once: the decrease of the former leader counts only when the other brokers have reported.
         """
         known = self._led.get(instance_id)
         return known is None or known.of is not self._services.metadata.current.image.instances.get(instance_id)
@@ -114,7 +114,9 @@ class StorageUse:
         self.bytes_by_instance.pop(instance_id, None)
 
     def held_bytes(self, image: ClusterImage) -> Counter[str]:
-        """Returns the size of all local logs, led or followed, for the start, when it leads none."""
+        """Returns the bytes of all local logs, led or followed, by instance, times the number of replicas. Used when
+        the broker starts, before it leads any partition.
+        """
         result: Counter[str] = Counter()
         for partition in self._services.storage.table:
             instance_id, _ = split_internal(partition.topic)

@@ -69,7 +69,7 @@ class TenantListeners:
 
     @property
     def not_open(self) -> int:
-        """Returns the number of listeners whose port could not be opened so far."""
+        """Returns the number of listeners whose port is not open because all attempts failed."""
         return len(self._retries)
 
     @property
@@ -78,7 +78,7 @@ class TenantListeners:
         return self._retries.failures
 
     async def start_serving(self, image: ClusterImage) -> None:
-        """Starts to open ports. Returns when those in the current metadata were tried."""
+        """Starts to open ports. Returns after one attempt to open each port in the current metadata."""
         self._serving = True
         self.on_image(image, image)
         while self._awaited:
@@ -86,7 +86,9 @@ class TenantListeners:
             self._apply_some()
 
     async def open_in_turns(self) -> None:
-        """Opens the ports that exceed one turn of the event loop, until cancelled."""
+        """Applies, in later turns of the event loop, the documents that did not fit into one turn. Runs until
+        cancelled.
+        """
         while True:
             await self._has_awaited.wait()
             self._has_awaited.clear()
@@ -220,7 +222,7 @@ class TenantListeners:
             self._listeners.set_rules(listener, rules_of(route, tls, certificates))
 
     def retry(self) -> None:
-        """Retries the ports that could not be opened, each after its own delay. Called often."""
+        """Retries the ports that could not be opened and whose delay is over; called every PORT_RETRY_INTERVAL_S."""
         if not self._serving:
             return
         for instance_id in {instance_of(name) for name in self._retries.due(self._services.clock.monotonic_ms())}:

@@ -1,4 +1,4 @@
-"""TLS contexts of this broker: one for each combination of its certificate and the required client certificates."""
+"""TLS contexts of this broker: one with its own certificate, and those of routes with other or client certificates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from brokers.contract.certificates import ROUTE_KEYS_FILE, CertificatesDocument
 log = structlog.get_logger(__name__)
 
 RELOAD_INTERVAL_S: Final = 10.0
-# For clients of TLS 1.2; those of TLS 1.3 are fixed.
+# Cipher suites for TLS 1.2; the suites of TLS 1.3 are fixed.
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class TlsContexts:
-    """TLS contexts of one broker. `file` has its key and its certificate, and is reloaded when it was replaced.
-    Connections keep the context of their handshake.
+    """TLS contexts of one broker. `file` has its key and its certificate, and is reloaded when it was replaced; open
+    connections continue with the context of their handshake.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -33,17 +33,23 @@ class TlsContexts:
 
     @property
     def own(self) -> ssl.SSLContext | None:
-        """Returns the context with this broker's own certificate, for routes without client certificates; else None."""
+        """Returns the context with this broker's own certificate, for routes without client certificates; None if the
+        broker has no usable certificate.
+        """
         if self._context is None:
             self.reload()
         return self._context
 
     def for_own(self) -> ssl.SSLContext:
+        """Returns the context `own`, which must exist."""
         assert self._context is not None, "a route is opened when there is one"
         return self._context
 
     def make(self, document: CertificatesDocument, *, asks_clients: bool) -> ssl.SSLContext:
-        """Returns the context of a route with its own certificates. Runs in a thread. Raises OSError."""
+        """Returns a context for a route with certificates of its own, or with client certificates (`asks_clients`).
+
+        Runs in a thread. Raises OSError if a certificate or key cannot be used.
+        """
         if not document.certificate_pem:
             assert self._file is not None, "a route is opened when there is one"
             context = server_context(self._file)
@@ -68,7 +74,9 @@ class TlsContexts:
             return None
 
     def reload(self) -> None:
-        """Reloads a replaced certificate, and keeps the former one if the new one is unusable. Called often."""
+        """Reloads a replaced certificate; if the new one is unusable, the former one stays in use. Called every
+        RELOAD_INTERVAL_S.
+        """
         if self._file is None:
             return
         try:

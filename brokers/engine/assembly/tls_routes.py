@@ -1,5 +1,5 @@
-"""TLS of one route: its context, created again when its certificates or this broker's change, and the identification of
-clients by certificate.
+"""TLS of one route: its context, which is created again when certificates of the route or of this broker change, and
+the identification of clients by certificate.
 
 A context lives as long as the authorities that its clients were verified with: tickets of another context are invalid,
 so that no resumed session outlives an authority or misses a revocation.
@@ -32,7 +32,7 @@ class RouteRefused(Exception):
 
 
 class _Made(NamedTuple):
-    """A context, and its sources."""
+    """A context of a route, with the document and the broker's own context from which it was made."""
 
     context: ssl.SSLContext
     document: CertificatesDocument
@@ -106,7 +106,7 @@ class TlsRoute:
 
 
 def _authorities_of(route: RouteDocument, document: CertificatesDocument) -> ClientAuthorities | None:
-    """Returns the trusted authorities, None without any. A later version or a stranger wrote unusable ones."""
+    """Returns the trusted authorities, None without any. Unusable ones, which this version never writes, are logged."""
     if not document.client_ca_pem:
         return None
     try:

@@ -1,6 +1,6 @@
 """Clients of one topic for the control plane: bytes by user and client id, in pages of one turn of the event loop.
 
-The report uses the usage counters, which metering keeps anyway. They are cumulative since this process began, so the
+The report uses the usage counters of metering. They are cumulative since this process began, so the
 difference of two reports is a rate. Empty fetches are not counted.
 """
 

@@ -1,4 +1,4 @@
-"""Figures of an instance's topics for the control plane, in pages: one page is one turn of the event loop.
+"""Figures of an instance's topics for the control plane, in pages: making a page takes one turn of the event loop.
 
 Every broker lists all topics; sizes and offsets are those of the partitions that it leads. Traffic is cumulative since
 the start of the process, so the difference of two reports is a rate.
@@ -17,7 +17,7 @@ from brokers.engine.partitions.topic_settings import SETTINGS
 # A page ends with the topic that reaches this weight; a topic weighs `TOPIC_WEIGHT`, and one for each partition.
 WEIGHT_PER_PAGE_MAX: Final = 2_000
 TOPIC_WEIGHT: Final = 4
-# Maximum number of usage counters added up for one page; the topics beyond have no traffic.
+# Maximum number of usage counters added up for one page; the traffic in further counters is omitted.
 COUNTERS_SUMMED_MAX: Final = 10_100
 _RETENTION: Final = "retention.ms"
 _CLEANUP: Final = "cleanup.policy"

@@ -1,7 +1,7 @@
 """Traffic and throttling of all instances on this broker since a given time, for the control plane, which stores it.
 
-One request every few seconds is for all instances. A page has those that were active in the period, and the last one's
-id if there are more.
+The control plane sends one request every few seconds for all instances. A page has instances that were active in the
+period, and the id of the last one if there are more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def traffic_page(
 
 
 def throttle_samples(accountings: AccountingRegistry) -> Iterator[Sample]:
-    """Yields how often each cause delayed or refused something here, and the total delay."""
+    """Yields, for each kind of limit, the number of requests that it delayed or refused here, and their total delay."""
     totals = sorted(accountings.throttled_totals.items())
     text = "Requests that a limit delayed, and parts of requests that one refused, by the kind of limit."
     for kind, total in totals:

@@ -123,8 +123,10 @@ class Transactions:
         self.link.send(index, effect)
 
     def _report(self, index: int, sent: SendMarkers, partitions: Collection[PartitionKey]) -> bool | None:
-        """Reports written markers. Returns True if the transaction still waits for them; None while its shard answers
-        no requests: it may be asked again without another load, and would not send anything a second time.
+        """Reports written markers to the transaction's shard. Returns True if the transaction still waits for markers.
+
+        Returns None while the shard refuses calls. The report must then be repeated: the shard may serve calls again
+        without a load, and only a load sends markers a second time.
         """
         if self.runtime.is_silent(index):
             return None
@@ -139,21 +141,22 @@ class Transactions:
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> dict[PartitionKey, int]:
-        """Asks the coordinator of the id, here or on another broker; implements
+        """Asks the coordinator of `transactional_id`, here or on another broker, if the transaction has `partitions`.
+
+        Returns an error code for each partition, 0 if the transaction has it; implements
         `handlers.services.VerifyTransaction`.
         """
         verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
         # A marker names the coordinator that wrote it. If that was a later coordinator than the one that verified, the
-        # transaction is over, and it would never be ended on this partition again (decision 76).
+        # transaction is over, and records appended now would never get an end marker (decision 76).
         return {
-            place: _DEPOSED
-            if code == ErrorCode.NONE and self._was_reported_later(place, producer_id, verified)
-            else code
-            for place, code in verified.codes.items()
+            key: _DEPOSED if code == ErrorCode.NONE and self._has_later_marker(key, producer_id, verified) else code
+            for key, code in verified.codes.items()
         }
 
-    def _was_reported_later(self, place: PartitionKey, producer_id: int, verified: Verified) -> bool:
-        partition = self._services.storage.table.get(*place)
+    def _has_later_marker(self, key: PartitionKey, producer_id: int, verified: Verified) -> bool:
+        """True if the partition has a marker of this producer from a later coordinator than the one that verified."""
+        partition = self._services.storage.table.get(*key)
         if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
             return False
         return partition.log.producers.coordinator_epoch_of(producer_id) > verified.coordinator_epoch

@@ -1,7 +1,8 @@
 """A broker's side of the exchange of storage credits with the controller (`ledger`): its reports and their answers.
 
-A room begins with a thousandth of the bought storage, or with less if the logs on disk leave less: a broker that has
-just started must neither refuse records that fit nor accept records for a full instance.
+A `StorageRoom` begins with a thousandth of the bought storage, or with an eighth of the part that the logs on disk
+leave free if that is less: a broker that has just started must neither refuse records that fit nor accept records for a
+full instance.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from brokers.engine.capacity.ledger import UNKNOWN, ReportedUse, StorageGrant
 from brokers.engine.capacity.room import StorageRoom
 
+# A room begins with the bought bytes divided by START_PART, at most with the unused bytes divided by START_FREE_PART.
 START_PART: Final = 1_000
 START_FREE_PART: Final = 8
 # More is requested when less than the last credit divided by this is left.
@@ -50,18 +52,22 @@ class StorageCredits:
         room.is_full = held_bytes >= bought_bytes
 
     def begin_again(self, held_bytes: Mapping[str, int]) -> None:
-        """Initialises all rooms again after the broker was out of the cluster, because others got its credits."""
+        """Initialises all rooms again after the session was lost: other brokers may have been granted the credits."""
         for instance_id, room in self.rooms.items():
             self.begin(room, room.bought_bytes, held_bytes.get(instance_id, 0))
         self._reported.clear()
 
     def on_term(self, term: int) -> None:
+        """Sets the epoch of the current controller; every instance is reported again to another controller."""
         if term != self.term:
             self.term = term
             self._reported.clear()
 
     def lines(self, used_bytes: Mapping[str, int]) -> list[ReportedUse]:
-        """Returns a report for each measured instance of which the controller does not know the current figures."""
+        """Returns a report for each measured instance whose current figures the controller does not know.
+
+        `used_bytes` has the measured instances. The counters of the rooms since the last report start again at 0.
+        """
         result = []
         for instance_id, used in used_bytes.items():
             room = self.rooms.get(instance_id)
@@ -107,12 +113,12 @@ class StorageCredits:
         return is_taken_back
 
     def on_lost(self) -> None:
-        """Repeats everything in the next report, because a report was not answered and may be lost."""
+        """Makes the next report include all instances again, because a report was not answered and may be lost."""
         for reported in self._reported.values():
             reported.used_bytes = UNKNOWN
 
     def bought(self, instance_id: str, bought_bytes: int) -> None:
-        """Sets another amount of bought storage and reports the instance again."""
+        """Sets another amount of bought storage, so that the next report includes the instance."""
         self.rooms[instance_id].bought_bytes = bought_bytes
         self._reported.setdefault(instance_id, _Reported()).used_bytes = UNKNOWN
 

@@ -44,6 +44,7 @@ class DiskSpace:
 
 
 def default_floor_bytes(total_bytes: int) -> int:
+    """Returns the default minimum of free bytes for a volume of this size."""
     return max(total_bytes * FREE_PERCENT // 100, FREE_BYTES_MIN)
 
 

@@ -1,9 +1,9 @@
 """The controller's side of storage credits: allocates the bought storage of instances to brokers (CKA-26).
 
-Each broker reports the size of the partitions that it leads (`used_bytes`, all replicas counted) and what it may still
-append (`left_bytes`); the answer raises or lowers the latter. The two together bound the growth of a broker's part, so
-the sum over all brokers is bounded, however late reports are and whichever are lost. Nothing is allocated before every
-live broker has reported to this controller.
+Each broker reports the size of the partitions that it leads (`used_bytes`, all replicas counted) and the bytes that it
+may still append (`left_bytes`); the answer raises or lowers the latter. A broker's part never exceeds the sum of the
+two, so the total of all brokers is bounded even if reports are late or lost. Nothing is allocated before every live
+broker has reported to this controller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GONE_MS: Final = 5_000
 FRESH_MS: Final = 3_000
 # Value of fields that a controller of an earlier version does not send.
 UNKNOWN: Final = -1
-# Decreases of one broker's use that are recorded separately; further ones are merged into the last.
+# Maximum number of decreases of one broker's use that are recorded separately; further ones are added to the last.
 LOWERED_MAX: Final = 8
 # Maximum number of instances in one answer that the broker did not report.
 REVIEWED_MAX: Final = 200
@@ -103,6 +103,7 @@ class _Share:
     lowered: list[tuple[int, int]] = field(default_factory=list)
 
     def lower(self, by_bytes: int, now_ms: int) -> None:
+        """Records a decrease of use, which counts as used until `_used` drops it."""
         if len(self.lowered) >= LOWERED_MAX:
             by_bytes += self.lowered.pop()[0]
         self.lowered.append((by_bytes, now_ms))
@@ -124,9 +125,10 @@ class _Reporter:
 
 @dataclass(slots=True)
 class _Account:
+    """State of one instance: the parts of the brokers, by broker id, and the figures of the last answer."""
+
     shares: dict[int, _Share] = field(default_factory=dict)
     is_full: bool = False
-    # Figures of the last answer.
     used_bytes: int = 0
     bought_bytes: int = 0
 
@@ -143,7 +145,7 @@ class StorageLedger:
         self._lowered: set[str] = set()
 
     def on_brokers(self, live: Collection[int], now_ms: int) -> None:
-        """Sets the live brokers, this one included. Call before reports are taken."""
+        """Sets the live brokers, this one included. Call it before `begin` and `take`."""
         for broker_id in live:
             reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=-1))
             reporter.gone_ms = None
@@ -161,7 +163,7 @@ class StorageLedger:
             account.shares.pop(broker_id, None)
 
     def forget_instances(self, known: Collection[str]) -> None:
-        """Drops instances that are not `known` any more. Call from time to time."""
+        """Drops instances that are not in `known`. Call it from time to time."""
         for instance_id in [name for name in self._accounts if name not in known]:
             del self._accounts[instance_id]
             self._lowered.discard(instance_id)
@@ -185,7 +187,7 @@ class StorageLedger:
         reporter.reported_ms = now_ms
 
     def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> StorageGrant:
-        """Returns the answer to one line of the report that was begun."""
+        """Returns the answer to one line of the report that `begin` has begun."""
         account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
         self._update(share, report, now_ms)
@@ -280,6 +282,7 @@ class StorageLedger:
         return share.used_bytes + sum(by_bytes for by_bytes, _ in share.lowered)
 
     def _delta(self, account: _Account, report: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
+        """Returns the bytes to add to the left bytes of the reporting broker; negative to take some back."""
         brokers = len(account.shares)
         part = BUSY_PART if report.is_busy or report.wanted_bytes else IDLE_PART
         target_bytes = max(free_bytes // (part * brokers), min(report.wanted_bytes, free_bytes))

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 OK: Final = 0
-# Error codes of the protocol (WIRE-25). A retry may succeed, because the controller has been asked for more.
+# Results of `StorageRoom.spend` for a refused append, which are error codes of the protocol (WIRE-25).
+# A retry may succeed, because more has been requested from the controller.
 ASKED: Final = 7  # REQUEST_TIMED_OUT
 # A retry is refused as well, until records are deleted or more storage is bought.
 FULL: Final = 44  # POLICY_VIOLATION

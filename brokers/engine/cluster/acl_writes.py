@@ -1,7 +1,7 @@
 """ACLs of an instance in ZooKeeper: one document per pattern, written by compare-and-set (KIP-290).
 
-Their parent node has the total number of entries and bytes and is written with each of them: so two brokers never
-allocate the same capacity, and a count is never older than what is written with it.
+Their parent node has the total number of entries and bytes, and each transaction that writes a document writes it as
+well: so two brokers never allocate the same capacity, and the total is never older than the documents.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Change = Callable[[ResourcePattern, Entries], Entries]
 
 
 async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
-    """Adds entries, all or none; existing ones stay.
+    """Adds entries to the ACLs of resource patterns, all or none; existing entries stay.
 
     Returns the config change that announces the last of them, None if nothing had to be written.
 
     Raises:
-        errors.PolicyViolation: the instance would have too many.
+        errors.PolicyViolation: the instance would have too many entries, or entries of too many bytes.
         errors.Conflict: concurrent changes of the instance's ACLs prevented every attempt.
     """
     added = {pattern: frozenset(entries) for pattern, entries in wanted.items()}

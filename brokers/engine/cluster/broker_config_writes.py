@@ -14,14 +14,16 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 
 
 class AlteredBrokerConfig(NamedTuple):
-    """The values as stored, and the config change that announces them (`ClusterImage.config_change`)."""
+    """The settings as stored, and the number of the config change that announces them
+    (`ClusterImage.config_change`).
+    """
 
     config: dict[str, str]
     change: int
 
 
 async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBrokerConfig:
-    """Changes the settings of one broker, or of all (None); `change` may run again after a lost race.
+    """Applies `change` to the settings of one broker, or with None to those of all; it may run again after a lost race.
 
     Raises:
         errors.Conflict: concurrent writes prevented every attempt.

@@ -1,4 +1,4 @@
-"""The two change logs: a writer announces its changes in the same transaction (ZK-15, ZK-32)."""
+"""Entries of the two change logs: a writer announces its changes in the same transaction (ZK-15, ZK-32)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ STATES_NAMED_MAX: Final = 100
 
 
 def topics_changed(internal_names: Iterable[str], reservation: Reservation | None = None) -> Create:
+    """Announces changes of topics, and the reservation of partitions that is written with them."""
     named = [f"topics/{name}" for name in internal_names]
     if reservation is not None:
         named.append(reservation.change)
@@ -24,8 +25,8 @@ def topics_changed(internal_names: Iterable[str], reservation: Reservation | Non
 
 
 def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
-    """Announces changes of documents and of these states only, so that readers of a large topic need not read all its
-    states.
+    """Announces changes of the documents of `topics`, and of the partition states in `writes` only, so that readers of
+    a large topic need not read all its states.
     """
     states: dict[str, list[int]] = {f"topics/{name}": [] for name in topics}
     for write in writes:
@@ -47,6 +48,7 @@ def document_changed(change: str) -> Create:
 
 
 def config_changed(entity_path: str) -> Create:
+    """Announces a change of settings or quotas in the config change log; `entity_path` is relative to `/config`."""
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
 
 

@@ -92,6 +92,9 @@ async def alter(tree: Tree, *, instance_id: str, entity: AnyEntity, limits: Mapp
     """Sets and removes limits and deletes empty nodes, with the change node, in one transaction.
 
     Returns the number of the change node, None if nothing had to be written.
+
+    Raises:
+        errors.Conflict: concurrent writes prevented every attempt.
     """
     entity_path = path_of(instance_id, entity)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):

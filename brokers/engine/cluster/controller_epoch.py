@@ -32,8 +32,9 @@ class ControllerEpoch:
 class StateWrite:
     """Write of one partition state.
 
-    A `version` of None creates the node, and `opens_topic` marks the first state of a topic. `identity` is that of its
-    topic (`TopicImage`), because versions start again with the next topic of the same name.
+    A `version` of None creates the node, and `opens_topic` marks the first state of a topic. `identity` is the
+    path of the topic's identity node (`TopicImage.identity`), whose existence the write checks, because versions start
+    again with the next topic of the same name.
     """
 
     topic: str

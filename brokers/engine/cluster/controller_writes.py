@@ -28,8 +28,8 @@ from instances import naming
 WRITES_PER_TRANSACTION_MAX = 1_000
 # Half of the maximum frame size of ZooKeeper.
 TRANSACTION_BYTES_MAX = 512 * 1024
-# First all writes in one transaction, so that readers see a broker's death as one change; then smaller ones around
-# failures.
+# Sizes of the transactions of successive attempts. First all writes in one transaction, so that readers see a broker's
+# death as one change; then those of a failed transaction in smaller ones.
 WRITES_PER_TRANSACTION = (WRITES_PER_TRANSACTION_MAX, 32, 1)
 CLEANED_AT_ONCE_MAX = 200
 # Maximum number of change nodes that are kept, however young: every reader lists them at each change.
@@ -37,12 +37,13 @@ CHANGES_KEPT_MAX = 1_000
 
 
 async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerEpoch | None:
+    """Returns the controller epoch if this broker won the election or is the controller already; None otherwise."""
     won = await elected_roles.elect(tree, elected_roles.CONTROLLER, broker_id, now_ms)
     return None if won is None else ControllerEpoch(broker_id, won.epoch, won.version)
 
 
 async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
-    """Resigns as controller if this session still is; a later controller epoch is never affected."""
+    """Resigns as controller if this session still has the role; a later controller epoch is never affected."""
     node = await tree.get(paths.CONTROLLER)
     if node is not None and node.owner == tree.session_id:
         try:
@@ -52,7 +53,7 @@ async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
 
 
 async def write_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
-    """Writes states and returns those that lost a race.
+    """Writes partition states and returns those that lost a race. Raises errors.ControllerMoved.
 
     Transactions are sent without waiting for each other, because requests of a session keep their order (CTL-8). A
     write that lost a race makes its whole transaction fail; the others are sent again in smaller ones.
@@ -95,7 +96,7 @@ async def _commit_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequen
 async def finish_reassignments(
     tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
 ) -> bool:
-    """Writes last states and final replicas in one transaction (REP-32).
+    """Writes the last states and the final replicas of reassigned partitions in one transaction (REP-32).
 
     Returns False, writing nothing, if the topic or a state changed since `topic` was read.
     """
@@ -165,12 +166,16 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
 
 
 async def clean_changes(tree: Tree, created_before_ms: int) -> int:
+    """Deletes change nodes that were created before a wall time in ms, and the oldest ones above CHANGES_KEPT_MAX.
+
+    Returns the number of deleted nodes.
+    """
     cleaned = 0
     for parent in (paths.CHANGES, paths.CONFIG_CHANGES):
         names = await tree.children(parent) or []
         oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
         excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
-        # The newest one stays, however old: otherwise a reader that has not read it could not detect that.
+        # The newest node is never deleted: a reader that has not read it could not detect that it missed changes.
         candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
         nodes = await tree.get_many(candidates)
         old: list[str] = []

@@ -13,7 +13,7 @@ from brokers.engine.cluster import stored_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedTopic:
-    """A topic that was or would be written; `assignment` includes all partitions."""
+    """A topic that was or, with `validate_only`, would be written; `assignment` has the replicas of all partitions."""
 
     internal_name: str
     user_name: str

@@ -1,4 +1,4 @@
-"""The latest image, with subscriptions to changes and waits for a condition."""
+"""The latest cluster metadata image, with subscriptions to changes and waits for a condition."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CurrentImage:
     """The latest image, which is replaced and never changed.
 
     Subscribers are called with (before, after) on the event loop, in order, and must not block. An exception in one
-    does not keep the image from others: a tenant's data that one part of the broker cannot handle must not stop the
-    broker for other tenants. That subscriber gets the next image with all changes since the last one it handled
-    (decision 118). `failures` counts such exceptions.
+    does not prevent the others from getting the image: a tenant's data that one part of the broker cannot handle must
+    not stop the broker for other tenants. That subscriber gets the next image with all changes since the last one it
+    handled (decision 118). `failures` counts such exceptions.
     """
 
     def __init__(self, image: ClusterImage) -> None:
@@ -45,9 +45,11 @@ class CurrentImage:
         return instance_id if instance is None else instance.document.tenant_of(instance_id)
 
     def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls `subscriber` for each image that is published from now on."""
         self._subscriptions.append(_Subscription(subscriber, self.image))
 
     def publish(self, image: ClusterImage) -> None:
+        """Replaces the image, calls the subscribers, and ends the waits whose condition it satisfies."""
         self.image = image
         for subscription in self._subscriptions:
             try:

@@ -16,7 +16,9 @@ from brokers.engine.cluster.tree import BadVersion, Create, NodeExists, Set, Tre
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role; `to_json` encodes the broker id and the time for the `holder` node."""
+    """A role. `holder` and `epoch` are the paths of its nodes; `to_json` encodes the broker id and the wall time in ms
+    for the holder node.
+    """
 
     holder: str
     epoch: str
@@ -42,7 +44,7 @@ class Won(NamedTuple):
 async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> Won | None:
     """Returns the epoch if this broker won, or has the role in this session already; None if another broker has it."""
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        # In this order, so that the epoch is not from another broker that was elected in between.
+        # Read in this order, so that the epoch is not that of another broker that was elected in between.
         epoch_node = await tree.get(role.epoch)
         holder = await tree.get(role.holder)
         if holder is not None:

@@ -1,4 +1,4 @@
-"""Decisions on elections that an operator requested (REP-28, REP-29). Pure.
+"""Decisions on leader elections that an operator requested (REP-28, REP-29). Pure.
 
 The controller performs clean elections on its own. Operators can request the preferred leader, or an unclean election
 that gives up records to have a leader at all.
@@ -26,7 +26,7 @@ class ElectionType(enum.IntEnum):
 def plan_election(
     kind: ElectionType, partition: PartitionImage, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument:
-    """Returns the state to write.
+    """Returns the partition state to write for an election.
 
     Raises:
         errors.ElectionNotNeeded: the preferred replica leads, or for an unclean election any replica does.
@@ -61,9 +61,8 @@ def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> 
 def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tuple[int, tuple[int, ...]]:
     """Returns `(leader, ISR)` of an unclean election.
 
-    The leader is a live ISR member if there is one; otherwise a live replica that is listed in the ISR under an earlier
-    registration, or else the first live replica. Among equals, stopping replicas come last: they would soon hand
-    over. A replica that lacks records is preferred to one that is stopping unless that one is in sync.
+    The leader is a live replica, chosen by these criteria in this order: it is in sync; it is not stopping, since it
+    would soon hand over; it is listed in the ISR under an earlier registration; it comes first in the assignment.
     """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")

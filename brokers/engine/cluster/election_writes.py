@@ -1,7 +1,7 @@
 """Writes requested elections from any broker (REP-31).
 
-A state is read, decided on and replaced by compare-and-set. The controller, which follows the documents, finds a
-partition with a live leader and agrees.
+A state is read, decided on and replaced by compare-and-set. The controller reads the written state, finds a live
+leader, and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Outcome = ElectionResult | errors.ClusterError
 async def elect(
     tree: Tree, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
 ) -> dict[PartitionKey, Outcome]:
-    """Elects leaders of `wanted`, which are partitions of `image` by internal name; returns one outcome for each."""
+    """Elects leaders of the partitions `wanted`, which must be in `image`; returns one outcome for each."""
     outcomes: dict[PartitionKey, Outcome] = {}
     pending = list(dict.fromkeys(wanted))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):

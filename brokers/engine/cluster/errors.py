@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class ClusterError(Exception):
-    """Base of the errors of this package; `wire_code` is the error code of spec A.5 for the response."""
+    """Base of the errors of this package; `wire_code` is the error code of the Kafka protocol for the response."""
 
     wire_code: ClassVar[int] = -1
 
@@ -45,7 +45,7 @@ class ControllerMoved(ClusterError):
 
 
 class BrokerAlreadyRegistered(ClusterError):
-    """A live process elsewhere has this broker id (ZK-1)."""
+    """A live process at another address has this broker id (ZK-1)."""
 
     wire_code = 101
 

@@ -1,4 +1,4 @@
-"""Immutable image of the cluster: a handler uses one per request and never reads ZooKeeper.
+"""Immutable image of the cluster's metadata: a handler uses one image per request and never reads ZooKeeper.
 
 `ClusterImage.with_changes` returns the next image and shares everything that did not change; no part of an image is
 modified. Indexes by user names have byte keys as in the protocol, so that a produce finds its topic in one lookup.
@@ -61,7 +61,7 @@ class BrokerInfo:
 class PartitionImage:
     """State of one partition.
 
-    `version` is that of the state node, None until the controller has written one (then there is no leader).
+    `version` is the version of the state node; None until the controller has written it, while there is no leader.
     `written_at` is the zxid of that write: a leader that registered later is another incarnation (CTL-10). `isr_epochs`
     is more precise, with one broker epoch per member of `isr` (-1 = unknown), or empty; see `incarnations`. `adding`
     and `removing` are empty unless the partition is being reassigned (REP-32); `replicas` then includes both.
@@ -96,8 +96,9 @@ class TopicImage:
     """A topic: `name` is internal, and `user_name` is the tenant's name (the same for internal topics of the cluster).
 
     `produce_ips`, `consume_ips` and `administer_ips` are its allow-lists (CKA-11). `version` is that of
-    `/brokers/topics/<t>`. With `is_hidden` its owner has deleted it and may restore it. `identity` is a node that
-    exists as long as this topic and not another one of its name; it is None for a topic that was created without one.
+    `/brokers/topics/<t>`. With `is_hidden` its owner has deleted it and may restore it. `identity` is the path of a
+    node that exists as long as this topic; a later topic of the same name has another path. It is None for a topic that
+    was created without such a node.
     """
 
     name: str
@@ -121,14 +122,14 @@ class TopicImage:
 
     @cached_property
     def stored_bytes(self) -> int:
-        """Size of its documents in ZooKeeper in bytes."""
+        """Size of the topic's documents in ZooKeeper in bytes."""
         replicas = sum(len(partition.replicas) for partition in self.partitions)
         return stored_bytes.of_topic(self.name, self.user_name, self.config, len(self.partitions), replicas)
 
 
 class LayoutTotals(NamedTuple):
-    """Partitions of an instance's visible topics: by leader, by replica, and the sum of their leader epochs, which
-    grows with each leader change.
+    """Partitions of an instance's visible topics: their number by leader and by replica, and the sum of their leader
+    epochs, which grows with each leader change.
     """
 
     leaders: Counter[int]
@@ -160,10 +161,10 @@ class InstanceImage:
 
     @cached_property
     def stored_topics(self) -> tuple[TopicImage, ...]:
-        """Topics that take partitions and storage: those of clients, and the hidden ones."""
+        """Topics that count in the limits of partitions and storage: the visible and the hidden ones."""
         return (*self.topics.values(), *self.hidden.values())
 
-    # `_carry_over` derives the following from the image before.
+    # `_carry_over` derives the cached values of the following from those of the previous image.
 
     @cached_property
     def partition_count(self) -> int:
@@ -189,8 +190,8 @@ class InstanceImage:
 class ImageDelta:
     """Changes between one image and the next; a field that is None did not change.
 
-    `topics` and `instances` hold the changed ones only, None for one that is gone. `brokers` and `not_understood` are
-    the full sets, and the documents by instance are those of the next image.
+    `topics` and `instances` have the changed entries only, with None for deleted ones. `brokers` and `not_understood`
+    are the full sets, and the documents by instance are those of the next image.
     """
 
     controller_id: int | None = None
@@ -224,10 +225,11 @@ class ClusterImage:
     """Image of the whole cluster.
 
     `topics` has all internal names, including topics that are being deleted. `controller_id` and `flow_master_id` are
-    -1 if none is elected. `config_change` is the last entry of the config change log in this image, and `creations` the
-    last creation of partitions by instance (`reservations`). `not_understood` are topics that are missing because their
-    documents were unreadable when the whole cluster was read, `instances_not_understood` instances. `topic_changes` are
-    those since the image before, so that nobody has to compare thousands of topics to find the changed one.
+    -1 if none is elected. `config_change` is the number of the last entry of the config change log that this image
+    includes, and `creations` the last creation of partitions by instance (`reservations`). `not_understood` names
+    topics that are missing because their documents were unreadable when the whole cluster was read;
+    `instances_not_understood` names such instances. `topic_changes` are the changes since the previous image, so that
+    subscribers need not compare thousands of topics to find the changed one.
     """
 
     cluster_id: str
@@ -269,11 +271,12 @@ class ClusterImage:
         return internal_name not in self.not_understood if topic is None else topic.deleting
 
     def has_lost_instance(self, instance_id: str) -> bool:
+        """True if the instance does not exist; an unreadable document must not be taken for a deletion."""
         return instance_id not in self.instances and instance_id not in self.instances_not_understood
 
     @cached_property
     def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
-        """Topics by internal names as bytes, as the cluster's own identity sees them."""
+        """Topics that are not being deleted by internal names as bytes, for requests of the cluster itself."""
         return {name.encode(): topic for name, topic in self.topics.items() if not topic.deleting}
 
     def with_changes(self, delta: ImageDelta) -> ClusterImage:
@@ -374,7 +377,7 @@ TopicPair = tuple[TopicImage | None, TopicImage | None]
 
 
 def _with_topics(instance: InstanceImage, pairs: Collection[TopicPair]) -> InstanceImage:
-    """Returns the instance with changed topics, each with what it was before."""
+    """Returns the instance with changed topics; a pair is a topic before and after, None where it does not exist."""
     topics, names, hidden = dict(instance.topics), dict(instance.topic_names), dict(instance.hidden)
     for before, after in pairs:
         if before is not None:
@@ -408,7 +411,7 @@ def _carry_over(before: InstanceImage, after: InstanceImage, pairs: Collection[T
         )
     if "layout_totals" in known:
         derived["layout_totals"] = _counted(before.layout_totals, pairs)
-    # Names that collide although that is refused (two brokers created them at once) are looked for from the start.
+    # If names collide, which is possible when two brokers create topics at once, the index is computed from all names.
     if "names_by_collision_key" in known and len(before.names_by_collision_key) == len(before.topic_names):
         by_key = dict(before.names_by_collision_key)
         for old, _ in pairs:

@@ -29,14 +29,14 @@ class InFlightCreations:
         self._last_versions: dict[str, int] = {}
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Forgets the creations that this image shows or that are gone."""
+        """Forgets the creations whose topics this image shows with leaders, or shows as deleted."""
         self._drop(lambda plan, _: _is_shown(after, plan) or _is_gone(before, after, plan))
         for instance_id in before.instances.keys() - after.instances.keys():
             self._last_versions.pop(instance_id, None)
 
     def reserve(self, image: ClusterImage, instance_id: str | None) -> Reservation | None:
-        """Returns a reservation for a decision based on this image and the current creations; None if partitions are
-        unlimited.
+        """Returns a reservation for a decision based on this image and on this broker's creations so far; None if the
+        number of partitions is unlimited.
         """
         instance = None if instance_id is None else image.instances.get(instance_id)
         if instance is None or instance.document.partitions_max is None:
@@ -68,7 +68,7 @@ class InFlightCreations:
 
     @contextmanager
     def counted_during_write(self, plan: CreatedTopic) -> Iterator[None]:
-        """Counts a creation from now on; if the write fails, no longer."""
+        """Counts a creation until an image shows it, or until the write in the `with` block fails."""
         if plan.instance_id is None:
             yield
             return

@@ -14,7 +14,7 @@ from brokers.engine.cluster.quota_image import AnyEntity, QuotaImage, weight_of
 
 
 class InFlightQuotas:
-    """Limits written last by instance and entity, with the config change that announced them."""
+    """Limits that this broker wrote last, by instance and entity, with the config change that announced them."""
 
     def __init__(self) -> None:
         self._written: dict[str, dict[AnyEntity, tuple[dict[str, float], int]]] = {}
@@ -31,7 +31,7 @@ class InFlightQuotas:
         image.
 
         Raises:
-            errors.PolicyViolation: the instance has limits for the maximum number of users and clients.
+            errors.PolicyViolation: the instance would have limits for too many entities, or of too many bytes.
         """
         self._drop_shown(instance_id, config_change)
         ahead = self._written.get(instance_id, {})

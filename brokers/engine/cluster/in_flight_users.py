@@ -20,8 +20,8 @@ Users = Mapping[str, UserDocument]
 
 
 class _OfInstance:
-    """Size of an instance's users in one image, recomputed only for changes, and of writes that the image does not
-    show.
+    """Total size of an instance's users in one image, updated by differences, and of the writes that this image does
+    not show yet.
     """
 
     __slots__ = ("count_ahead", "oldest_ms", "total", "users", "weight_ahead", "weights", "written")
@@ -38,6 +38,7 @@ class _OfInstance:
         self.weight_ahead = 0
 
     def update(self, users: Users, now_ms: int) -> None:
+        """Applies the users of the current image, and drops writes that it shows or that are too old."""
         is_same = users is self.users
         if is_same and (not self.written or now_ms - self.oldest_ms < IN_FLIGHT_MS_MAX):
             return
@@ -50,6 +51,7 @@ class _OfInstance:
                 self.note(node, document, weight, at_ms)
 
     def note(self, node: str, document: UserDocument | None, weight: int, at_ms: int) -> None:
+        """Records a write of a user, None for a removal; `weight` is its size in bytes."""
         before = self.written.get(node)
         if before is not None:
             self._count(node, before[0], before[1], -1)

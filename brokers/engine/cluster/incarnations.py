@@ -1,8 +1,8 @@
 """Incarnations of the brokers in an ISR (REP-24, CTL-10). Pure.
 
-A broker that died and came back may have lost records in memory without any other broker noticing. So an ISR has,
-beside its members, the broker epochs in which they were in sync. A broker with another epoch is a former member that
-must catch up before it counts again.
+A broker that died and was started again may have lost records in memory without any other broker noticing. So an ISR
+has, beside its members, the broker epochs in which they were in sync. A broker with another epoch is a former member
+that must catch up before it counts again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def isr_epochs(
 ) -> tuple[int, ...]:
     """Returns the epochs to write beside `isr`, which replaces the partition's current ISR.
 
-    `joined` has the epochs of members that this write adds. Remaining members keep their epoch; if the current state
-    has none, it is that of their registration if they are in the same incarnation.
+    `joined` has the epochs of members that this write adds. Remaining members retain their epoch. If the current state
+    has no epochs, a member gets the epoch of its registration, or UNKNOWN_EPOCH if that is another incarnation.
     """
     known = dict(zip(partition.isr, partition.isr_epochs, strict=True)) if partition.isr_epochs else {}
     epochs: list[int] = []

@@ -1,6 +1,6 @@
 """Checks of an instance's limits for partitions and topic metadata. Pure.
 
-They run for each topic of a request, which may create a thousand: totals of an image are computed once.
+They run for each topic of a request, which may create a thousand topics; so totals are cached in the image.
 """
 
 from __future__ import annotations

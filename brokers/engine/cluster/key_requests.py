@@ -1,4 +1,4 @@
-"""Requests to the control plane to fetch an instance's key set again: one node each, which it removes."""
+"""Requests to the control plane to fetch an instance's OAuth key set again: one node each, which it then deletes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from brokers.engine.cluster.tree import Create, NodeExists, NoNode, Operation, T
 
 
 async def request(tree: Tree, instance_id: str) -> None:
-    """Creates a request unless there is one. Raises StoreUnavailable."""
+    """Creates a request for an instance unless one is pending. Raises StoreUnavailable."""
     operations: list[Operation] = [Create(paths.key_request(instance_id))]
     if await tree.get(paths.KEY_REQUESTS) is None:
         operations.insert(0, Create(paths.KEY_REQUESTS))

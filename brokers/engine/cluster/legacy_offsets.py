@@ -1,4 +1,4 @@
-"""Offsets of consumers before 0.8.2: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
+"""Offsets of consumers before Kafka 0.8.2: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
 
 Group and topic are internal names, escaped as far as ZooKeeper requires; the offset is decimal text. Every write checks
 the versions that were read, so two writers cannot overwrite each other's partitions.
@@ -137,6 +137,7 @@ async def _weight(tree: Tree, names: Sequence[str]) -> int:
 
 
 def node_bytes(path: str) -> int:
+    """Returns the size of a node with an offset in ZooKeeper."""
     return len(path) + OFFSET_BYTES + NODE_BYTES
 
 

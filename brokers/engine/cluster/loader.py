@@ -1,4 +1,4 @@
-"""Reads the tree into values of the image; unreadable documents are logged and ignored (QUO-75, ZK-3)."""
+"""Reads nodes of ZooKeeper into values of the image; unreadable documents are logged and ignored (QUO-75, ZK-3)."""
 
 from __future__ import annotations
 
@@ -54,6 +54,10 @@ def parse_node(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
 
 
 async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]:
+    """Returns the live brokers by id, without those whose registration is unreadable.
+
+    `watch` is called once when a broker joins or leaves.
+    """
     names = await tree.children(paths.BROKER_IDS, watch) or []
     ids = sorted(int(name) for name in names if name.isdigit())
     nodes = await tree.get_many([paths.broker(id) for id in ids])
@@ -110,11 +114,12 @@ async def read_topics(
 ) -> dict[str, TopicImage | None]:
     """Returns every wanted topic, or None if it does not exist.
 
-    `wanted` maps a topic to the partitions whose states are read; None reads all. `known` provides topics whose
-    documents are malformed, and unchanged partitions. A document and the states are read one after the other, and a
-    reassignment may end in between: an ISR member in the state is then no replica in the document. A leader with such
-    an image would not wait for it, so both are read again; after `READINGS_MAX` attempts the last reading is returned.
-    Writers change both in one transaction.
+    `wanted` maps a topic to the partitions whose states are read; None reads all. `known` has the topics of the current
+    image, which replace malformed documents and provide unchanged partitions.
+
+    A topic's document and its states are read one after the other, and a reassignment, which changes both in one
+    transaction, may end in between: then an ISR member in the state is no replica in the document. A leader with such
+    an image would not wait for that member, so both are read again, up to `READINGS_MAX` times in total.
     """
     result = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
@@ -188,7 +193,7 @@ async def _read_once(
 
 
 def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
-    """Returns the partitions whose states must be read, None for all; a topic with another id keeps no states."""
+    """Returns the partitions whose states must be read, None for all, as for a topic that replaced another one."""
     if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
         return None
     return indexes & document.assignment.keys()
@@ -240,7 +245,8 @@ async def read_quotas(
 ) -> dict[tuple[str, AnyEntity], Mapping[str, float]]:
     """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty.
 
-    A malformed document, or value, keeps what is `known`, since no limit would let the client take everything.
+    In place of a malformed document or value the `known` limits stay: without a limit the client could use all
+    resources.
     """
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
@@ -335,7 +341,7 @@ def _topic_id(text: str) -> bytes:
 
 
 class _TopicNodes(NamedTuple):
-    """Nodes of one topic: its document, its overrides, its owner's document and the mark of its deletion."""
+    """Nodes of one topic: its document, its settings, the instance's document of it, and its deletion marker."""
 
     topic: Node
     config: Node | None

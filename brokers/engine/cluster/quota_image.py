@@ -1,6 +1,7 @@
-"""Client quotas as stored in ZooKeeper, with lookups by the 8 levels of QUO-2, and limits of IP addresses.
+"""Client quotas as stored in ZooKeeper, with lookups by Kafka's 8 levels of precedence (QUO-2), and limits of IP
+addresses.
 
-Names are the tenant's, per instance.
+Entities have the tenant's names of users and clients.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ LIMIT_BYTES: Final = 60
 
 @dataclass(frozen=True)
 class QuotaImage:
-    """Instance id -> entity -> limit by quota name, e.g. {"producer_byte_rate": 1048576.0}."""
+    """Limits of all instances' clients; values are shared between images and never modified."""
 
+    # Instance id -> entity -> limit by quota name, e.g. {"producer_byte_rate": 1048576.0}.
     entities: Mapping[str, Mapping[QuotaEntity, Mapping[str, float]]] = field(default_factory=dict)
     # Instance id -> IP address entity -> limit by quota name.
     addresses: Mapping[str, Mapping[IpEntity, Mapping[str, float]]] = field(default_factory=dict)
@@ -123,7 +125,7 @@ def weight_of(instance_id: str, entity: AnyEntity, limits: Mapping[str, float]) 
     """Returns the size of an entity with these limits in ZooKeeper, paths and documents; 0 without limits."""
     if not limits:
         return 0
-    # A user with clients has a node of its own and one above its clients.
+    # A (user, client) pair also needs the node of the user, and the node above the user's clients.
     nodes = 3 if isinstance(entity, QuotaEntity) and entity.has_user and entity.has_client else 1
     return nodes * (len(path_of(instance_id, entity)) + EMPTY_BYTES + NODE_BYTES) + LIMIT_BYTES * len(limits)
 

@@ -75,7 +75,8 @@ def plan_reassignment(
 
     Raises:
         errors.NoReassignmentInProgress: there is no reassignment to cancel.
-        errors.InvalidReplicaAssignment: no broker, a duplicate, too many, or one that is not eligible.
+        errors.InvalidReplicaAssignment: `target` is empty, has a duplicate or too many brokers, or adds a broker that
+            is not eligible.
     """
     if target is None:
         if not present.is_reassigning:
@@ -99,10 +100,10 @@ def plan_reassignment(
 def state_after(
     partition: PartitionImage, wanted: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument | None:
-    """Returns the state to write together with `wanted`; None if no replica of the current image is removed.
+    """Returns the state to write together with `wanted`; None if no current replica is removed at once.
 
-    A removed replica leaves the ISR at once, and the leader epoch increases: an ISR with it that the leader is just
-    writing then loses its race.
+    A removed replica leaves the ISR at once, and the leader epoch increases: a concurrent write of the leader with an
+    ISR that still has this replica then fails.
 
     Raises:
         errors.InvalidReplicaAssignment: no remaining replica is in sync, so that acknowledged records would be lost.

@@ -63,7 +63,7 @@ async def reassign(
 
 
 class _Reassignment:
-    """Reassignments of one topic."""
+    """Reassignments of partitions of one topic, in one transaction."""
 
     def __init__(self, tree: Tree, image: ClusterImage, name: str, replication_factor_max: int) -> None:
         self._tree = tree
@@ -72,6 +72,7 @@ class _Reassignment:
         self._replication_factor_max = replication_factor_max
 
     async def carry_out(self, targets: Targets) -> dict[int, Outcome]:
+        """Writes the reassignments that can be started, and returns the outcome of each partition by its index."""
         path = paths.topic(self._name)
         for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
             node, deletion = await self._tree.get_many([path, paths.topic_deletion(self._name)])

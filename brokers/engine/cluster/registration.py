@@ -16,7 +16,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 async def prepare(tree: Tree, cluster_id: str) -> None:
-    """Creates the required paths and the cluster id, of which the first one written stays (ZK-2, ZK-5).
+    """Creates the required paths, and the cluster id if there is none yet (ZK-2, ZK-5).
 
     Raises:
         errors.Conflict: this tree belongs to another cluster.
@@ -43,6 +43,12 @@ async def prepare(tree: Tree, cluster_id: str) -> None:
 
 
 async def register_broker(tree: Tree, broker_id: int, document: BrokerDocument) -> int:
+    """Registers this broker and returns its broker epoch; see `ClusterStore.register_broker`.
+
+    Raises:
+        errors.BrokerAlreadyRegistered: another address has this id.
+        errors.Conflict: concurrent writes prevented every attempt.
+    """
     path = paths.broker(broker_id)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
@@ -86,6 +92,7 @@ async def announce_stop(tree: Tree, broker_id: int) -> bool:
 
 
 async def unregister_broker(tree: Tree, broker_id: int) -> None:
+    """Deletes the registration if this session owns it."""
     node = await tree.get(paths.broker(broker_id))
     if node is not None and node.owner == tree.session_id:
         try:
@@ -95,6 +102,11 @@ async def unregister_broker(tree: Tree, broker_id: int) -> None:
 
 
 async def acknowledge(tree: Tree, broker_id: int, instance_id: str, ack: InstanceAck | None) -> None:
+    """Writes this broker's acknowledgement of an instance document as an ephemeral node; None deletes it.
+
+    Raises:
+        errors.Conflict: concurrent writes prevented every attempt.
+    """
     path = paths.instance_ack(instance_id, broker_id)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
@@ -123,6 +135,12 @@ async def acknowledge(tree: Tree, broker_id: int, instance_id: str, ack: Instanc
 
 
 async def next_producer_id_block(tree: Tree, broker_id: int) -> range:
+    """Reserves the next PRODUCER_IDS_PER_BLOCK producer ids for this broker only (IDE-1).
+
+    Raises:
+        errors.Refused: all producer ids are used up.
+        errors.Conflict: concurrent writes prevented every attempt.
+    """
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(paths.PRODUCER_ID_BLOCK)
         start = 0 if node is None else int(json.loads(node.data)["block_end"]) + 1

@@ -18,13 +18,14 @@ _KIND: Final = "creations"
 
 
 class Reservation(NamedTuple):
-    """Reservation for one creation; `seen` is the version up to which its image has the instance's creations."""
+    """Reservation for one creation; `seen` is the version of the node up to which the image has all creations."""
 
     instance_id: str
     seen: int
 
     @property
     def operation(self) -> Operation:
+        """Operation that fails if partitions of the instance were created after version `seen`."""
         path = paths.instance_creations(self.instance_id)
         return Create(path) if self.seen == NO_CREATION else Set(path, b"", self.seen)
 
@@ -50,7 +51,7 @@ def versions_in(entities: Iterable[str]) -> dict[str, int]:
 
 
 async def read_versions(tree: Tree) -> dict[str, int]:
-    """Returns the versions of all instances; read before their topics, which are then at least as new."""
+    """Returns the versions of all instances. Call it before topics are read, which are then at least as new."""
     instance_ids = sorted(await tree.children(paths.CREATIONS) or [])
     nodes = await tree.get_many([paths.instance_creations(id) for id in instance_ids])
     return {id: node.version for id, node in zip(instance_ids, nodes, strict=True) if node is not None}

@@ -27,10 +27,10 @@ REGISTRATION_WAIT_S = 20.0
 
 
 class ClusterSession:
-    """Session of this broker.
+    """Membership of this broker in the cluster, over any number of ZooKeeper sessions.
 
-    The callbacks of `on_registered` are awaited with the broker epoch after each registration (acknowledgements,
-    elections). `on_fatal` is called with the reason why this broker must stop.
+    The callbacks of `on_registered` are awaited with the broker epoch after each registration. `on_fatal` is called
+    with the reason why this broker must stop.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ClusterSession:
         self._tree.subscribe(self._on_state)
         self._spawn(self._watcher.run())
         if self._tree.session_id not in (0, self._session_id):
-            # The session expired meanwhile, before the subscription, with its registration.
+            # The session expired, with its registration, before the subscription above.
             self._spawn(self._rejoin())
 
     async def announce_stop(self) -> bool:
@@ -87,7 +87,7 @@ class ClusterSession:
         return await self._store.announce_stop(self._broker_id)
 
     async def stop(self) -> None:
-        """Stops cleanly and removes the registration first, so that the other brokers learn of it at once."""
+        """Stops cleanly and removes the registration first, so that the other brokers notice it at once."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -97,11 +97,9 @@ class ClusterStore:
     ) -> CreatedTopic:
         """Creates a topic (CTL-17 to CTL-19).
 
-        `beside` are earlier creations of the same request that may not be in `image` yet.
-
-        -1 means the instance's default. `beside` are earlier creations of the same request that may not be in `image`
-        yet. The partitions have no leaders yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
-        Config keys and values must have been validated by the caller.
+        `beside` are earlier creations of the same request that may not be in `image` yet. The partitions have no
+        leaders yet when this returns; `CurrentImage.wait_until` waits for an image in which the topic `has_leaders`.
+        The caller must have validated the keys and values of the topic's settings.
         """
 
         async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
@@ -121,8 +119,8 @@ class ClusterStore:
         *,
         validate_only: bool,
     ) -> CreatedTopic:
-        """Calls `write` with a reservation, and again with a later image while other brokers create partitions of the
-        instance.
+        """Calls `write` with an image and a reservation. If another broker has created partitions of the instance since
+        that image, calls it again with a later image.
         """
         for _ in range(RESERVATION_ATTEMPTS_MAX):
             reservation = self.in_flight_creations.reserve(image, instance_id)
@@ -138,12 +136,12 @@ class ClusterStore:
         raise errors.Conflict("Others create partitions at the same time; try again.")
 
     async def _later_image(self, reservation: Reservation) -> ClusterImage:
-        """Waits for an image with a creation that the reservation did not include."""
+        """Waits for an image with the creation of another broker that made the reservation fail, and returns it."""
         if self._current is None or not await self._current.wait_until(
             lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen,
             RESERVATION_WAIT_S_MAX,
         ):
-            # Only the image counts from now on: ZooKeeper may have been restored to an earlier state.
+            # Versions that this broker remembers may be too high, if ZooKeeper was restored to an earlier state.
             self.in_flight_creations.forget(reservation.instance_id)
             raise errors.Conflict("Others create partitions at the same time; try again.")
         return self._current.image
@@ -223,7 +221,10 @@ class ClusterStore:
     async def reassign(
         self, image: ClusterImage, wanted: Mapping[str, reassignment_writes.Targets]
     ) -> dict[PartitionKey, reassignment_writes.Outcome]:
-        """Starts reassignments to the given replicas, or cancels them (None) (REP-32, REP-33)."""
+        """Starts reassignments by internal topic name and partition; targets of None cancel them (REP-32, REP-33).
+
+        Returns one outcome for each partition.
+        """
         return await reassignment_writes.reassign(
             self.tree, image, wanted, replication_factor_max=self._replication_factor_max
         )
@@ -299,7 +300,7 @@ class ClusterStore:
     # --- key sets ------------------------------------------------------------------------------------------------
 
     async def request_keys(self, instance_id: str) -> None:
-        """Requests that the control plane fetches an instance's key set again."""
+        """Requests that the control plane fetches an instance's OAuth key set again."""
         await key_requests.request(self.tree, instance_id)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
@@ -319,7 +320,11 @@ class ClusterStore:
     # --- this broker --------------------------------------------------------------------------------------------
 
     async def prepare(self, cluster_id: str) -> None:
-        """Creates the paths that every process requires; running it twice does no harm (ZK-2)."""
+        """Creates the paths that every process requires, and the cluster id; running it twice does no harm (ZK-2).
+
+        Raises:
+            Conflict: this ensemble has another cluster.
+        """
         await registration.prepare(self.tree, cluster_id)
 
     async def register_broker(self, broker_id: int, document: BrokerDocument) -> int:
@@ -338,11 +343,13 @@ class ClusterStore:
         return await registration.announce_stop(self.tree, broker_id)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Deletes the ephemeral nodes of this session on a clean stop, before the session ends."""
+        """Deletes this session's registration on a clean stop, so that the other brokers notice it before the session
+        ends.
+        """
         await registration.unregister_broker(self.tree, broker_id)
 
     async def acknowledge_instance(self, broker_id: int, instance_id: str, ack: InstanceAck | None) -> None:
-        """Acknowledges an instance document with its result on this broker; None withdraws it (instance deleted)."""
+        """Acknowledges an instance document with its result on this broker; an `ack` of None withdraws it."""
         await registration.acknowledge(self.tree, broker_id, instance_id, ack)
 
     async def next_producer_id_block(self, broker_id: int) -> range:
@@ -372,6 +379,7 @@ class ClusterStore:
         return None if won is None else won.epoch
 
     async def resign(self, held_epoch: ControllerEpoch) -> None:
+        """Ends the role of this session's controller, so that another broker is elected at once."""
         await controller_writes.resign(self.tree, held_epoch)
 
     async def write_states(self, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
@@ -388,15 +396,16 @@ class ClusterStore:
         """Completes the reassignments of the partitions of `writes` (REP-32); returns False after a concurrent write.
 
         Raises:
-            ControllerMoved: as above.
+            ControllerMoved: the controller epoch is over.
         """
         return await controller_writes.finish_reassignments(self.tree, held_epoch, topic, writes)
 
     async def finish_deletion(self, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
-        """Deletes states, topic, config, the instance's document and the deletion marker (CTL-20).
+        """Deletes the states, documents and settings of a topic, and last its deletion marker (CTL-20).
 
         Raises:
-            ControllerMoved: as above.
+            ControllerMoved: the controller epoch is over.
+            Conflict: the topic is not marked for deletion.
         """
         await controller_writes.finish_deletion(self.tree, held_epoch, topic)
 

@@ -38,6 +38,7 @@ def of_partitions(internal_name: str, partitions: int, replicas: int) -> int:
 
 
 def of_config(config: Mapping[str, str]) -> int:
+    """Returns the size of a topic's settings."""
     return sum(len(key) + instance_limits.encoded_bytes(value) + ITEM_BYTES for key, value in config.items())
 
 

@@ -13,8 +13,8 @@ from brokers.engine.cluster.tree import Node, Tree
 
 
 async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
-    """Returns the partitions, given as (internal topic, image), with their stored states; a version of None means no
-    state.
+    """Returns the given partitions, each with its internal topic name, with their stored states. A partition without a
+    stored state has the version None.
     """
     nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
     return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]

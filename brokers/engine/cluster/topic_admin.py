@@ -41,7 +41,9 @@ from instances import naming
 
 
 class AlteredConfig(NamedTuple):
-    """The settings as stored, and the config change that announces them (`ClusterImage.config_change`)."""
+    """The settings as stored, and the number of the config change that announces them
+    (`ClusterImage.config_change`).
+    """
 
     config: dict[str, str]
     change: int
@@ -145,7 +147,7 @@ async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str
 
 
 class GrowthPlanner:
-    """Plans the growth of one topic from one image, each time anew from the topic's document."""
+    """Plans the growth of one topic from one image; after a lost race `plan` is repeated with the new document."""
 
     def __init__(
         self,
@@ -160,7 +162,8 @@ class GrowthPlanner:
         self._image = image
         self._growth = growth
         self._place = place
-        # A later image than `image` ends what was in flight before; `image` does not show it.
+        # Creations that are in flight now: a later image than `image` drops them from `in_flight`, but `image` does not
+        # show them.
         self._beside = [*beside, *in_flight.others_pending(growth.instance_id, self.topic.user_name)]
 
     def plan(self, present: TopicDocument) -> tuple[CreatedTopic, TopicDocument]:
@@ -222,6 +225,12 @@ async def alter_config(
     name: str,
     change: Callable[[dict[str, str]], dict[str, str]],
 ) -> AlteredConfig:
+    """Applies `change` to the stored settings of a topic; see `ClusterStore.alter_topic_config`.
+
+    Raises:
+        errors.Refused: the topic is unknown, or the instance's settings would be too large.
+        errors.Conflict: concurrent writes prevented every attempt.
+    """
     topic = find_topic(image, instance_id, name)
     path = paths.topic_config(topic.name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):

@@ -45,7 +45,8 @@ class AssignReplicas(Protocol):
 class TopicSpec:
     """A topic as CreateTopics describes it, under its owner's name (an internal topic has no instance).
 
-    A count that is `UNSET` is the instance's default, unless `assignment` gives the replicas of each partition.
+    A count that is `UNSET` is the instance's default or, with `assignment` (the replicas of each partition), follows
+    from that.
     """
 
     instance_id: str | None
@@ -185,7 +186,7 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
 
 
 def default_replication_factor(document: InstanceDocument, factor_max: int = REPLICATION_FACTOR_MAX) -> int:
-    """Returns the default for topics of the instance; a broker that is down counts, because it will be back."""
+    """Returns the default for topics of the instance. Its brokers that are down count, because they will be back."""
     wanted = document.settings.default_replication_factor
     if wanted != UNSET:
         return wanted

@@ -14,14 +14,15 @@ from typing import Protocol
 Watch = Callable[[], None]
 
 READS_IN_FLIGHT_MAX = 512
-# Maximum number of these that are sent without yielding to the event loop: about 50 us each.
+# Maximum number of reads that are sent without yielding to the event loop; each takes about 50 us.
 READS_AT_ONCE_MAX = 64
 
 
 class SessionState(enum.Enum):
-    """SUSPENDED: the connection is lost, the session may be alive.
+    """State of the session with ZooKeeper.
 
-    LOST: its ephemeral nodes are gone; a new one will begin.
+    SUSPENDED: the connection is lost, and the session may be alive. LOST: the session has ended with its ephemeral
+    nodes, and another one will begin.
     """
 
     CONNECTED = "connected"
@@ -45,6 +46,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Creates a node; with `sequence`, ZooKeeper appends the next number of the parent to the path."""
+
     path: str
     data: bytes = b""
     ephemeral: bool = False
@@ -53,6 +56,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
+    """Replaces the data of a node that has this version."""
+
     path: str
     data: bytes
     version: int | None
@@ -60,6 +65,8 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes a node that has this version and no children."""
+
     path: str
     version: int | None
 
@@ -122,7 +129,7 @@ class Tree(Protocol):
         """Executes all operations in order, or none; returns the paths written (with the number of sequential nodes).
 
         Raises:
-            TreeError: of the first operation that failed; nothing was written.
+            TreeError: the error of the first operation that failed; nothing was written.
         """
 
     def subscribe(self, on_state: Callable[[SessionState], None]) -> None:

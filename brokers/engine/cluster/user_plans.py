@@ -53,6 +53,8 @@ class SaltedPassword:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedSecret:
+    """A secret to be added, with one verifier for each of its mechanisms."""
+
     id: str
     verifiers: tuple[SaltedPassword, ...]
 
@@ -205,6 +207,7 @@ def _with_added(secrets: tuple[Secret, ...], added: Secret) -> tuple[Secret, ...
 
 
 def verifiers_of(secrets: Iterable[Secret], mechanism: int) -> list[Verifier]:
+    """Returns the verifiers of all secrets for one SCRAM mechanism."""
     return [verifier for secret in secrets for verifier in secret.verifiers if verifier.mechanism == mechanism]
 
 

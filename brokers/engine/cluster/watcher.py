@@ -1,4 +1,4 @@
-"""Keeps the image up to date: loads everything once, then follows the two change logs (ZK-32, ZK-33).
+"""Keeps the cluster metadata image up to date: loads everything once, then follows the change logs (ZK-32, ZK-33).
 
 There are five watches for any number of topics: live brokers, controller, flow master, `/ckafka/changes` and
 `/config/changes`. A watch only marks what must be read; one task reads, so a burst of changes becomes one read and one
@@ -59,9 +59,9 @@ class _Hole(Exception):
 
 
 class ClusterWatcher:
-    """Follows the tree for the session: `load` at each session start, `run` for the life of the process.
+    """Reads the tree into images. Call `load` at the start of each session; `run` runs for the life of the process.
 
-    Processes that do not report to the flow master need not follow its election.
+    Processes that do not report to the flow master need not follow its election (`follows_flow_master`).
     """
 
     def __init__(self, tree: Tree, current: CurrentImage, *, follows_flow_master: bool = True) -> None:
@@ -70,19 +70,21 @@ class ClusterWatcher:
         self._current = current
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
-        # Topics that keep their previous image because something about them was unreadable.
+        # Topics that keep their previous image because one of their documents was unreadable.
         self._kept: set[str] = set()
         self._wake = asyncio.Event()
         self._pace = TokenBucket(READINGS_PER_S, READINGS_BURST)
-        # One read at a time: of two, the one that began first could publish last, and nothing would correct it.
+        # One read at a time: of two concurrent reads, the older could publish its image last, and it would stay.
         self._reading = asyncio.Lock()
         # Number of complete reads so far, and the number of the one that is being published.
         self.loads_begun = 0
         self.load_shown = 0
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
+        # Number of reads of the change log that `catch_up` has begun.
         self._looks_begun = 0
 
     def mark(self, part: Part) -> None:
+        """Requests that `run` reads a part of the tree again."""
         self._marked.add(part)
         self._wake.set()
 
@@ -158,6 +160,7 @@ class ClusterWatcher:
                 asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
 
     async def _take_pace(self) -> None:
+        """Waits until the next read is within READINGS_PER_S, and counts it."""
         loop = asyncio.get_running_loop()
         if wait_ms := self._pace.wait_ms(int(loop.time() * 1000)):
             await asyncio.sleep(wait_ms / 1000)
@@ -189,7 +192,7 @@ class ClusterWatcher:
         if Part.FLOW_MASTER in marked:
             flow_master, flow_master_epoch = await self._read_flow_master()
         topics = _topics(entities)
-        # The image lacks changes of their other partitions, too.
+        # Topics that kept a previous image are read with all partitions, since earlier changes of any may be missing.
         topics |= dict.fromkeys(self._kept & topics.keys())
         result = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
         self._kept = (self._kept - topics.keys()) | _kept(result, image)
@@ -228,9 +231,9 @@ class ClusterWatcher:
 
         Deleted instances are not published separately: data read together with them must not restore parts of them.
         """
-        there = [id for id, document in changed.items() if document is not None]
-        for first in range(INSTANCES_PER_IMAGE, len(there), INSTANCES_PER_IMAGE):
-            some = there[first : first + INSTANCES_PER_IMAGE]
+        existing = [id for id, document in changed.items() if document is not None]
+        for first in range(INSTANCES_PER_IMAGE, len(existing), INSTANCES_PER_IMAGE):
+            some = existing[first : first + INSTANCES_PER_IMAGE]
             part = ImageDelta(instances={id: changed.pop(id) for id in some})
             self._current.publish(self._current.image.with_changes(part))
             await yield_to_others()
@@ -312,13 +315,13 @@ class ClusterWatcher:
         return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
-        """Returns those topics that could not be read; the ones that are gone by now were deleted meanwhile."""
+        """Returns the `missing` topics that still exist, so that their documents are unreadable, not deleted."""
         names = list(missing)
         left = await self._tree.get_many([paths.topic(name) for name in names])
         return frozenset(name for name, node in zip(names, left, strict=True) if node is not None)
 
     async def _list_log(self, part: Part, after: int = NO_CHANGE) -> dict[int, str]:
-        """Returns the paths of the change nodes after a sequence number, by theirs."""
+        """Returns the paths of the change nodes with sequence numbers above `after`, by sequence number."""
         prefix = paths.CHANGE_PREFIX if part is Part.CHANGES else paths.CONFIG_CHANGE_PREFIX
         parent, _, name_prefix = prefix.rpartition("/")
         names = await self._tree.children(parent, lambda: self.mark(part)) or []
@@ -363,6 +366,7 @@ def _config_entity(raw: bytes) -> str:
 
 
 def _kept(topics: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
+    """Returns the topics that were read and kept the object of the previous image."""
     return {name for name, topic in topics.items() if topic is not None and topic is image.topics.get(name)}
 
 

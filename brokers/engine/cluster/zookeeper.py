@@ -65,12 +65,12 @@ class _LoopQueue:
             call = self._calls.popleft()
             try:
                 call()
-            except Exception as error:  # the calls behind it are of other requests
+            except Exception as error:  # the next calls belong to other requests
                 self._loop.call_exception_handler({"message": "a callback of ZooKeeper failed", "exception": error})
 
 
 class _Wake:
-    """Stands in for both ends of kazoo's socket pair; its counter is the number of queued requests.
+    """Replacement of both ends of kazoo's socket pair; its counter is the number of queued requests.
 
     It wakes kazoo's connection thread. kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is
     unavailable they are not read, and the writer, which is the event loop, would block until it is back.
@@ -98,7 +98,7 @@ class _Wake:
 
 
 class _LoopHandler(SequentialThreadingHandler):
-    """kazoo's handler without worker threads. It waits with a single system call.
+    """Variant of kazoo's handler without worker threads, which waits with a single system call.
 
     kazoo's own handler creates an epoll object for each wait, three times per response, while the event loop waits for
     the interpreter lock.
@@ -112,7 +112,7 @@ class _LoopHandler(SequentialThreadingHandler):
         self._running = True
 
     def stop(self) -> None:
-        """Does nothing: results that arrive later, too, reach the event loop. kazoo would set them in its thread."""
+        """Does nothing, so that later results reach the event loop, too; kazoo would set them in its own thread."""
 
     def create_socket_pair(self) -> tuple[_Wake, _Wake]:
         wake = _Wake()
@@ -358,8 +358,8 @@ def _node(data: bytes, stat: Any) -> Node:
 
 
 def _translated(error: BaseException, message: str, index: int) -> Exception:
-    """Returns our exception for one of kazoo. Errors of no kind of ours, such as of a response that is cut off, count
-    as no answer.
+    """Returns the `TreeError` for an exception of kazoo; StoreUnavailable for all others, such as that of a truncated
+    response.
     """
     for theirs, ours in _TREE_ERRORS:
         if isinstance(error, theirs):

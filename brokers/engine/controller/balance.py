@@ -13,10 +13,10 @@ from brokers.engine.controller.partition_states import ElectionContext, preferre
 def preferred_writes(
     topics: Iterable[TopicImage], context: ElectionContext, *, imbalance_percent_max: int
 ) -> list[StateWrite]:
-    """Returns the writes that elect the preferred leaders of brokers whose imbalance is above the maximum.
+    """Returns the writes that elect preferred leaders, for brokers whose imbalance is above the maximum.
 
-    A broker's imbalance is the percentage of the partitions with it as first replica that another broker leads.
-    Partitions without a leader do not count.
+    Imbalance of a broker: the percentage of partitions led by another broker among those of which it is first replica.
+    Partitions without a leader are not counted as led by another broker.
     """
     preferred: dict[int, int] = {}
     elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}

@@ -1,6 +1,6 @@
 """Decisions of the controller: `(state, event) -> (state, instructions)`. Pure and level-triggered.
 
-The wanted state of a partition follows from the image alone, not from the history of events. So a new controller simply
+The wanted state of a partition follows from the image alone, not from the history of events. So a new controller
 continues the work of the previous one (CTL-3), and deciding twice does no harm. Two checks protect every write: the
 controller epoch (ZK-4) and the version of the state that it replaces (REP-25).
 """
@@ -34,14 +34,16 @@ from brokers.engine.controller.partition_states import ElectionContext, wanted_s
 from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import wanted_topic
 
+# Awaited version of a partition state while it is being written.
 WRITING = -1
-# Reassignments of one topic that are finished in one transaction; further ones follow when the image shows these.
+# Maximum number of reassignments of one topic that are finished in one transaction; others follow with the next image.
 MOVES_FINISHED_AT_ONCE_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]
 
 
 def decide(state: ControllerState, event: Event) -> Decision:
+    """Returns the state after an event, and the instructions to execute."""
     match event:
         case Elected(held_epoch):
             state = replace(state, held_epoch=held_epoch, awaited={}, busy=frozenset())

@@ -13,7 +13,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
 from brokers.engine.scheduling.fair_queue import FairQueue
 
-# The cost of a deletion, and what a tenant, and one of its instances, is granted in each round.
+# Cost of a deletion, and the quantum that a tenant, and one of its instances, gets in each round.
 DELETION: Final = 1.0
 # The account of the cluster's own topics.
 CLUSTER: Final = ""
@@ -36,7 +36,7 @@ class DeletionQueue:
             self._queue.enqueue(self._accounts.to_enqueue(topic.instance_id or CLUSTER), topic.name)
 
     def pop(self) -> TopicImage:
-        """Removes and returns the topic whose turn it is. The queue must not be empty."""
+        """Removes and returns the next topic. The queue must not be empty."""
         instance = self._queue.next_instance()
         assert instance is not None, "it is empty"
         name = self._queue.pop(instance)

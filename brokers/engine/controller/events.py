@@ -86,11 +86,15 @@ class FinishReassignments:
 
 @dataclass(frozen=True, slots=True)
 class FinishDeletion:
+    """Delete the nodes of a topic that is marked for deletion."""
+
     topic: TopicImage
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSystemTopic:
+    """Create a topic of the cluster with these replicas by partition."""
+
     name: str
     assignment: Mapping[int, tuple[int, ...]]
     config: Mapping[str, str]
@@ -107,7 +111,7 @@ class GrowSystemTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileAgain:
-    """Read topics again that another process has changed."""
+    """Read topics again whose states or documents another process has changed."""
 
     topics: tuple[str, ...]
 

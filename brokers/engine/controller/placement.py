@@ -168,7 +168,7 @@ class Placer:
     def _offsets(self, order: Sequence[int], first_id: int, first_broker: int | None) -> tuple[int, int]:
         """Returns start and shift (ASG-5).
 
-        Added partitions start from the first broker of partition 0, or from the first broker if that one is gone.
+        Added partitions start from the first replica of partition 0, or from the first broker if that replica is gone.
         """
         if first_id > 0:
             start = order.index(first_broker) if first_broker in order else 0

@@ -15,8 +15,8 @@ from brokers.engine.controller.policy import DEFAULT, Policy
 class ControllerState:
     """State of the controller.
 
-    `held_epoch` is None while this broker is not the controller; it then gives no instructions (CTL-7). `awaited` has
-    for each written partition the version that the image must show before the next decision about it, -1 during the
+    `held_epoch` is None while this broker is not the controller; then no instructions are decided (CTL-7). `awaited`
+    has for each written partition the version that the image must show before the next decision about it, -1 during the
     write. `busy` has the topics whose deletion, creation or growth is in progress.
     """
 

@@ -1,6 +1,6 @@
-"""Interfaces of the coordinators: the log below them and the machine inside.
+"""Interfaces of the coordinators: the log that they write to, and the state machine that decides.
 
-`assembly` implements the log with partitions; tests bring their own.
+`assembly.state_log` implements the log with partitions.
 """
 
 from __future__ import annotations
@@ -85,12 +85,14 @@ class Machine(Protocol):
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         """Applies a record. With a `producer_id` other than -1 it takes effect when that transaction commits."""
 
-    def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None: ...
+    def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
+        """Ends the transaction of a producer on this partition: its pending records take effect or are dropped."""
 
     def loaded(self, now: Now) -> CoordinatorResult:
         """Returns the first decision after the load: timers to set and effects to repeat."""
 
-    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult: ...
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
+        """Returns the decision when the deadline of the timer `key` has passed."""
 
     def unload(self) -> list[tuple[object, Any]]:
         """Returns `(ticket, reply)` for every waiting call, because this broker stops coordinating."""

@@ -1,7 +1,7 @@
 """The shards of one state topic that a broker leads, and the amounts of groups, members or bytes that instances use.
 
-Limits are counted over all shards of the broker, because a tenant chooses its ids and thereby the shards of its groups;
-and over all instances of a tenant, because it may have many.
+Limits are counted over all shards of the broker, because a tenant chooses its group ids and thereby their shards; and
+over all instances of a tenant, because a tenant may have many.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ S = TypeVar("S")
 # Amounts used of each kind that a registry counts, such as groups, members and bytes.
 Usage = tuple[int, ...]
 NONE: Final[Usage] = ()
-# Returns the instances of an instance's tenant, itself included.
+# Returns the instances of an instance's tenant, the instance itself included.
 Siblings = Callable[[str], Collection[str]]
 
 
@@ -60,6 +60,7 @@ class LedShards(Generic[S]):
         self._shards[shard] = {}
 
     def discard(self, shard: S) -> None:
+        """Removes a shard and the usage in it."""
         for instance_id, usage in self._shards.pop(shard, {}).items():
             _add(self._used, instance_id, tuple(-amount for amount in usage))
 
@@ -71,15 +72,15 @@ class LedShards(Generic[S]):
             _add(self._used, instance_id, more)
 
     def used(self, instance_id: str | None, kind: int) -> int:
-        """Returns how much of a kind an instance uses in all shards."""
+        """Returns the amount of a kind that an instance uses in all shards."""
         usage = self._used.get(instance_id)
         return 0 if usage is None else usage[kind]
 
     def room(self, instance_id: str, kind: int, limit: int, floor: int = 1, times: int = 1) -> int:
-        """Returns how much of a kind an instance may still use here, negative if it uses too much already.
+        """Returns the amount of a kind that an instance may still use here, negative if it uses too much already.
 
-        That is the rest of its own part of the cluster-wide `limit`, or of its tenant's if that is less. Both are
-        multiplied by `times`.
+        The amount is what remains of this broker's part of the cluster-wide `limit`, or of the part for all instances
+        of the tenant if that is less. Both parts are multiplied by `times`.
         """
         room = times * self.share_of(limit, floor) - self.used(instance_id, kind)
         siblings = self._siblings(instance_id)

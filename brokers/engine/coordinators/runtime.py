@@ -1,4 +1,4 @@
-"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when it no longer is."""
+"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when that ends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from brokers.engine.coordinators.ticket import Ticket
 log = structlog.get_logger(__name__)
 
 RELOAD_DELAY_MS: Final = 1_000
-# A record on which this many loads in a row failed is skipped by the next one, so that it cannot block the others.
+# A record whose replay failed in this many loads in a row is skipped by the next load, so that it blocks no others.
 FAILED_REPLAYS_MAX: Final = 2
 
 M = TypeVar("M", bound=Machine)
 
 
 class Loop(Protocol):
-    """Clock and scheduler. `spawn` runs a coroutine in the background and returns its handle."""
+    """Clock and scheduler. `spawn` runs a coroutine in the background. The returned handles cancel the work."""
 
     def now(self) -> Now: ...
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
@@ -109,6 +109,7 @@ class Runtime(Generic[M]):
         return iter(tuple(self._shards.values()))
 
     def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
+        """Replays a transaction marker that was appended to the partition `index`, if this broker coordinates it."""
         shard = self._shards.get(index)
         if shard is not None:
             shard.marker_appended(producer_id, committed, offset)
@@ -116,7 +117,7 @@ class Runtime(Generic[M]):
     # -- leadership ----------------------------------------------------------------------------------------------------
 
     def lead(self, state_log: StateLog) -> None:
-        """Discards what was known of a partition that this broker now leads, and starts loading its log."""
+        """Discards the shard of an earlier leadership of the partition, if any, and starts loading its log."""
         index = state_log.index
         shard = self._shards.get(index)
         if shard is not None:
@@ -127,6 +128,7 @@ class Runtime(Generic[M]):
         self._begin(state_log)
 
     def resign(self, index: int) -> None:
+        """Closes the shard of a partition, if there is one: its waiting calls fail with NOT_COORDINATOR."""
         loading = self._loads.pop(index, None)
         if loading is not None:
             loading.cancel()
@@ -136,7 +138,7 @@ class Runtime(Generic[M]):
             log.info("coordinator_unloaded", topic=self.topic, partition=index, leader_epoch=shard.log.leader_epoch)
 
     def lost(self, index: int) -> None:
-        """Reloads a shard of which a replayed append may be lost, so that its state matches the log."""
+        """Reloads a shard after a replayed append may have been lost, so that its state matches the log."""
         shard = self._shards.get(index)
         if shard is None:
             return
@@ -146,6 +148,7 @@ class Runtime(Generic[M]):
             self._begin(state_log)
 
     def leads(self, index: int, leader_epoch: int) -> bool:
+        """True if there is a shard of the partition for this leadership, loaded or loading."""
         shard = self._shards.get(index)
         return shard is not None and shard.log.leader_epoch == leader_epoch and shard.refusal() != NOT_COORDINATOR
 

@@ -55,6 +55,8 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
+    """Settings of both coordinators, and the definitions of their state topics."""
+
     groups_topic: StateTopic
     transactions_topic: StateTopic
     commit_timeout_ms: int = 5_000

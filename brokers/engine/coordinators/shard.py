@@ -1,6 +1,7 @@
 """Shard of a coordinator: one led partition of a state topic.
 
-Decisions are appended to its log, replayed into its machine, and answered when they are committed.
+Records of a decision are appended to its log and replayed into its machine. The call is answered when they are
+committed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
 # Deadlines may fire this much late, so that many of them share one turn of the event loop.
 ALARM_GRAIN_MS: Final = 20
-# Other work runs between batches of this many deadlines, when many are due at once (a thousand members lost their
-# network).
+# If many deadlines are due at once (a thousand members lost their network), the event loop does other work after each
+# batch of this size.
 DEADLINES_PER_TURN_MAX: Final = 50
 # Maximum wait of a read, after which the client is asked to retry. Writes wait up to `commit_timeout_ms`.
 READ_MS_MAX: Final = 2_000
@@ -34,6 +35,8 @@ M = TypeVar("M", bound=Machine)
 
 
 class Cancel(Protocol):
+    """Handle of a scheduled call or of background work."""
+
     def cancel(self) -> None: ...
 
 
@@ -268,7 +271,9 @@ class _PendingCommit:
             self._ticket.deliver(self._result.reply)
 
     def drop(self) -> None:
-        """Fails the caller and the waiting calls with NOT_COORDINATOR; the next coordinator knows if it committed."""
+        """Fails the caller and the waiting calls with NOT_COORDINATOR. The next coordinator knows the decision if its
+        records were committed.
+        """
         if not self._cancel_waits():
             return
         if self._ticket is not None:

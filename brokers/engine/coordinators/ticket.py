@@ -21,6 +21,7 @@ class Ticket:
         self.done = False
 
     def failure(self, code: int) -> Any:
+        """Returns the reply of this call for an error code."""
         return self._failed(code)
 
     def deliver(self, reply: Any) -> None:
@@ -30,6 +31,7 @@ class Ticket:
             self.on_reply(reply)
 
     def fail(self, code: int) -> None:
+        """Answers the call with an error code, unless it was answered or abandoned before."""
         if not self.done:
             self.deliver(self._failed(code))
 

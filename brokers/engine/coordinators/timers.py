@@ -1,4 +1,4 @@
-"""Deadlines of one shard. Postponing one, which every heartbeat does, costs one look-up and no allocation."""
+"""Deadlines of one shard. Postponing a deadline costs one look-up and no allocation."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Timers:
         return len(self._deadlines)
 
     def set(self, key: Hashable, deadline_ms: int) -> None:
+        """Sets the deadline of a key, which replaces its previous one."""
         self._deadlines[key] = deadline_ms
         queued_ms = self._queued.get(key)
         if queued_ms is None or queued_ms > deadline_ms:

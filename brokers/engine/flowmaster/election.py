@@ -45,7 +45,7 @@ class FlowMasterElection:
         self._epoch = 0
         self._session_id = 0
         self._is_unsure = False
-        # The number of elections won; after each, this broker knows nothing of the time before.
+        # The number of elections won; state from before an election must be discarded.
         self.times_elected = 0
         self._wake = asyncio.Event()
         self._wake.set()
@@ -90,5 +90,5 @@ class FlowMasterElection:
                 self.times_elected += 1
             self._epoch, self._session_id = epoch, session_id
             log.info("flow_master_elected", broker_id=self._broker_id, epoch=epoch)
-        # The image shows the result, or another broker that was faster.
+        # The next image shows the result: this broker, or another one that was faster.
         self._watcher.mark(Part.FLOW_MASTER)

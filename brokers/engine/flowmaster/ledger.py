@@ -1,9 +1,10 @@
 """Shares of bandwidth limits on the flow master (CKA-22, CKA-34 to CKA-38). Pure.
 
 The shares in force never exceed the limit in total, however late reports and responses are, and even if some are lost.
-For each broker the ledger keeps the maximum that can be in force there: what it reported, or what it was offered since.
-A share is lowered at once. It is raised only by what other brokers have reported to be free. A broker that falls back
-on its own never uses more than it had, so a silent one needs no clock: its part stays reserved.
+For each broker the ledger has the maximum that can be in force there: the larger of its reported share and the share
+that it was offered since. A share is lowered at once. It is raised only by bandwidth that other brokers have reported
+to be free. A broker that falls back on its own never uses more than it had; so the part of a silent broker stays
+reserved, without any timeout.
 
 A share has a *basis* (`layout.Layout.basis`): the limit, the policy, and the number of partitions that each live broker
 leads. A new basis starts again with the static shares, whose total is the limit.
@@ -57,8 +58,9 @@ class GivenShare(NamedTuple):
 class _Part:
     """Part of one broker in a limit.
 
-    `in_force_bps` is the last reported share, and `offered_bps` the last one it was sent since. `decided_bps` is the
-    demand when shares were last computed.
+    `in_force_bps` is the last reported share, and `offered_bps` the last share that the broker was sent since.
+    `is_heard` is True if the broker has reported since the account was opened, `is_measured` if its last report has a
+    measured rate. `decided_bps` is the demand for which shares were last computed.
     """
 
     in_force_bps: int
@@ -142,8 +144,10 @@ class FlowLedger:
         return True
 
     def take(self, broker_id: int, key: FlowKey, flow: ReportedFlow, layout: Layout, now_ms: int) -> GivenShare | None:
-        """Handles one reported limit; returns None if broker and flow master see the cluster differently: the broker
-        falls back.
+        """Handles one reported limit and returns the broker's share.
+
+        Returns None, so that the broker falls back to a share of its own, if the broker and the flow master see the
+        cluster differently, or if the instance has limits for too many clients.
         """
         if broker_id not in layout.leaders or flow.basis != layout.basis(flow.limit_bps):
             return None
@@ -171,7 +175,7 @@ class FlowLedger:
         return given
 
     def to_review(self, broker_id: int) -> list[FlowKey]:
-        """Takes the limits to include in the broker's response after its own lines, for `review`."""
+        """Removes and returns limits that the broker did not report and whose share it must get, for `review`."""
         reporter = self._reporters[broker_id]
         result = sorted(reporter.to_review)[:REVIEWED_MAX]
         reporter.to_review.difference_update(result)
@@ -213,6 +217,7 @@ class FlowLedger:
             self._client_keys += Counter()
 
     def _note_reviews(self, key: FlowKey, account: _Account, reporting: int) -> None:
+        """Marks the limit for the responses of other brokers that have not reported it, or whose share has changed."""
         for broker_id, part in account.parts.items():
             reporter = self._reporters.get(broker_id)
             if broker_id == reporting or reporter is None:
@@ -232,6 +237,7 @@ class FlowLedger:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _decide(self, account: _Account, part: _Part, now_ms: int) -> None:
+        """Computes the target shares of all brokers again, if that is due or the demand of `part` has changed."""
         change_bps = abs(part.demand.wanted_bps - part.decided_bps)
         if (
             account.targets is not None
@@ -260,7 +266,7 @@ class FlowLedger:
     def _targets(self, account: _Account, now_ms: int) -> dict[int, int]:
         static_bps, parts = account.static_bps, account.parts
         if not all(part.is_measured for part in parts.values()):
-            # CKA-34: the layout has changed, and the demand in it is not known yet.
+            # The layout has changed, and the demand under it is not known yet (CKA-34).
             return static_bps
         silent = {id: part.bound_bps for id, part in parts.items() if self._is_silent(id, now_ms)}
         if not silent and self._has_room(account):
@@ -268,7 +274,7 @@ class FlowLedger:
         others = [id for id in sorted(parts) if id not in silent]
         left_bps = account.limit_bps - sum(silent.values())
         if left_bps * LEFT_PART < sum(static_bps[id] for id in others):
-            # the policy `literal` has promised it already
+            # The policy `literal` has promised the rest already.
             return {id: part.bound_bps for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
@@ -293,6 +299,7 @@ class FlowLedger:
         return reporter is None or now_ms - reporter.reported_ms >= SILENT_MS
 
     def _give(self, account: _Account, broker_id: int, now_ms: int) -> GivenShare:
+        """Returns the share to send to a broker: its target as far as other brokers have released the bandwidth."""
         part = account.parts[broker_id]
         share_bps = part.in_force_bps
         target_bps = share_bps if account.targets is None else account.targets[broker_id]

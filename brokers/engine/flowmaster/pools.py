@@ -1,8 +1,8 @@
-"""Rates of whole limits, kept by the flow master for all brokers (decision 110). Pure; times are monotonic
+"""Pacing of whole limits by the flow master, for all brokers together (decision 110). Pure; times are monotonic
 milliseconds.
 
-A broker charges the bytes that it admitted, and the answer says when all charged bytes are paid. Bytes whose response
-was lost may be charged twice: clients then wait longer, never shorter.
+A broker charges the bytes that it admitted, and the answer has the time at which all charged bytes are paid. If a
+response is lost, its bytes may be charged twice: clients then wait longer, never shorter.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from quotas.pacing import BURST_MS, Pace
 
 # A limit without charges is forgotten after this time, if it is not in debt.
 UNUSED_MS: Final = 10_000
-# A live broker sends something twice a second; without a request for this time it cannot reach the flow master.
+# A live broker sends a request at least twice a second; without one for this time it cannot reach the flow master.
 SILENT_MS: Final = 1_500
 
 
 class PoolCharge(NamedTuple):
-    """Charge of a broker: bytes admitted since the last one; `is_contended` means that clients there wait for this
-    limit.
+    """Charge of a broker: the bytes that it admitted since its last charge; `is_contended` is True if clients there
+    wait for this limit.
     """
 
     limit_bps: int
@@ -41,6 +41,8 @@ class PoolAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
+    """State of one pool: its limit, the pace at which charged bytes are paid, and the time of the last charge."""
+
     limit_bps: int
     pace: Pace
     charged_ms: int
@@ -71,11 +73,12 @@ class PoolLedger:
         return True
 
     def silent(self, brokers: Iterable[int], now_ms: int) -> list[int]:
-        """Returns the brokers without recent charges: they cannot reach the flow master and use their own parts."""
+        """Returns the brokers without a recent request: they cannot reach the flow master and use static parts."""
         oldest_ms = now_ms - SILENT_MS
         return [id for id in brokers if self._last.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
 
     def on_brokers(self, live: Collection[int]) -> None:
+        """Forgets brokers that are not live."""
         for broker_id in [known for known in self._last if known not in live]:
             del self._last[broker_id]
 

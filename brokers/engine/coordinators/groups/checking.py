@@ -33,6 +33,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 
 
 def check_generation(group: Group, generation: int, member_id: str, group_instance_id: str | None) -> int:
+    """Returns 0 for a member of the current generation, ILLEGAL_GENERATION, or the error code of `check_member`."""
     code = check_member(group, member_id, group_instance_id)
     if not code and generation != group.generation:
         return _ILLEGAL_GENERATION
@@ -44,8 +45,8 @@ def check_commit(
 ) -> int:
     """Returns 0 if the caller may commit offsets, else an error code (GRP-21, TXN-9).
 
-    Members of the current generation may commit, and anybody while the group has no members. In a transaction, an old
-    client that names neither a generation nor a member may commit as well.
+    Members of the current generation may commit, and any client while the group has no members. In a transaction, an
+    old client that names neither a generation nor a member may commit as well.
     """
     if generation < 0 and group.state is GroupState.EMPTY:
         return _NONE

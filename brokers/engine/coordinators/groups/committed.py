@@ -100,6 +100,7 @@ class GroupOffsets:
             yield from (key for key in pending if self.get(*key) is None)
 
     def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
+        """Returns the partitions of these topics that have a committed or pending offset."""
         result = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
             pending = {key for entries in self.pending.values() for key in entries if key[0] in topics}
@@ -109,6 +110,7 @@ class GroupOffsets:
     # -- changes by records and markers --------------------------------------------------------------------------------
 
     def put(self, topic: str, partition: int, entry: Committed) -> None:
+        """Sets a committed offset, unless the present one is from a later record."""
         partitions = self.topics.get(topic)
         if partitions is None:
             partitions = self.topics[topic] = {}
@@ -126,6 +128,7 @@ class GroupOffsets:
             self.oldest_ms = entry.commit_timestamp_ms
 
     def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
+        """Sets the pending offset of a partition in a producer's transaction."""
         entries = self.pending.setdefault(producer_id, {})
         previous = entries.get((topic, partition))
         if previous is not None:

@@ -143,7 +143,7 @@ def group_value(group: GroupRecord) -> bytes:
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey:
-    """Decodes a key. Raises UnknownFormat for an unknown version, Unreadable for a truncated or too long key."""
+    """Decodes a key. Raises UnknownFormat for an unknown version, UnreadableRecord for a truncated or overlong key."""
     if key[:2] in _OFFSET_KEY_HEADS:
         return _read_offset_key(key)
     version = _version(key)
@@ -168,7 +168,7 @@ def _read_offset_key(key: bytes) -> OffsetKey:
 
 
 def read_offset_value(value: bytes) -> OffsetValue:
-    """Decodes the value of an offset's record. Raises UnknownFormat, Unreadable."""
+    """Decodes the value of an offset's record. Raises UnknownFormat, UnreadableRecord."""
     if value[:2] == _OFFSET_VALUE_HEAD:
         return _read_offset_v3(value)
     version = _known_version(value, "offsets")
@@ -198,7 +198,7 @@ def _read_offset_v3(value: bytes) -> OffsetValue:
 
 
 def read_group_value(value: bytes) -> GroupRecord:
-    """Decodes the value of a group's record. Raises UnknownFormat, Unreadable."""
+    """Decodes the value of a group's record. Raises UnknownFormat, UnreadableRecord."""
     version = _known_version(value, "groups")
 
     def read_member(reader: _Reader) -> MemberRecord:
@@ -236,7 +236,7 @@ def read_group_value(value: bytes) -> GroupRecord:
 
 class _Reader:
     """Reader of a record's fields in order. Truncated data raises struct_error, IndexError, MalformedVarint or
-    Unreadable.
+    UnreadableRecord.
     """
 
     def __init__(self, data: bytes, flexible: bool) -> None:

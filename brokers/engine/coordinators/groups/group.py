@@ -126,10 +126,12 @@ class Group:
 
     @property
     def everybody_joined(self) -> bool:
+        """True if all members wait with a JoinGroup, and no assigned member id is unused."""
         return self.awaiting == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
+        """Largest rebalance timeout of the members, 0 without members."""
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values()), 0)
 
     @property
@@ -157,6 +159,7 @@ class Group:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
+        """Adds a member; the first one becomes the leader."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.statics, "a static member has this id already"
             self.statics[member.group_instance_id] = member.member_id
@@ -236,6 +239,7 @@ class Group:
     # -- states --------------------------------------------------------------------------------------------------------
 
     def enter(self, state: GroupState, now_ms: int) -> None:
+        """Changes the state; `now_ms` is the wall time of the change."""
         assert self.state in _PREDECESSORS[state], f"{self.state} does not lead to {state}"
         self.state = state
         self.state_timestamp_ms = now_ms

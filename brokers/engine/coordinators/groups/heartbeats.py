@@ -1,7 +1,7 @@
 """Heartbeats, and the expiry of sessions without them (GRP-13, GRP-14).
 
 Heartbeat is the most frequent call, so the usual replies are shared objects. A heartbeat only moves the member's
-deadline; when the timer fires it is set again for the later deadline.
+deadline; the timer fires at the earlier one and is then set for the later one.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ def heartbeat(
 
 
 def on_session_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group, member: Member) -> None:
+    """Removes a member whose session timer fired, unless a heartbeat has moved its deadline.
+
+    A member that waits for a reply other than its first one stays, too.
+    """
     member.armed_ms = None
     if member.deadline_ms > builder.now.monotonic_ms:
         builder.rearm(group, member)

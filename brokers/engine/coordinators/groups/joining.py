@@ -25,7 +25,7 @@ from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
-# Session of a member before its first reply: it cannot send heartbeats yet, and its client may be gone (GRP-14).
+# Session timeout of a member before its first reply: it sends no heartbeats yet, and its client may be gone (GRP-14).
 FRESH_MS_MAX: Final = 300_000
 
 
@@ -64,13 +64,14 @@ def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 
 def new_member_id(request: JoinRequest) -> str:
+    """Returns a unique member id: the client id or group instance id, a hyphen and a UUID."""
     return f"{request.client_id if request.group_instance_id is None else request.group_instance_id}-{uuid4()}"
 
 
 def is_within_limits(request: JoinRequest) -> bool:
     """True if a request is within the limits of one member and names each protocol once.
 
-    A repeated protocol would count as one of another member.
+    A protocol that is named twice would be counted as if two members offered it.
     """
     names = (request.group_instance_id or "", request.client_id, request.protocol_type)
     return (
@@ -105,6 +106,7 @@ def has_space(settings: GroupSettings, group: Group, member_id: str) -> bool:
 
 
 def fits_in_memory(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
+    """True if the group and its instance may use the memory that the member of this request takes."""
     member_id = _existing_member_id(group, request)
     member = group.members.get(member_id)
     more_bytes = metadata_bytes(request.protocols) - (0 if member is None else member.metadata_bytes)

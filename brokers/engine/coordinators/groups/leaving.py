@@ -17,6 +17,7 @@ from brokers.engine.protocol.errors import ErrorCode
 def leave(
     settings: GroupSettings, builder: ResultBuilder, group: Group | None, leavers: Sequence[Leaver]
 ) -> CoordinatorResult:
+    """Removes members. The reply is a `LeaveReply` with an error code for each of `leavers`."""
     if group is None:
         unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
         return builder.result(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))

@@ -73,11 +73,13 @@ class GroupMachine:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
+        """Handles JoinGroup; the reply is a `JoinReply`, which may be pending until the join phase ends."""
         result = joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
         self.groups.recount(self.groups.get(request.group_id))
         return _mark_final(result)
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
+        """Handles SyncGroup; the reply is a `SyncReply`, which may be pending until the leader has sent its own."""
         group = self.groups.get(request.group_id)
         result = syncing.sync(self.groups, ResultBuilder(now, ticket), group, request)
         self.groups.recount(group)
@@ -90,6 +92,7 @@ class GroupMachine:
         return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, group_instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
+        """Handles LeaveGroup; the reply is a `LeaveReply` with an error code for each of `leavers`."""
         group = self.groups.get(group_id)
         result = leaving.leave(self.settings, ResultBuilder(now, ticket), group, leavers)
         self.groups.recount(group)
@@ -132,7 +135,7 @@ class GroupMachine:
         try:
             record = read_group_value(value)
         except (UnknownFormat, UnreadableRecord) as error:
-            # The previous state stays; the next heartbeat of a member that is wrong in it corrects that.
+            # The previous state stays. Members that differ from it get an error at their next heartbeat and join again.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
         group = self.groups.obtain(group_id, record.state_timestamp_ms)
@@ -144,7 +147,7 @@ class GroupMachine:
         self.offsets.replay_marker(producer_id, committed, offset)
 
     def loaded(self, now: Now) -> CoordinatorResult:
-        """Starts a full session for every member, in which it can find the new coordinator (GRP-25).
+        """Starts a full session timeout for every member, in which it can find the new coordinator (GRP-25).
 
         A group that is above the maximum size, which may have been lowered, rebalances and becomes smaller (GRP-7).
         """

@@ -87,6 +87,7 @@ class Member:
             self.metadata_bytes = metadata_bytes(self.protocols)
 
     def recorded(self, protocol: str, assignment: bytes) -> MemberRecord:
+        """Returns the member as its group's record stores it, with its metadata for the chosen protocol."""
         return MemberRecord(
             self.member_id,
             self.group_instance_id,
@@ -118,4 +119,5 @@ class Member:
 
 
 def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:
+    """Returns the size of the names and metadata of protocols."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)

@@ -125,7 +125,7 @@ def commit_error(code: int) -> int:
 
 
 def is_over(group: Group) -> bool:
-    """True if a group has neither members nor pending member ids, so that only its offsets keep it."""
+    """True if a group has neither members nor pending member ids, so that it exists only because of its offsets."""
     return group.state is GroupState.EMPTY and not group.pending
 
 

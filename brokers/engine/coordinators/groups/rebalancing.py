@@ -1,4 +1,4 @@
-"""Join phase of a group rebalance: how long it waits for members, and the generation it ends with (GRP-9…11)."""
+"""Join phase of a group rebalance: its beginning, its deadlines, and the generation in which it results (GRP-9…11)."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def try_to_complete(builder: ResultBuilder, group: Group) -> None:
 
 
 def on_join_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
+    """Ends the join phase, or extends the initial rebalance delay if a member joined during it."""
     if group.state is not GroupState.PREPARING:
         return
     if group.assembling and group.newcomer and group.remaining_ms:

@@ -87,7 +87,7 @@ class GroupRegistry:
         self._count(group, (len(group.members) + len(group.pending), group.size_bytes))
 
     def _count(self, group: Group, counted: tuple[int, int], groups: int = 0) -> None:
-        """Charges the instance for `groups` more groups, and for the members and bytes of this one."""
+        """Charges the instance for `groups` more groups, and for the change of this group's members and bytes."""
         members, size_bytes = group.counted
         if groups or counted != group.counted:
             group.counted = counted

@@ -1,8 +1,9 @@
 """Removal of committed offsets: DeleteGroups, OffsetDelete, expiry, and the deletion of a topic or an instance (GRP-26,
 GRP-27).
 
-A deletion is a record, and a group may have more offsets than fit into one batch. The rest follows in further batches,
-driven by a timer; the caller is answered after the last one. Offsets that are committed meanwhile are kept.
+Each deletion of an offset is a record, and a group may have more offsets than fit into one batch. The rest follows in
+further batches, driven by a timer; the caller is answered after the last batch. Offsets that are committed meanwhile
+are not deleted.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Known(Protocol):
 
 
 class _Everything:
+    """Image in which every topic and instance exists."""
+
     def has_topic(self, internal_name: str) -> bool:
         return True
 
@@ -58,7 +61,8 @@ class _Removal:
     """A removal of a group's offsets, possibly in several steps.
 
     Offsets of `keys` are removed unless they were committed after log offset `position`; `at` is the index of the next
-    key. With `with_members` the group is removed even if it has members.
+    key. With `with_members` the group is removed even if it has members. `ticket` is the call that waits for the
+    removal, if any; it is answered with `reply`, or with `failed(code)` after an error.
     """
 
     __slots__ = ("at", "failed", "group_id", "keys", "position", "reply", "ticket", "with_members")

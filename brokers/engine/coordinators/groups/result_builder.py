@@ -34,10 +34,12 @@ class ResultBuilder:
         self._emptied: tuple[Group, GroupRecord] | None = None
 
     def answer(self, ticket: object | None, reply: Any) -> None:
+        """Adds the reply to a waiting call; does nothing for None."""
         if ticket is not None:
             self._answers.append((ticket, reply))
 
     def arm(self, about: str, group: Group, delay_ms: int) -> None:
+        """Sets the group's timer of the kind `about`, JOIN or SYNC."""
         self._timers.append(((about, group.id), self.now.monotonic_ms + max(0, delay_ms)))
 
     def disarm(self, about: str, group: Group) -> None:
@@ -48,6 +50,7 @@ class ResultBuilder:
         self._timers.append(((PENDING, group.id, member_id), self.now.monotonic_ms + timeout_ms))
 
     def forget_pending(self, group: Group, member_id: str) -> None:
+        """Cancels the timer of a member id that was assigned and not used yet."""
         self._timers.append(((PENDING, group.id, member_id), None))
 
     def expect(self, group: Group, member: Member, timeout_ms: int) -> None:
@@ -57,6 +60,7 @@ class ResultBuilder:
             self.rearm(group, member)
 
     def rearm(self, group: Group, member: Member) -> None:
+        """Sets the session timer to the member's deadline."""
         member.armed_ms = member.deadline_ms
         self._timers.append(((SESSION, group.id, member.member_id), member.deadline_ms))
 

@@ -23,7 +23,7 @@ from brokers.engine.protocol.errors import ErrorCode
 def replace(
     settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str
 ) -> CoordinatorResult:
-    """Gives a static member the new id `member_id`.
+    """Replaces the member id of a static member by `member_id`, and answers its waiting calls.
 
     A stable group rebalances only if it would choose another protocol.
     """

@@ -17,6 +17,7 @@ from brokers.engine.protocol.errors import ErrorCode
 
 
 def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: SyncRequest) -> CoordinatorResult:
+    """Handles SyncGroup. Members wait for the leader's call, which records the assignments of all."""
     if group is None:
         return builder.result(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     code = _check(group, request)

@@ -66,7 +66,7 @@ def verify_partitions(
     """Verifies that partitions are in the open transaction. The reply is a `Verified`, with TRANSACTION_ABORTABLE (120)
     for a partition that is not.
 
-    Records that are not committed yet are ignored: the producer has no answer for them either. A marker that is written
+    Records that are not committed yet are ignored: the producer has no response for them yet. A marker that is written
     meanwhile, also by a later coordinator, is detected by the partition when the batch is appended. Only refusals that
     make a producer give up are released after a leadership check (`final`).
     """

@@ -70,8 +70,8 @@ def end(
 def _confirm_end(metadata: TransactionMetadata) -> CoordinatorResult:
     """Confirms a transaction that has already ended with the requested outcome.
 
-    The record is written once more. A deposed coordinator that does not know it yet might otherwise take the end of the
-    previous transaction for the end of this one, of which it has no record; its append fails.
+    The record is written once more, because the append of a deposed coordinator fails. Otherwise such a coordinator,
+    which has no record of this transaction, could confirm it by the end of the previous one.
     """
     return CoordinatorResult(
         int(ErrorCode.NONE),

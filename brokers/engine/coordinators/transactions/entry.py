@@ -70,6 +70,7 @@ class Entry:
 
     @property
     def pending(self) -> bool:
+        """True while the last appended record is not known to be committed."""
         return self.visible is not self.written
 
     @property

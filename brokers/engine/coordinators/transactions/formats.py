@@ -39,7 +39,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str:
-    """Returns the transactional id in a key. Raises UnknownFormat."""
+    """Returns the transactional id in a key. Raises UndecodableRecord."""
     try:
         (version,) = _INT16.unpack_from(key)
         if version != KEY_VERSION:
@@ -74,7 +74,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
-    """Returns the metadata in the value of a record. Raises UnknownFormat."""
+    """Returns the metadata in the value of a record. Raises UndecodableRecord."""
     try:
         version, producer_id, producer_epoch, timeout_ms, status = _HEAD.unpack_from(value)
         if version == VALUE_VERSION:

@@ -110,7 +110,7 @@ class TransactionMachine:
     # -- the machine protocol ------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
-        """Applies a record. One of an unknown format is skipped and logged: another version wrote it (TXN-19)."""
+        """Applies a record. An undecodable one, written by another version, is logged and skipped (TXN-19)."""
         try:
             self.registry.replay(decode_key(key), value, offset)
         except UndecodableRecord as error:

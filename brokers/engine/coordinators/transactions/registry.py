@@ -82,7 +82,7 @@ class TransactionRegistry:
         )
 
     def replay(self, transactional_id: str, value: bytes | None, offset: int) -> None:
-        """Applies the record at `offset`. Raises `UnknownFormat` for a value that cannot be decoded."""
+        """Applies the record at `offset`. Raises `UndecodableRecord` for a value that cannot be decoded."""
         metadata = None if value is None else decode_value(transactional_id, value)
         entry = self._entries.get(transactional_id)
         if entry is None:

@@ -22,7 +22,7 @@ class Initialised(NamedTuple):
     producer_epoch: int = NO_EPOCH
 
 
-# Not an error code of the protocol: the caller allocates producer ids, for which it may have to ask ZooKeeper.
+# Its `error` is no code of the protocol: the caller allocates a producer id, for which it may have to ask ZooKeeper.
 NEEDS_PRODUCER_ID: Final = Initialised(1 << 15)
 
 
