@@ -129,7 +129,7 @@ class Backlog:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Sends until the socket or the page cache has no more room or data."""
+        """Sends until the queue is empty, the socket has no room, or the next data is not in the page cache."""
         queue = self._queue
         while queue:
             outgoing = queue[0]

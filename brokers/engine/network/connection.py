@@ -102,7 +102,9 @@ class Connection(Receiver):
         on_written: OnWritten | None = None,
         mute: Mute | None = None,
     ) -> None:
-        """Sends a response in parts, and takes over the slices. `on_written` is called once, at the end."""
+        """Sends a response in parts, and takes over the slices. `on_written` is called once, when all bytes are sent or
+        the connection has failed.
+        """
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()

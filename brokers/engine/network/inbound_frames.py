@@ -22,7 +22,7 @@ class InboundFrames:
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
         self._unread = unread
         self._buffers = buffers
-        # Its memory is charged to the owner.
+        # The memory of the frames is charged to this owner.
         self.owner = owner
         self._held_bytes = 0
         self._held: HeldFrame | None = None
@@ -30,7 +30,7 @@ class InboundFrames:
         # The large frame whose request is in processing, unless a `HeldFrame` has taken it over.
         self.processed: LargeFrame | None = None
         self.pending = b""
-        # Number of requests, their number at the last sweep, and sweeps since the incomplete one began.
+        # Number of requests, their number at the last sweep, and number of sweeps since the incomplete request began.
         self.frames = 0
         self.frames_swept = 0
         self.frame_ticks = 0
@@ -55,7 +55,7 @@ class InboundFrames:
         self._buffers.count(count, self.owner)
 
     def hold_frame(self) -> HeldFrame | None:
-        """Hands over the buffer of the request in processing until `release`, since copying a large one takes long.
+        """Hands over the buffer of the request in processing, since copying a large request takes long.
         Returns None if the request has no buffer of its own. Closing the connection releases it.
         """
         frame, self.processed = self.processed, None
