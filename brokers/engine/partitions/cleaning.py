@@ -32,9 +32,9 @@ DOUBLINGS_MAX: Final = 20
 class LogToClean(NamedTuple):
     """A log that was selected for cleaning.
 
-    `flush` comes first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
-    names the log; one must before the first swap, because recovery takes holes in a log that was never cleaned for lost
-    records.
+    `flush` runs first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
+    names the log. A file must name it before the first swap, because recovery takes holes in a log that was never
+    cleaned for lost records.
     """
 
     partition: Partition
@@ -92,6 +92,7 @@ class Cleaner:
             (partition.topic, partition.index): partition for partition in table
         }
         self._checkpoints: dict[PartitionKey, int] = {}
+        # Partitions whose checkpoint was ignored because it is past the end of their log.
         self.disbelieved: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
         self.retries: dict[PartitionKey, Retry] = {}
@@ -127,7 +128,7 @@ class Cleaner:
         """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
         none.
 
-        Every result must be returned by `finished`, `given_up` or `failed`.
+        The end of every run must be reported by `finished`, `given_up` or `failed`.
         """
         self._forget_deleted()
         while True:
@@ -254,7 +255,7 @@ class Cleaner:
         return True
 
     def finished(self, work: LogToClean, run: Finished) -> None:
-        """Records a complete run that was swapped in; its `checkpoint` must be written."""
+        """Records a complete run that was swapped in; the caller must then write the `checkpoint` of its root."""
         key = (work.partition.topic, work.partition.index)
         shortest = self._busy.pop(key, run.end_offset)
         self._table.cleaned.add(run)

@@ -29,8 +29,8 @@ class DeletedRecords(NamedTuple):
 
 
 def delete_before(partition: Partition, offset: int) -> DeletedRecords:
-    """Makes all records below `offset` unreadable, or all committed ones for -1; an offset below the log start is no
-    error.
+    """Makes all records below `offset` unreadable, or all committed records if it is -1; an offset below the log start
+    is no error.
 
     Errors are checked in Kafka's order: disk offline, not the leader, a topic that is only compacted (its records are
     removed by key), an invalid offset or one past the high watermark.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from brokers.engine.partitions.table import PartitionTable
 
-# Delay before a write without a free descriptor is retried.
+# Delay before a write is retried that failed for lack of a free file descriptor.
 SHORTAGE_PAUSE_S: Final = 0.1
 
 

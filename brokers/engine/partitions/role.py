@@ -1,4 +1,4 @@
-"""Role of this broker for one partition, as the cluster's image has it."""
+"""Role of this broker for one partition, from the cluster metadata image."""
 
 from __future__ import annotations
 

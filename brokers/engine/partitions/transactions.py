@@ -35,7 +35,7 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
 def append_state(
     partition: Partition, batch: bytearray, now_ms: int, verification_token: int = UNVERIFIED_OK
 ) -> AppendResult:
-    """Appends a coordinator's batch (`build_batch`) like acks=-1.
+    """Appends a coordinator's batch (`build_batch`) under the conditions of acks=-1.
 
     The batch has no sequences; a transactional one begins a transaction or continues it.
     """
