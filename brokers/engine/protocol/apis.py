@@ -243,7 +243,9 @@ FETCH_BATCHES_FROM: Final = 4
 
 
 def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: int) -> bool:
-    """True if a listener with these advertised versions serves a call; if not, it closes the connection (WIRE-10).
+    """True if a listener with these advertised versions serves a call; if not, the listener closes the connection
+    (WIRE-10).
+
 
     ApiVersions is answered in any version, in unknown ones with UNSUPPORTED_VERSION (35).
     """

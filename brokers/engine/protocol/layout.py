@@ -57,7 +57,9 @@ def struct_size_min(cls: type[Any], version: int, flexible: bool) -> int:
 
 
 def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
-    """Returns the minimum size of an element in the arrays of a struct, except arrays of numbers; None without any."""
+    """Returns the minimum size of an element in the arrays of a struct, except arrays of numbers; None if it has
+    none.
+    """
     widths: list[int] = []
     for slot in slots_of(cls, version):
         spec = slot.spec
