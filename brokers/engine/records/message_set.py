@@ -130,7 +130,7 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
         raise Invalid("a wrapper without messages")
     base = 0
     if magic and wrapper.offset:
-        # Some clients send offset 0 for any content.
+        # A wrapper with offset 0, which some clients send for any content, does not change the inner offsets.
         base = wrapper.offset - last.offset
         if base < 0:
             raise Invalid("a wrapper's offset is below that of its last message")

@@ -103,7 +103,7 @@ _UNPACK = layout.HEADER.unpack_from
 
 def check_shape(records: memoryview, produce_version: int) -> int:
     """Returns the size of the single v2 batch in `records` (REC-42, REC-43); an incomplete entry after it is ignored
-    (REC-60).
+    (REC-60). Raises BatchRejected.
     """
     total = len(records)
     if total >= layout.HEADER_BYTES and records[layout.MAGIC_AT] == layout.MAGIC:
@@ -138,7 +138,8 @@ def check_batch(
 ) -> CheckedBatch:
     """Checks the batch of `size` bytes (from `check_shape`) against `rules`; decompression is charged to `budget`.
 
-    Raises BatchRejected. `records` must be writable if the topic sets timestamps or a claim must be corrected.
+    Raises BatchRejected. `records` must be writable if the topic sets timestamps or a wrong maximum timestamp or claim
+    of LogAppendTime must be corrected.
     """
     # fmt: off
     (base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
