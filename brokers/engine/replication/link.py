@@ -178,8 +178,8 @@ class SocketLink:
     def _room(self) -> memoryview:
         """Returns the part of the buffer to receive into.
 
-        A TLS stream waits for all of a request that is longer than `SHARED_BYTES`, so it is given only the rest of a
-        response.
+        A TLS stream waits for all of a request that is longer than `SHARED_BYTES`, so it gets only room for the rest
+        of a response.
         """
         filled = self._filled
         if not self._is_encrypted:

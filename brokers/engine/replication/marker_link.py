@@ -58,7 +58,7 @@ class Brokers(Protocol):
 
 
 class _Order:
-    """Pending partitions of one decided transaction; `attempts` counts the rounds with a refused marker."""
+    """Pending partitions of one decided transaction: `owed` have no confirmed marker. `attempts` counts the retries."""
 
     __slots__ = ("attempts", "dropped", "markers", "owed", "shard")
 
@@ -218,7 +218,7 @@ class MarkerLink:
                 self._retry_later(order, left)
 
     def _take(self, way: _Way) -> _Load:
-        """Takes the markers for the next request."""
+        """Removes and returns the markers for the next request."""
         waiting = self._loads[way]
         taken: _Load = {}
         producer_ids: set[int] = set()

@@ -377,7 +377,7 @@ class Roles:
 
 
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
-    """True if no topic of the previous image is left, which as at start rather means that the tree was lost."""
+    """True if no topic of the previous image is left: this indicates a lost ZooKeeper tree rather than deletions."""
     topics = before.topics.values()
     return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
 
