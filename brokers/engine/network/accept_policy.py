@@ -128,7 +128,7 @@ class AcceptPolicy:
         self._queued = Queued()
 
     def queue_of(self, group: ListenerGroup) -> EntryQueue:
-        """Returns a queue for a new group, for connections that arrive faster than it may accept them."""
+        """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
         return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------

@@ -69,7 +69,9 @@ class Backlog:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
-        """Queues `outgoing`, to be sent after everything before it. The first one has already been tried."""
+        """Queues `outgoing`, to be sent after everything before it. With an empty queue the caller has already tried to
+        send it.
+        """
         self._queue.append(outgoing)
         memory_bytes = outgoing.memory_bytes
         self.memory_bytes += memory_bytes

@@ -1,7 +1,7 @@
 """Memory for frames. Small frames use one receive buffer that all connections share, large ones use rented buffers.
 
-A frame is consumed while it is handed over, so the shared buffer is free again before the next read; an idle
-connection has no buffer at all.
+A small frame is consumed during the call that hands it over, so the shared buffer is free again before the next read.
+An idle connection has no buffer.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class Usage(NamedTuple):
 
 
 class UnreadBytes:
-    """Count of the bytes received but not processed, of one instance, one tenant or the broker.
-    `parent` is the count of the instance's tenant, or for a tenant that of the broker.
+    """Count of the bytes received but not processed, of one instance, one tenant or the broker. `parent` is the count
+    of the instance's tenant, or for a tenant that of the broker.
     """
 
     __slots__ = ("_bytes_max", "_parent", "count")
@@ -146,7 +146,7 @@ class UnreadBytes:
             self._parent.change(by)
 
     def move_to(self, parent: UnreadBytes) -> None:
-        """Counts the bytes of an instance to another tenant."""
+        """Moves the count of an instance to another tenant."""
         if self._parent is not None:
             self._parent.change(-self.count)
         self._parent = parent
@@ -154,7 +154,7 @@ class UnreadBytes:
 
     @property
     def are_many(self) -> bool:
-        """True if connections should read no more than they must."""
+        """True if connections should read only to the end of their current request."""
         return self.count > self._bytes_max or (self._parent is not None and self._parent.are_many)
 
 
@@ -167,8 +167,8 @@ class FrameBuffers:
     `rent` returns None if too much memory is rented.
 
     Owners are instances. A frame is charged by its received bytes, so that announcing a size takes no memory. The
-    memory of a tenant's owners may not exceed what it leaves free for all others, but `MINIMA_PER_TENANT` of them can
-    use `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
+    memory of a tenant's owners may not exceed the memory that remains free, but `MINIMA_PER_TENANT` of them can use
+    `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
 
     `soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at once.
     """
@@ -187,7 +187,7 @@ class FrameBuffers:
         self._soon = soon
         self._leaving: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
-        # Tenants of owners, and their memory. An owner without a tenant is alone.
+        # Tenants of owners, and their memory. An owner without a tenant is counted alone.
         self._tenants: dict[object, object] = {}
         self._rented_by_tenant: dict[object, int] = {}
         # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
@@ -476,7 +476,7 @@ class UnsentBytes:
             self._of_tenant.remove(count)
 
     def move_to(self, of_tenant: UnsentBytes) -> None:
-        """Counts the bytes of an instance to another tenant."""
+        """Moves the count of an instance to another tenant."""
         if self._of_tenant is not None:
             self._of_tenant.remove(self.count)
         self._of_tenant = of_tenant

@@ -42,9 +42,7 @@ class HandshakeOwner(PeerOwner, Protocol):
         """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Takes over the connection after its handshake. `make_session` is set if a certificate identified the
-        client.
-        """
+        """Takes over the connection after its handshake. `make_session` is set if a certificate identified the client."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `endings`."""
@@ -187,7 +185,9 @@ class ConnectionHandshake:
         self._step()
 
     def _is_plaintext(self) -> bool:
-        """True if the peer does not begin with a TLS handshake; it is then accepted or refused."""
+        """True if the handshake must not go on: the peer has sent nothing, or it began without TLS and was accepted or
+        refused.
+        """
         try:
             first = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -1,8 +1,8 @@
 """Reasons to close a connection: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11); and
-the checks of all connections that find one.
+the checks that find connections to close.
 
-Time is counted in sweeps. A sweep in which the client could do nothing (muted, or waiting for the broker) is not
-counted.
+Time is counted in sweeps. While a connection is busy (muted, or waiting for the broker), the time of its incomplete
+request is not counted, and the connection is not closed as idle.
 """
 
 from __future__ import annotations

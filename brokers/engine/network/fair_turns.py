@@ -189,7 +189,7 @@ class FairTurns:
     ) -> None:
         self._call_soon = call_soon
         self.clock_s = clock_s
-        # Time before this is charged already: work that runs in a turn reports parts of its time itself.
+        # Loop time before this instant is already charged: work that runs in a turn reports parts of its time itself.
         self._charged_s = 0.0
         # The tenant that used the loop last, and the time until which the loop counts as shared.
         self._recent: TenantTurns | None = None

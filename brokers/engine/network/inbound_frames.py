@@ -1,4 +1,4 @@
-"""Frames that a connection has received: their number, and the one that is incomplete or cannot be processed yet."""
+"""Frames that a connection has received: their number, and the frame that is incomplete or cannot be processed yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Received frames of one connection. `large` has its own buffer; `pending` are bytes of earlier reads."""
+    """Received frames of one connection. `large` has its own buffer; `pending` are unprocessed bytes of earlier reads."""
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
@@ -55,8 +55,8 @@ class InboundFrames:
         self._buffers.count(count, self.owner)
 
     def hold_frame(self) -> HeldFrame | None:
-        """Hands over the buffer of the request in processing, since copying a large request takes long.
-        Returns None if the request has no buffer of its own. Closing the connection releases it.
+        """Hands over the buffer of the request in processing, since copying a large request takes long. Returns None if
+        the request has no buffer of its own. Closing the connection releases it.
         """
         frame, self.processed = self.processed, None
         if frame is None:
@@ -97,7 +97,9 @@ class InboundFrames:
 
 
 def end_of_frame(shared: memoryview, kept: int) -> int:
-    """Returns the end of the request that `shared[:kept]` begins; nothing is read beyond it."""
+    """Returns the position in `shared` up to which the next read may go, so that it ends with the request that begins
+    in `shared[:kept]`.
+    """
     if kept < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)

@@ -16,7 +16,7 @@ class Cancellable(Protocol):
 
 
 class Mute(Protocol):
-    """A mute whose end its implementation decides; implemented by `throttling.waits.Mute`."""
+    """A mute of a connection that ends when its implementation calls back; implemented by `throttling.waits.Mute`."""
 
     def begin(self, on_over: Callable[[], object]) -> Cancellable:
         """Starts the mute. `on_over` is called later, once, unless it is cancelled."""
@@ -63,7 +63,7 @@ class PeerOwner(Protocol):
         """Is called after a protocol error of the peer, before the connection is closed."""
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
-        """Is called after a failure of our own in a request, before the connection is closed."""
+        """Is called after an internal error in a request, before the connection is closed."""
 
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         """Is called once, when the connection has closed."""

@@ -46,7 +46,7 @@ class PortOwner(Protocol):
     buffers: FrameBuffers
     handshakes: Handshakes
     limits: Limits
-    # Number of open connections, and of all that were ever entered.
+    # Number of open connections, and number of all that have entered since the start.
     count: int
     entered: int
 
@@ -125,8 +125,10 @@ class Listener:
         return True
 
     def _accept(self, accepted: PlainSocket, address: str) -> int:
-        """Returns the time in ms for which no other connection is accepted. Only connections from a proxy, whose
-        clients are still unknown, delay others in the kernel; all others are accepted, and queue by address.
+        """Accepts, queues or refuses a connection. Returns the time in ms for which no other connection is accepted.
+
+        Only connections from a proxy, whose clients are still unknown, delay others in the kernel; all others are
+        accepted, and queue by address.
         """
         rules, queue = self.rules, self.group.entry_queue
         if self.group.is_protected or rules.is_proxy(address):

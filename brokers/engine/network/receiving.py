@@ -57,7 +57,7 @@ FRAMES_PER_TURN_MAX: Final = 64
 
 
 class Receiver(ABC):
-    """Reads one socket. `Connection` adds the output, and the end."""
+    """Reads one socket. `Connection` adds output and closing."""
 
     __slots__ = (
         "_buffers",

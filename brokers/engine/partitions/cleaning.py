@@ -76,8 +76,8 @@ class Cleaner:
     """Selects logs of one table for cleaning and tracks their cleaned offsets.
 
     `uncleanable` are partitions with damaged logs and the reason; they are excluded until the broker restarts.
-    `retries` are those whose last run failed for a reason outside the log. `lowered` are the roots whose checkpoint
-    file names a cleaned offset beyond the end of a truncated log.
+    `retries` are partitions whose last run failed for a reason outside the log. `lowered` are the roots whose
+    checkpoint file names a cleaned offset beyond the end of a truncated log.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
@@ -230,12 +230,12 @@ class Cleaner:
             work.flush.finish()
 
     def is_current(self, work: LogToClean) -> bool:
-        """False once the partition is deleted or offline: no result of the run may be used then."""
+        """True while the partition exists and is online: only then a result of the run may be used."""
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
     def is_wanted(self, work: LogToClean) -> bool:
-        """False also once the topic is no longer compacted: from then on every record must be kept."""
+        """True while the topic is also still compacted: otherwise every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: LogToClean, cleaned: Cleaned, now_ms: int) -> bool:
@@ -278,7 +278,9 @@ class Cleaner:
             self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
-        """Returns the current content of a root's checkpoint file; only one may be written at a time."""
+        """Returns the current content of a root's checkpoint file; only one batch may be written at a
+        time.
+        """
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 

@@ -1,8 +1,8 @@
 """DeleteRecords on the leader: the log start offset advances and records below it are unreadable at once (LOG-46).
 
 Followers learn the new log start from the next fetch response and confirm it with their next fetch; the request is
-answered when all in-sync replicas have. The files are deleted by the next retention run, which drops each segment
-entirely below the log start (LOG-43).
+answered when all in-sync replicas have confirmed it. The files are deleted by the next retention run, which drops each
+segment entirely below the log start (LOG-43).
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ Key = tuple[bytes, int]
 class FollowedPartition(DelayedOperation):
     """One partition of a session, with the follower's last reported position.
 
-    `code` is the error code if it cannot be served, else 0. `pending_check` is the latest leadership check that was
-    sent to the follower for it. `owner` is the instance, "" for a topic without one.
+    `code` is the error code if it cannot be served, else 0. `pending_check` is the latest leadership check of the
+    partition that the follower must answer. `owner` is the instance, "" for a topic without one.
     """
 
     __slots__ = (

@@ -47,7 +47,7 @@ class Leadership:
         self.away: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
-        # True if a leadership check was sent in this epoch (`leadership_check`).
+        # True if a leadership check had to wait for followers in this epoch (`leadership_check`).
         self.asked = False
         self.fetches: set[DelayedOperation] = set()
         self._produces: list[tuple[int, int, DelayedReplication]] = []

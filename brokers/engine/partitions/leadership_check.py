@@ -19,7 +19,7 @@ from brokers.engine.partitions.partition import Partition
 
 
 class LeadershipChecks:
-    """Checks of all partitions led here; `asked` is the number of the last one, from 1 on."""
+    """Checks of all partitions led here; `asked` is the number of the last check, from 1 on."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -32,7 +32,6 @@ class LeadershipChecks:
     def ask(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
         """Starts a check and returns it. Calls `wake` when it is certain that no other broker led `partition` at the
         time of this call, or when the leadership is lost.
-
 
         `wake` may be called at once. Waiting fetches of followers are answered, so that they fetch again.
         """

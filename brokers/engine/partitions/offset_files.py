@@ -91,7 +91,7 @@ class HighWatermarksBatch:
         moved: Mapping[Path, Offsets],
         storage_failed: Callable[[StorageFailed], None],
     ) -> None:
-        """Plans the write. `number` is from the beginning of the planning, so plans that began later take precedence."""
+        """Plans the write. `number` is from the beginning of the planning: plans that began later take precedence."""
         self._owner = owner
         self._file = owner.file
         self._number = number

@@ -25,7 +25,7 @@ class AppendResult(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-# A file that must be read from disk first: `prefetch()` it in a thread, `release()` it in this one, and retry.
+# A file that must be read from disk first: `prefetch()` it in another thread, `release()` it in the table's, and retry.
 Uncached = FileSlice | UncachedFile
 
 

@@ -20,7 +20,7 @@ NOT_LED: Final = -1
 
 
 def begin_verification(partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-    """Returns the token for an append once the coordinator has confirmed the producer's transaction.
+    """Begins to verify the producer's transaction. Returns the token for an append after the coordinator confirmed it.
 
     Returns OPEN if no verification is needed, NOT_LED if the append will be refused anyway.
     """

@@ -32,7 +32,7 @@ def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
 
 
 def check_transactional(log: Log, checked: CheckedBatch, verification_token: int) -> AppendResult | None:
-    """Returns the result for a batch that must not be written, None if it must be.
+    """Returns the result for a batch that must not be written, None for one that may be written.
 
     Checks run in Kafka's order: duplicate, verification, epoch, sequence.
     """

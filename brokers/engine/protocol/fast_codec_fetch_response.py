@@ -1,6 +1,5 @@
 """Hand-written encoder of Fetch responses: returns a list of bytes and, for record sets, of the caller's own objects.
 
-
 Record sets are thus sent from the file to the socket without a copy.
 """
 
@@ -106,8 +105,8 @@ class FetchExtras(NamedTuple):
     """Parts of a fetch response that most responses do not have.
 
     `leaders` and `diverging` (from version 12 on) are tagged fields of their partition; with `diverging` no records are
-    sent. `preferred` (from version 11 on) has partitions without records. `tagged` are the tagged fields of the whole
-    response.
+    sent. `preferred` (from version 11 on) names the replica to read from for partitions without records. `tagged` are
+    the tagged fields of the whole response.
     """
 
     read_committed: bool = False

@@ -1,4 +1,4 @@
-"""Sizes of frames: an int32 size, then that many bytes (WIRE-1).
+"""Sizes of frames: an int32 size, then the contents of that size in bytes (WIRE-1).
 
 After a negative size or one above the limit the connection must be closed without a response.
 """

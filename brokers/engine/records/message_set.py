@@ -49,7 +49,9 @@ class MessagePosition(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as an application sees it; `timestamp_ms` is -1 in format 0, and `attributes` are its own."""
+    """A message as an application sees it; `timestamp_ms` is -1 in format 0, and `attributes` are not those of its
+    wrapper.
+    """
 
     offset: int
     timestamp_ms: int

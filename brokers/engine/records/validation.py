@@ -39,15 +39,16 @@ LONG_MAX: Final = layout.LONG_MAX
 PRODUCE_ZSTD_FROM: Final = 7
 CODECS_MAX: Final = ZSTD
 
-# Batches of up to this many records are decoded field by field as in Kafka, longer ones are checked by record lengths.
+# Batches of up to this number of records are decoded field by field as in Kafka, longer ones are checked by record
+# lengths.
 WALKED_RECORDS_MAX: Final = 4
 # Greater than the number of records in an uncompressed batch of a megabyte. It bounds the time for which a reader of
 # single records occupies the event loop.
 RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
-# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. At most this much is
-# decompressed at once, which takes about 60 ms; the rest of the request is refused as too large.
+# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit
+# they are decompressed, which takes about 60 ms; the rest of the request is refused as too large.
 DECOMPRESSED_PER_REQUEST_MAX: Final = 4 * DECOMPRESSED_BYTES_MAX
 
 

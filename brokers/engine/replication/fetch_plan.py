@@ -29,7 +29,7 @@ Key = tuple[bytes, int]
 
 
 def retry_delay_ms(failures: int) -> int:
-    """Returns the delay after a number of consecutive failures; short at first, because a new leader may lag by a
+    """Returns the delay in ms after a number of consecutive failures; short at first, because a new leader may lag by a
     moment.
     """
     return min(RETRY_MS_FIRST << min(failures - 1, 16), RETRY_MS_MAX)
@@ -172,7 +172,7 @@ class FetchPlan:
             self._deactivate(key)
 
     def find(self, topic_id: bytes, index: int, round_number: int) -> Followed | None:
-        """Returns the followed partition for a line in the response to that request, None if the response is
+        """Returns the followed partition for an entry of the response to that request, None if the response is
         outdated.
         """
         followed = self._active.get((topic_id, index))
