@@ -278,9 +278,7 @@ class Cleaner:
             self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
-        """Returns the current content of a root's checkpoint file; only one batch may be written at a
-        time.
-        """
+        """Returns the current content of a root's checkpoint file; only one batch may be written at a time."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 

@@ -21,8 +21,7 @@ class Leadership:
     """State of one leadership, pure except for pending requests; times are from a monotonic clock.
 
     `isr` is the ISR in the cluster documents, `proposed` the one that this leader wrote and has not read back: until
-    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends notify
-    them.
+    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends notify them.
     """
 
     __slots__ = (

@@ -1,5 +1,5 @@
-"""Responses to clients that do not know format 2: messages instead of batches, and start offsets of segments instead
-of the offset for a timestamp.
+"""Responses to clients that do not know format 2: messages instead of batches, and start offsets of segments instead of
+the offset for a timestamp.
 
 `read_messages` may run in a thread of its own: it only reads, from a slice that keeps its file open.
 """

@@ -111,8 +111,8 @@ def check_writable(name: str, *, operator: bool = False) -> None:
 
 
 def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defaults: Mapping[str, str]) -> bool:
-    """True if `value` is the current value of a key that only the operator may set: clients read all settings and
-    write them back.
+    """True if `value` is the current value of a key that only the operator may set: clients read all settings and write
+    them back.
     """
     setting = SETTINGS.get(name)
     if setting is None or not setting.read_only or value is None:

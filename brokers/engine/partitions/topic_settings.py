@@ -1,8 +1,8 @@
 """Definitions of topic settings (spec N): names, types, defaults, documentation and accepted values.
 
 A tenant may set every key in the list except the read-only ones. Where a value would let one tenant use up the disks of
-others, the operator's bound applies instead (`topic_bounds`). Every key in the list is implemented, except
-keys that have no effect in Apache Kafka either.
+others, the operator's bound applies instead (`topic_bounds`). Every key in the list is implemented, except keys that
+have no effect in Apache Kafka either.
 """
 
 from __future__ import annotations
