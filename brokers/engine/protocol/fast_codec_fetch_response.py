@@ -90,8 +90,8 @@ def encode_fetch_response(
     """Returns a fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
-    length in bytes, slice or None)])`. A slice is returned as it is and must send exactly this number of bytes;
-    None sends an empty record set. Lists of aborted transactions are empty for `read_committed`, null otherwise.
+    length in bytes, slice or None)])`. A slice is returned as it is and must send exactly this number of bytes; None
+    sends an empty record set. Lists of aborted transactions are empty for `read_committed`, null otherwise.
     """
     if len(topics) == 1 and version >= 7:
         partitions = topics[0][1]

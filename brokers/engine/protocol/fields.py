@@ -216,8 +216,8 @@ def array(
     tag: int | None = None,
     default: list[Any] | None = (),  # type: ignore[assignment]
 ) -> Any:
-    """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is an empty list, or
-    null with `default=None`.
+    """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is an empty list, or null
+    with `default=None`.
     """
     if isinstance(of, FieldSpec):
         item = of

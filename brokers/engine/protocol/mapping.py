@@ -85,8 +85,8 @@ class ToUpstream:
 
 
 class ToTenant:
-    """Translation of the names of the upstream cluster into a tenant's. Nodes without an address for the tenant
-    become `NO_NODE`.
+    """Translation of the names of the upstream cluster into a tenant's. Nodes without an address for the tenant become
+    `NO_NODE`.
     """
 
     __slots__ = ("_cluster_id", "_nodes", "_prefix")
@@ -138,8 +138,8 @@ class FieldMapping:
 
 @dataclass(frozen=True, slots=True)
 class StructMapping:
-    """Mapping of one class in one version: the fields that change, and the field with the id of the node whose
-    address the struct has.
+    """Mapping of one class in one version: the fields that change, and the field with the id of the node whose address
+    the struct has.
     """
 
     fields: tuple[FieldMapping, ...]
