@@ -213,8 +213,8 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
     Headers, producer ids and control batches are lost.
 
     Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
-    compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: a damaged batch
-    must not become messages with valid checksums. The result ends before any later batch of these kinds.
+    compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: a damaged batch must not
+    become messages with valid checksums. The result ends before any later batch of these kinds.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     out = bytearray()
