@@ -20,8 +20,7 @@ import zstandard
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
-# 32 times the default max.message.bytes: sufficient for real batches, and decompressing 32 MiB takes 10 to 40
-# ms.
+# 32 times the default max.message.bytes: sufficient for real batches, and decompressed in 10 to 40 ms.
 DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # Streaming writers declare no size; a buffer of this estimate is sufficient for nearly all of their data.
