@@ -12,7 +12,7 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Received frames of one connection. `large` has its own buffer; `pending` are unprocessed bytes of earlier reads."""
+    """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
