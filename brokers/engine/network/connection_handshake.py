@@ -42,7 +42,7 @@ class HandshakeOwner(PeerOwner, Protocol):
         """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Takes over the connection after its handshake. `make_session` is set if the client has a certificate."""
+        """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `endings`."""
