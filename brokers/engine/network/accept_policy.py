@@ -20,17 +20,18 @@ from brokers.engine.network.listener_group import ListenerGroup, TenantGroups
 from brokers.engine.network.listener_rules import ListenerRules
 from brokers.engine.network.reports import Counters, NetworkReports
 
-# Maximum number of one instance; others are closed at once. Each takes a descriptor here and at its peer.
+# Maximum number of throttled connections of one instance; further ones are closed at once. Each takes a file descriptor
+# in the broker and at its peer.
 THROTTLED_PER_INSTANCE_MAX: Final = 100
-# Returns the limit of new connections per second from an address of a group's clients; None without a limit.
+# Returns the limit of new connections per second, by the name of a group and a client's address; None without a limit.
 AddressRateLimit = Callable[[str, str], float | None]
 
 
 class OnConnectionsHeldBack(Protocol):
-    """Called when connections of a listener were held back.
+    """Called when a connection was refused or delayed; `listener` is the name of its group.
 
-    With a cause they were refused, or left unread for `delay_ms` (cause `ADDRESS_RATE`). Without a cause the listener
-    accepts none for `delay_ms`.
+    With a `cause` the connection was refused, or left unread for `delay_ms` (cause `ADDRESS_RATE`). Without a cause the
+    group accepts no connection for `delay_ms`.
     """
 
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
@@ -42,7 +43,7 @@ def no_rate_limit(group: str, address: str) -> float | None:
 
 
 def ignore_held_back(listener: str, cause: str | None, delay_ms: int) -> None:
-    """Does nothing, as the `OnConnectionsHeldBack` before the assembly sets one."""
+    """Does nothing; the default `OnConnectionsHeldBack` until the assembly sets one."""
 
 
 class ThrottledConnections:
@@ -74,7 +75,7 @@ class ThrottledConnections:
         accepted.close()
 
     def end_one(self) -> None:
-        """Closes one early, of the group with most, because its descriptor is needed."""
+        """Closes a connection of the group with most before its delay is over, because its descriptor is needed."""
         group = max(self._held, key=lambda name: len(self._held[name]))
         self._end(group, next(iter(self._held[group])))
 
@@ -127,7 +128,7 @@ class AcceptPolicy:
         self._queued = Queued()
 
     def queue_of(self, group: ListenerGroup) -> EntryQueue:
-        """Returns a queue for a new group, for connections that arrive faster than it may accept them."""
+        """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
         return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class AcceptPolicy:
     # -- by route, instance and broker --------------------------------------------------------------------------------
 
     def refusal_of_place(self, port: Port) -> str | None:
-        """Returns the cause if there is no place for one more connection; None if there is."""
+        """Returns the cause of refusing one more connection for lack of room; None if there is room."""
         group, rules = port.group, port.rules
         if rules.connections_max is not None and len(port.connections) >= rules.connections_max:
             return admission.ROUTE
@@ -205,7 +206,9 @@ class AcceptPolicy:
     # -- by rate ------------------------------------------------------------------------------------------------------
 
     def delay_ms(self, group: ListenerGroup) -> int:
-        """Charges an accepted or refused connection. Returns the pause of accepting in ms (QUO-51)."""
+        """Charges one accepted or refused connection to the rate limits. Returns the time in ms for which the group
+        accepts no other (QUO-51).
+        """
         if group.tenant is None:
             return 0
         now_ms = self._now_ms()

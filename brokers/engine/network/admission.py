@@ -14,7 +14,7 @@ from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS, Rate
 
 # Connections of one second may arrive at once, since disconnected clients reconnect together.
 CREATION_BURST_MS: Final = 1_000
-# Maximum pause of accepting; then one more connection is accepted.
+# Maximum pause after an accepted connection, however far the rate is exceeded.
 PACED_MS_MAX: Final = 1_000
 
 # Causes of refused connections.
@@ -25,13 +25,13 @@ ROUTE: Final = "route"
 ALLOW_LIST: Final = "allow_list"
 ADDRESS_RATE: Final = "address_rate"
 REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST, ADDRESS_RATE)
-# Causes whose connections are charged to the instance's turn, but not to its rate of new connections.
+# Causes of refusals that are not charged to the instance's rate of new connections, only to its time of the event loop.
 UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
 # Addresses of one instance with a counter of their own; all others share one.
 ADDRESSES_MAX: Final = 1_000
-# Age at which a counter is empty.
+# Time since the last connection after which an address's counter is empty.
 FORGOTTEN_MS: Final = (SAMPLE_COUNT + 1) * SAMPLE_WIDTH_MS
-# Number of expired counters that one new address removes.
+# Maximum number of expired counters that are removed when an address gets a counter.
 FORGOTTEN_AT_ONCE: Final = 2
 
 
@@ -52,7 +52,7 @@ class Limits:
 
     @property
     def creations_per_tenant_per_s_max(self) -> int:
-        """Limit of all instances of a tenant together, no less than that of one."""
+        """Limit of all instances of a tenant together, at least the limit of one instance."""
         of_broker = round(self.creations_per_s_max * CREATIONS_PER_TENANT_PART)
         return max(self.creations_per_listener_per_s_max, of_broker)
 
@@ -80,7 +80,7 @@ class Addresses:
 
 
 class CreationPace:
-    """Rate limit for accepting, of one listener or of all together."""
+    """Rate limit of new connections, of one instance, one tenant or the broker."""
 
     __slots__ = ("_pace", "_per_s")
 
@@ -89,12 +89,12 @@ class CreationPace:
         self._per_s = per_s
 
     def charge(self, now_ms: int) -> int:
-        """Counts an accepted connection. Returns the time for which no other is accepted, in ms."""
+        """Counts a connection. Returns the time in ms for which no other is accepted."""
         return min(self._pace.charge(1, self._per_s, now_ms), PACED_MS_MAX)
 
 
 class AddressRates:
-    """Counters of one instance, the most recently used last."""
+    """Rates of new connections of one instance by client address, the most recently used last."""
 
     __slots__ = ("_counters", "_others")
 
@@ -106,8 +106,8 @@ class AddressRates:
         return len(self._counters)
 
     def charge(self, address: str, limit_per_s: float, now_ms: int) -> int:
-        """Counts a connection from the address. Returns 0 if it may enter; otherwise it is not counted, and is closed
-        after the returned number of ms.
+        """Counts a connection from the address and returns 0. If the address exceeds its limit, the connection is not
+        counted, and the time in ms is returned after which it is to be closed.
         """
         rate = self._rate(address, now_ms)
         delay_ms = throttle.charge(rate, 1, limit_per_s, now_ms)

@@ -69,7 +69,9 @@ class Backlog:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
-        """Queues `outgoing`, to be sent after everything before it. The first one has already been tried."""
+        """Queues `outgoing`, to be sent after everything before it. With an empty queue the caller has already tried to
+        send it.
+        """
         self._queue.append(outgoing)
         memory_bytes = outgoing.memory_bytes
         self.memory_bytes += memory_bytes
@@ -129,7 +131,7 @@ class Backlog:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Sends until the socket or the page cache has no more room or data."""
+        """Sends until the queue is empty, the socket has no room, or the next data is not in the page cache."""
         queue = self._queue
         while queue:
             outgoing = queue[0]

@@ -1,7 +1,7 @@
 """Memory for frames. Small frames use one receive buffer that all connections share, large ones use rented buffers.
 
-A frame is consumed while it is handed over, so the shared buffer is free again before the next read; an idle
-connection has no buffer at all.
+A small frame is consumed during the call that hands it over, so the shared buffer is free again before the next read.
+An idle connection has no buffer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ RENTED_BYTES_MIN = 131_072
 # Maximum of the received bytes of all large frames, each of which counts as `RENTED_BYTES_MIN` at least; further ones
 # stay unread. One frame at a time may exceed the limit, so that frames that are all half received can be completed.
 RENTED_BYTES_MAX = 536_870_912
-# Maximum of the received bytes of one owner and of one tenant, and the bytes that each owner can use whatever other
-# tenants do.
+# Maximum of the received bytes of one owner (an instance) and of one tenant, and the bytes that each owner can use
+# whatever other tenants do.
 RENTED_BYTES_PER_OWNER_MAX = RECEIVED_BYTES_PER_INSTANCE_MAX
 RENTED_BYTES_PER_TENANT_MAX = RECEIVED_BYTES_PER_TENANT_MAX
 RENTED_BYTES_PER_OWNER_MIN = RECEIVED_BYTES_PER_INSTANCE_MIN
-# Owners of one tenant that can have their minimum at the same time while other tenants use all memory.
+# Number of owners of one tenant that can use their minimum at the same time while other tenants use all memory.
 MINIMA_PER_TENANT = 4
-# Buffers of up to this size are reused for the next large frame, up to this total.
+# Maximum size of a buffer that is kept for the next large frame, and of all kept buffers together.
 KEPT_SIZE_MAX = 2_097_152
 KEPT_BYTES_MAX = 8_388_608
 # Limits of bytes in small requests that are incomplete or cannot be processed yet. Beyond them, a connection reads only
@@ -41,7 +41,8 @@ UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
 UNREAD_BYTES_PER_TENANT_MAX = 4 * UNREAD_BYTES_PER_INSTANCE_MAX
 UNREAD_BYTES_MAX = 134_217_728
 TINY_BYTES_MAX = 1_024
-# The kernel takes time for each page when it is first written, and when it is freed: limits of one turn.
+# Maximum number of bytes in one turn of the event loop: the kernel takes time for each page that is first written or
+# freed.
 RECEIVED_AT_ONCE_BYTES_MAX = 2_097_152
 FREED_AT_ONCE_BYTES_MAX = 8_388_608
 
@@ -79,7 +80,7 @@ class RentedBuffer:
 
 class LargeFrame:
     """A frame that is being received into its own buffer. `view` is complete when `receive` has returned True.
-    `checked_bytes` is the number of bytes at the last check under memory shortage, -1 before one.
+    `checked_bytes` is the value of `filled` at the last check under memory shortage, -1 before the first.
     """
 
     __slots__ = ("buffer", "checked_bytes", "filled", "size_bytes")
@@ -113,14 +114,14 @@ class MemoryWaiter(Protocol):
 
 
 class Wish(NamedTuple):
-    """Bytes that a waiter needs, for its buffer or for a new one (None)."""
+    """Number of bytes that a waiting connection needs for its `buffer`, or for a new one (None)."""
 
     count_bytes: int
     buffer: RentedBuffer | None
 
 
 class Usage(NamedTuple):
-    """Rented bytes of an owner, of all owners of its tenant, and of all."""
+    """Rented bytes of one owner, of all owners of its tenant, and of the broker."""
 
     of_owner: int
     of_tenant: int
@@ -128,8 +129,8 @@ class Usage(NamedTuple):
 
 
 class UnreadBytes:
-    """Count of the bytes received but not processed, of the connections of one instance, of a tenant or of all.
-    `parent` counts those of the instance's tenant, or of all tenants.
+    """Count of the bytes received but not processed, of one instance, one tenant or the broker. `parent` is the count
+    of the instance's tenant, or for a tenant that of the broker.
     """
 
     __slots__ = ("_bytes_max", "_parent", "count")
@@ -145,7 +146,7 @@ class UnreadBytes:
             self._parent.change(by)
 
     def move_to(self, parent: UnreadBytes) -> None:
-        """Counts the bytes of an instance to another tenant."""
+        """Moves the count of an instance to another tenant."""
         if self._parent is not None:
             self._parent.change(-self.count)
         self._parent = parent
@@ -153,7 +154,7 @@ class UnreadBytes:
 
     @property
     def are_many(self) -> bool:
-        """True if connections should read no more than they must."""
+        """True if connections should read only to the end of their current request."""
         return self.count > self._bytes_max or (self._parent is not None and self._parent.are_many)
 
 
@@ -166,8 +167,8 @@ class FrameBuffers:
     `rent` returns None if too much memory is rented.
 
     Owners are instances. A frame is charged by its received bytes, so that announcing a size takes no memory. The
-    memory of a tenant's owners may not exceed what it leaves free for all others, but `MINIMA_PER_TENANT` of them can
-    use `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
+    memory of a tenant's owners may not exceed the memory that remains free, but `MINIMA_PER_TENANT` of them can use
+    `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
 
     `soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at once.
     """
@@ -186,7 +187,7 @@ class FrameBuffers:
         self._soon = soon
         self._leaving: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
-        # Tenants of owners, and their memory. An owner without a tenant is alone.
+        # Tenants of owners, and their memory. An owner without a tenant is counted alone.
         self._tenants: dict[object, object] = {}
         self._rented_by_tenant: dict[object, int] = {}
         # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
@@ -198,7 +199,7 @@ class FrameBuffers:
         self._waiting: dict[object, dict[MemoryWaiter, Wish]] = {}
 
     def assign(self, owner: object, tenant: object | None) -> None:
-        """Counts the memory of an owner to a tenant from now on, None when the owner leaves."""
+        """Counts the memory of an owner as a tenant's from now on; `tenant` is None when the owner is removed."""
         rented_bytes = self._rented_by.get(owner, 0)
         before = self._tenants.pop(owner, None)
         if before is not None:
@@ -210,7 +211,7 @@ class FrameBuffers:
             self.wake()
 
     def rented_with(self, owner: object) -> int:
-        """Returns the memory of an owner's tenant."""
+        """Returns the rented bytes of the owner's tenant, or those of an owner without a tenant."""
         tenant = self._tenants.get(owner)
         return self._rented_by.get(owner, 0) if tenant is None else self._rented_by_tenant.get(tenant, 0)
 
@@ -272,7 +273,9 @@ class FrameBuffers:
         return of_tenant + more <= self._rented_bytes_max - of_all - more
 
     def count(self, change: int, owner: object) -> None:
-        """Charges requests that are kept in other memory like rented buffers; call `wake` after a reduction."""
+        """Changes the bytes charged to an owner, for buffers and for requests in other memory; call `wake` after a
+        reduction.
+        """
         self.rented_bytes += change
         left = self._rented_by.get(owner, 0) + change
         if left:
@@ -313,7 +316,7 @@ class FrameBuffers:
             self.wake()
 
     def _free_some(self) -> None:
-        """Frees a part of a buffer that is given back. The rest stays charged until it is freed, too."""
+        """Frees a part of a returned buffer. The rest stays charged until it is freed, too."""
         buffer, owner = self._leaving[0]
         buffer.free_tail()
         left = min(buffer.counted_bytes, buffer.size)
@@ -350,22 +353,26 @@ class FrameBuffers:
 
     @property
     def missing_bytes(self) -> int:
-        """Returns the bytes to free for the first connection that waits because of other owners; 0 if there is none."""
+        """Returns the least number of bytes to free before a waiting connection can continue; 0 if every connection
+        waits because of limits of its own owner or tenant.
+        """
         missing = []
         for owner, waiting in self._waiting.items():
             of_owner, of_tenant, of_all = self._usage(owner)
             more, buffer = next(iter(waiting.values()))
             is_oldest = buffer is not None and buffer is self._oldest.get(owner)
             is_within_tenant = of_tenant + more <= RENTED_BYTES_PER_TENANT_MAX
-            # Else its own tenant has to free memory.
+            # Otherwise the owner or its tenant has to free memory first.
             if is_oldest or (is_within_tenant and of_owner + more <= RENTED_BYTES_PER_OWNER_MAX):
                 missing.append(of_tenant + 2 * more + of_all - self._rented_bytes_max)
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Calls waiting connections in order. One that then takes nothing calls `wake` again, for the others."""
+        """Notifies waiting connections in order, as far as there is memory. A connection that then takes none calls
+        `wake` again, for the others.
+        """
         of_all = self.rented_bytes
-        granted: dict[object, int] = {}  # to other owners of the same tenant, which have not taken it yet
+        granted: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
         for owner in tuple(self._waiting):
             tenant = self._tenants.get(owner, owner)
             of_owner, of_tenant = self._rented_by.get(owner, 0), self.rented_with(owner) + granted.get(tenant, 0)
@@ -400,7 +407,7 @@ class FrameBuffers:
 
 
 def _unwatched() -> None:
-    """Does nothing, until `on_wait` is set."""
+    """Does nothing; the default of `FrameBuffers.on_wait`."""
 
 
 class HeldFrame:
@@ -469,7 +476,7 @@ class UnsentBytes:
             self._of_tenant.remove(count)
 
     def move_to(self, of_tenant: UnsentBytes) -> None:
-        """Counts the bytes of an instance to another tenant."""
+        """Moves the count of an instance to another tenant."""
         if self._of_tenant is not None:
             self._of_tenant.remove(self.count)
         self._of_tenant = of_tenant

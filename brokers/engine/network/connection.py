@@ -65,7 +65,7 @@ class Connection(Receiver):
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Sends the response to the request in processing, then reads nothing for `delay_ms` (QUO-30), or until `mute`
-        is over. If the owner delays responses, it is sent only then.
+        is over. If the owner delays responses, the response is sent only then.
         """
         if self.closed or (delay_ms > 0 and self._mute(delay_ms, mute, frame)):
             return
@@ -102,7 +102,9 @@ class Connection(Receiver):
         on_written: OnWritten | None = None,
         mute: Mute | None = None,
     ) -> None:
-        """Sends a response in parts, and takes over the slices. `on_written` is called once, at the end."""
+        """Sends a response in parts, and takes over the slices. `on_written` is called once, when all bytes are sent or
+        the connection has failed.
+        """
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()
@@ -257,7 +259,7 @@ class Connection(Receiver):
         return count if pending_responses is None else count + pending_responses.memory_bytes
 
     def fail(self, error: Exception) -> None:
-        """Closes the connection after a protocol error or a failure of our own; earlier responses are sent."""
+        """Closes the connection after a protocol error of the peer or an internal error; earlier responses are sent."""
         if isinstance(error, MalformedRequest):
             self._owner.on_malformed(self.peer_host, error)
         else:

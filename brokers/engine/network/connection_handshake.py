@@ -39,10 +39,10 @@ class HandshakeOwner(PeerOwner, Protocol):
         """True if this client is not accepted; the refusal is then counted and reported."""
 
     def throttle(self, accepted: socket, client_host: str) -> bool:
-        """True if the client's address opens connections faster than its limit. The owner then has the socket."""
+        """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Takes over the connection after its handshake. `make_session`: by certificate, if there is one."""
+        """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `endings`."""
@@ -73,7 +73,7 @@ class ConnectionHandshake:
         "peer_host",
     )
 
-    # A handshake has deadlines of its own.
+    # A handshake has its own deadlines, so `endings` finds no reason to close it.
     is_busy: Final = True
     is_stalled: Final = False
     is_waiting: Final = False
@@ -125,7 +125,7 @@ class ConnectionHandshake:
             self._owner.turns.used(began_s, perf_counter())
 
     def _unwatch(self) -> None:
-        """Stops watching the socket, once: a thread may have closed it, and another one may have its descriptor."""
+        """Stops watching the socket, once: a thread may have closed it, and another socket may use its descriptor."""
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)
@@ -137,7 +137,7 @@ class ConnectionHandshake:
     # -- PROXY protocol -----------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
-        """Reads the header and no byte more, since the rest is the client's."""
+        """Reads the header and no further byte, since the rest is the client's."""
         try:
             received = self._socket.recv(missing_bytes(self._header))
             if not received:
@@ -185,7 +185,9 @@ class ConnectionHandshake:
         self._step()
 
     def _is_plaintext(self) -> bool:
-        """True if the peer does not begin with a TLS handshake; it is then accepted or refused."""
+        """True if the handshake must not go on: the peer has sent nothing, or it began without TLS and was accepted or
+        refused.
+        """
         try:
             first = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):

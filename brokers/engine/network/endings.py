@@ -1,8 +1,8 @@
 """Reasons to close a connection: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11); and
-the checks of all connections that find one.
+the checks that find connections to close.
 
-Time is counted in sweeps. A sweep in which the client could do nothing (muted, or waiting for the broker) is not
-counted.
+Time is counted in sweeps. While a connection is busy (muted, or waiting for the broker), the time of its incomplete
+request is not counted, and the connection is not closed as idle.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from brokers.engine.network.interfaces import OwnedConnection
 
 # A peer that stops in the middle of a request or a response may be silent for this time.
 STALLED_MS_MAX: Final = 30_000
-# Maximum duration of a request's arrival: this time, and a second more for this number of its bytes.
+# Maximum time in which a request arrives: `REQUEST_MS_MAX`, and a second more for each `REQUEST_BYTES_PER_S_MIN` bytes.
 REQUEST_MS_MAX: Final = 30_000
 REQUEST_BYTES_PER_S_MIN: Final = 65_536
 # Maximum duration if other connections of the instance wait for memory.
 CONTENDED_REQUEST_MS_MAX: Final = 10_000
 # Number of connections that are checked in one turn of the event loop.
 SWEPT_PER_TURN_MAX: Final = 500
-# Interval in which incomplete requests are checked while memory is short. A peer's speed is what it sent since.
+# Interval in which incomplete requests are checked while memory is short. A peer's speed is the number of bytes that it
+# sent since the last check.
 CHECK_MS: Final = 500
 
 IDLE: Final = "idle"
@@ -110,7 +111,9 @@ def sweep(
     deadlines: ConnectionDeadlines,
     end: Callable[[OwnedConnection, str], object],
 ) -> Iterator[None]:
-    """Checks the connections, and yields where others may be served. Frees unused buffers when the broker is idle."""
+    """Checks the connections, and yields where the caller may serve other work. Frees unused buffers when the broker is
+    idle.
+    """
     busy = False
     for port in tuple(ports):
         is_contended = buffers.is_contended(port.group)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from socket import socket
 from typing import Final
 
-# An IPv6 client may use all addresses of its network.
+# Number of 16-bit groups that identify the network of an IPv6 client, which may use all addresses of the network.
 IPV6_NETWORK_GROUPS: Final = 4
 
-# Admits or refuses the connection. Returns the time for which no other may enter, in ms.
+# Admits or refuses the connection. Returns the time in ms for which no other may enter.
 Enter = Callable[[socket], int]
 
 
@@ -28,8 +28,9 @@ class Queued:
 
 
 class EntryQueue:
-    """Waiting connections, which count in the places that they will have. If `has_place` is false with one more, `drop`
-    closes the newest one of the address with most. `is_pacing`: the instance has used up its rate for now.
+    """Waiting connections of one instance, counted against the limits as if they had entered. If `has_place` is false
+    after an `add`, `drop` closes the newest connection of the address with most. `is_pacing` is true while no
+    connection may enter, because the instance has used up its rate.
     """
 
     __slots__ = ("_by_address", "_drop", "_has_place", "_loop", "_of_all", "_timer", "count")

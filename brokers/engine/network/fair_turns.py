@@ -1,10 +1,10 @@
 """Fair shares of the event loop by tenant, independent of the number of instances and connections (CKA-4).
 
 The sockets of a tenant that used little of the loop lately are served as they become ready. Those of a tenant that used
-more are queued, instance by instance; so are those of one in debt while others are queued. In each iteration of the
-event loop the queue (`scheduling.fair_queue`) is served for `TURN_S`: tenants in turn, and the instances of each tenant
-in turn. Then the loop serves other sockets. All loop time that is reported with `used` is charged, including that of
-work that was not queued.
+more are queued, instance by instance; so are those of a tenant in debt while others are queued. In each iteration of
+the event loop the queue (`scheduling.fair_queue`) is served for `TURN_S`: tenants in turn, and the instances of each
+tenant in turn. Then the loop serves other sockets. All loop time that is reported with `used` is charged, including
+that of work that was not queued.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ class TenantTurns(TenantAccount):
 
     def __init__(self, key: str = "", weight: float = 1.0) -> None:
         super().__init__(SLICE_S, key, weight)
-        # Time at which the used time has decayed.
+        # Time on the clock of `FairTurns` at which all used time will have decayed.
         self.forgotten_s = 0.0
+        # True if the tenant may have to queue; `InstanceTurns.must_wait` decides.
         self.is_spent = False
         # Number of instances that `FairTurns.enter` was called for.
         self.instance_count = 0
 
     def start_anew(self, now_s: float) -> None:
-        """Lets the tenant be served without being queued again, when nothing of it is queued any more."""
+        """Allows the tenant to be served without being queued; called when its queue has become empty."""
         self.is_spent = False
         self.forgotten_s = now_s
 
@@ -110,7 +111,7 @@ class InstanceTurns:
             self._fair_turns.queue.cancel(self.line, waiter)
 
     def move_to(self, tenant: TenantTurns) -> None:
-        """Makes the instance one of another tenant, together with its queue."""
+        """Moves the instance with its queue to another tenant."""
         assert self._fair_turns is not None, "it has no tenant"
         self._fair_turns.queue.move(self.line, tenant)
         self.tenant = tenant
@@ -177,7 +178,7 @@ class QueuedWork:
 
 
 class FairTurns:
-    """The queue of one broker. `call_soon` schedules a callback for the next iteration of the event loop."""
+    """Fair queue of one broker's event loop. `call_soon` schedules a callback for the next iteration of the loop."""
 
     __slots__ = (
         "_call_soon", "_charged_s", "_is_scheduled", "_recent", "_shared_until_s", "_tenants", "clock_s", "queue",
@@ -188,7 +189,7 @@ class FairTurns:
     ) -> None:
         self._call_soon = call_soon
         self.clock_s = clock_s
-        # Time before this is charged already: work that runs in a turn reports parts of its time itself.
+        # Loop time before this instant is already charged: work that runs in a turn reports parts of its time itself.
         self._charged_s = 0.0
         # The tenant that used the loop last, and the time until which the loop counts as shared.
         self._recent: TenantTurns | None = None
@@ -252,7 +253,9 @@ class FairTurns:
             tenant.is_spent = True
 
     def turn_s(self, now_s: float) -> float:
-        """Returns the time for which one tenant is served before others."""
+        """Returns the time in seconds that a tenant may use before it is queued, and for which the queue is then
+        served.
+        """
         return SHARED_TURN_S if now_s < self._shared_until_s else TURN_S
 
     def is_in_debt(self, tenant: TenantTurns) -> bool:

@@ -22,6 +22,7 @@ HANDSHAKE_THREADS: Final = 2
 # Seconds of a thread granted to one tenant, and to one of its instances, in each round, and the minimum cost of a step.
 QUANTUM_S: Final = 0.0005
 
+# One computation of a handshake, run in a thread; then the callback on the event loop, with the error or None.
 Step = Callable[[], object]
 OnStep = Callable[[BaseException | None], object]
 
@@ -32,7 +33,7 @@ class Begun:
     __slots__ = ("_by_network", "count")
 
     def __init__(self) -> None:
-        # The oldest of each address first.
+        # Callbacks that drop a handshake, by network and by `who`; the oldest of each network first.
         self._by_network: dict[str, dict[object, Callable[[], object]]] = {}
         self.count = 0
 
@@ -48,7 +49,9 @@ class Begun:
                 del self._by_network[network]
 
     def make_room(self, network: str) -> None:
-        """Drops the oldest handshake if there are too many: of this address, or of the address with most."""
+        """Drops the oldest handshake of this address if it has too many, or of the address with most if the instance
+        has too many.
+        """
         if len(self._by_network.get(network, ())) < HANDSHAKES_PER_ADDRESS_MAX:
             if self.count < HANDSHAKES_PER_INSTANCE_MAX:
                 return
@@ -57,7 +60,7 @@ class Begun:
 
 
 class HandshakeGroup(Protocol):
-    """The listeners of one instance, or others that are served together."""
+    """Listeners whose handshakes share one queue; implemented by `listener_group.ListenerGroup`."""
 
     @property
     def turns(self) -> InstanceTurns: ...
@@ -74,7 +77,7 @@ class GroupSteps:
     def __init__(self, tenant: TenantAccount) -> None:
         self.account: InstanceQueue[GroupSteps] = InstanceQueue(tenant)
         self.by_network: dict[str, deque[tuple[Step, OnStep]]] = {}
-        # Is called at the end of the step that is in a thread.
+        # Callback of the step that is in a thread, None if there is none.
         self.running: OnStep | None = None
 
     def add(self, network: str, step: Step, on_step: OnStep) -> None:
@@ -99,7 +102,7 @@ class Handshakes:
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
         self._queue: FairQueue[GroupSteps] = FairQueue(QUANTUM_S)
-        # Kept while steps wait or run, since debts count in the rounds of the others.
+        # Retained while any step waits or runs, since the debts of groups count until then.
         self._groups: dict[HandshakeGroup, GroupSteps] = {}
         self._tenants: dict[object, TenantAccount] = {}
         self._running = 0
@@ -107,7 +110,7 @@ class Handshakes:
         self._begun: dict[object, Begun] = {}
 
     def begin(self, group: HandshakeGroup, address: str, who: object, drop: Callable[[], object]) -> None:
-        """Registers a handshake that will submit steps until `end`; `drop` closes it."""
+        """Registers a handshake, identified by `who`, that will submit steps until `end`; `drop` closes it."""
         network = network_of(address)
         begun = self._begun.get(group)
         if begun is not None:

@@ -1,4 +1,4 @@
-"""Frames that a connection has received: their number, and the one that is incomplete or cannot be processed yet."""
+"""Frames that a connection has received: their number, and the frame that is incomplete or cannot be processed yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Received frames of one connection. `large` has its own buffer; `pending` are bytes of earlier reads."""
+    """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
@@ -22,7 +22,7 @@ class InboundFrames:
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
         self._unread = unread
         self._buffers = buffers
-        # Its memory is charged to the owner.
+        # The memory of the frames is charged to this owner.
         self.owner = owner
         self._held_bytes = 0
         self._held: HeldFrame | None = None
@@ -30,7 +30,7 @@ class InboundFrames:
         # The large frame whose request is in processing, unless a `HeldFrame` has taken it over.
         self.processed: LargeFrame | None = None
         self.pending = b""
-        # Number of requests, their number at the last sweep, and sweeps since the incomplete one began.
+        # Number of requests, their number at the last sweep, and number of sweeps since the incomplete request began.
         self.frames = 0
         self.frames_swept = 0
         self.frame_ticks = 0
@@ -55,8 +55,8 @@ class InboundFrames:
         self._buffers.count(count, self.owner)
 
     def hold_frame(self) -> HeldFrame | None:
-        """Hands over the buffer of the request in processing until `release`, since copying a large one takes long.
-        Returns None if the request has no buffer of its own. Closing the connection releases it.
+        """Hands over the buffer of the request in processing, since copying a large request takes long. Returns None if
+        the request has no buffer of its own. Closing the connection releases it.
         """
         frame, self.processed = self.processed, None
         if frame is None:
@@ -97,7 +97,9 @@ class InboundFrames:
 
 
 def end_of_frame(shared: memoryview, kept: int) -> int:
-    """Returns the end of the request that `shared[:kept]` begins; nothing is read beyond it."""
+    """Returns the position in `shared` up to which the next read may go, so that it ends with the request that begins
+    in `shared[:kept]`.
+    """
     if kept < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)

@@ -16,7 +16,7 @@ class Cancellable(Protocol):
 
 
 class Mute(Protocol):
-    """A mute whose end is decided elsewhere; implemented by `throttling.waits.Mute`."""
+    """A mute of a connection that ends when its implementation calls back; implemented by `throttling.waits.Mute`."""
 
     def begin(self, on_over: Callable[[], object]) -> Cancellable:
         """Starts the mute. `on_over` is called later, once, unless it is cancelled."""
@@ -28,7 +28,7 @@ class Session(Protocol):
     frame_bytes_max: int
 
     def frame_bytes_max_of(self, api_key: int) -> int:
-        """Returns the maximum size of a request of this call, for a frame of which only the beginning is received."""
+        """Returns the maximum size in bytes of a request of this API, for a frame whose beginning is received."""
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         """Processes a frame without its size. The bytes are valid during this call only; exactly one response (or
@@ -39,7 +39,7 @@ class Session(Protocol):
         """
 
     def on_more(self) -> None:
-        """Is called when the peer sent more while a request is in processing, or with it."""
+        """Is called when the peer has sent more bytes with or after the request that is in processing."""
 
     def on_closed(self) -> None:
         """Is called when the connection has closed; a request in processing must not be answered."""
@@ -54,7 +54,7 @@ class PeerOwner(Protocol):
 
     @property
     def turns(self) -> InstanceTurns:
-        """Returns the turns of the group; `unread` is the group's as well."""
+        """Returns the group's turns on the event loop."""
 
     @property
     def unread(self) -> UnreadBytes: ...
@@ -63,7 +63,7 @@ class PeerOwner(Protocol):
         """Is called after a protocol error of the peer, before the connection is closed."""
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
-        """Is called after a failure of our own in a request, before the connection is closed."""
+        """Is called after an internal error in a request, before the connection is closed."""
 
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         """Is called once, when the connection has closed."""
@@ -87,7 +87,7 @@ class OwnedConnection(Protocol):
     """A connection as its owner sees it."""
 
     peer_host: str
-    # Number of `Listeners.sweep` calls since the last byte in either direction.
+    # Number of `Listeners.sweep` calls since bytes were received, or since a backlog of output made progress.
     idle_ticks: int
     inbound: InboundFrames
 

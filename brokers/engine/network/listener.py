@@ -30,6 +30,7 @@ from brokers.engine.network.port import Listener
 from brokers.engine.network.reports import Counters, NetworkReports
 from brokers.engine.scheduling.time_slice import yield_to_others
 
+# Maximum number of connections of one port that wait in the kernel to be accepted.
 BACKLOG: Final = 1_024
 # Number of connections closed in one turn of the event loop.
 CLOSED_PER_TURN_MAX: Final = 100
@@ -118,7 +119,8 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Binds the port, which accepts after `go_on`. Raises OSError if the port is in use or not permitted.
+        """Binds the port, which accepts connections after `Listener.go_on`. Raises OSError if the port is in use or not
+        permitted.
 
         Without `group` the listener is alone in a group of its own name.
         """
@@ -150,7 +152,7 @@ class Listeners:
         return known
 
     def _enter(self, tenant_id: str) -> TenantGroups:
-        """Returns the tenant of a new instance; call `_exit` when the instance has left it."""
+        """Returns the tenant of a new instance; call `_exit` when the instance is removed from it."""
         turns = self.fair_turns.enter(tenant_id)
         known = self._tenants.get(tenant_id)
         if known is None:
@@ -248,7 +250,7 @@ class Listeners:
         connection.close(reason)
 
     def sweep(self) -> None:
-        """Closes the connections that `endings` has a reason for."""
+        """Closes the connections that `endings` has a reason to close."""
         for _ in self._sweep():
             pass
 

@@ -19,7 +19,7 @@ from brokers.engine.network.entry_queue import EntryQueue
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, TenantTurns
 from brokers.engine.network.interfaces import OwnedConnection
 
-# Number of connections of the largest listener among which the longest idle one is chosen.
+# Number of connections of the largest listener that are examined for the longest idle one.
 CANDIDATES_MAX: Final = 64
 
 
@@ -43,8 +43,8 @@ class GroupSpec(NamedTuple):
 
 
 def end_unread(closer: Closer, connections: Iterable[OwnedConnection], unsent: UnsentBytes) -> None:
-    """Closes the longest idle connections with unsent bytes, then those with most, until there are not too many; but
-    never the last one.
+    """Closes connections with unsent bytes until `unsent` is within its limit: first the longest idle, among these the
+    one with most bytes. The last connection with unsent bytes stays open.
     """
     holding = [connection for connection in connections if connection.unsent_bytes]
     holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
@@ -148,7 +148,7 @@ class ListenerGroup:
         return sum(len(listener.connections) for listener in self.listeners)
 
     def move_to(self, tenant: TenantGroups) -> None:
-        """Makes the instance one of another tenant."""
+        """Moves the instance to another tenant."""
         assert self.tenant is not None, "it has no tenant"
         del self.tenant.groups[self]
         self.tenant = tenant
@@ -181,7 +181,7 @@ class ListenerGroup:
         end_unread(self._closer, self.connections(), self.unsent)
 
     def quietest(self) -> OwnedConnection:
-        """Returns the longest idle among some connections. The ones examined come last the next time."""
+        """Returns the longest idle of `CANDIDATES_MAX` connections, which are examined last the next time."""
         largest = max(self.listeners, key=lambda listener: len(listener.connections))
         candidates = list(islice(largest.connections, CANDIDATES_MAX))
         for connection in candidates:

@@ -28,9 +28,9 @@ class ListenerRules:
     Attributes:
         admits: True for the addresses of accepted clients; None accepts every client.
         proxies: True for the addresses of proxies, which send PROXY protocol version 2 first; None expects no proxy.
-        connections_max: Maximum number of open connections; None is unlimited.
-        tls: Returns the context of a new handshake; None is without TLS.
-        admits_plaintext: True if peers may begin without TLS; without it they fail the handshake.
+        connections_max: Maximum number of open connections; None for no limit.
+        tls: Returns the context of a new handshake; None for a listener without TLS.
+        admits_plaintext: Returns True if peers may begin without TLS; None fails their handshake.
         identify: Identifies a client by its certificate, for which the handshake then asks.
         note_failure: Called for each failed handshake, in addition to the log.
     """

@@ -1,7 +1,7 @@
 """Responses that wait for an earlier response of their connection.
 
-Only a request that lacks nothing but its acknowledgement may be overtaken in this way (decision 56): its response is
-deferred, the next requests are processed, and all responses are sent in the order of the requests (WIRE-9).
+Only a request that waits for nothing but its acknowledgement may be overtaken in this way (decision 56): its response
+is deferred, the next requests are processed, and all responses are sent in the order of the requests (WIRE-9).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from brokers.engine.network.buffers import UnsentBytes
 from brokers.engine.network.sending import Outgoing
 
-# Maximum number of deferred responses of one connection; then it waits for the first of them.
+# Maximum number of deferred responses of one connection; then it reads no request until few are left.
 PENDING_RESPONSES_MAX: Final = 128
 # Maximum number of bytes of complete responses behind an incomplete one.
 PENDING_BYTES_MAX: Final = 1_048_576

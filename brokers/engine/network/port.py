@@ -25,7 +25,7 @@ from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, Ma
 from brokers.engine.network.reports import Counters, NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
 
-# Maximum number accepted on one listener in one turn: some milliseconds of the event loop.
+# Maximum number of connections that one listener accepts in one turn: some milliseconds of the event loop.
 ACCEPTED_PER_TURN_MAX: Final = 16
 ACCEPT_PAUSE_S: Final = 0.1
 
@@ -46,7 +46,7 @@ class PortOwner(Protocol):
     buffers: FrameBuffers
     handshakes: Handshakes
     limits: Limits
-    # Number of open connections, and of all that were ever entered.
+    # Number of open connections, and number of all that have entered since the start.
     count: int
     entered: int
 
@@ -55,7 +55,7 @@ class PortOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """One bound port: a route of an instance. `group` has what the instance's routes share."""
+    """One bound port: a route of an instance. `group` is the state that the instance's routes share."""
 
     name: str
     host: str
@@ -65,7 +65,7 @@ class Listener:
     socket: socket.socket
     group: ListenerGroup
     rules: ListenerRules = OPEN_TO_ALL
-    # A dict used as a set, so that iteration can resume anywhere; the order has no meaning.
+    # A dict used as an ordered set: `ListenerGroup.quietest` moves the connections that it examined to the end.
     connections: dict[OwnedConnection, None] = field(default_factory=dict)
 
     @property
@@ -125,8 +125,10 @@ class Listener:
         return True
 
     def _accept(self, accepted: PlainSocket, address: str) -> int:
-        """Returns the time in ms for which no other connection is accepted. Only connections from a proxy, whose
-        clients are still unknown, delay others in the kernel; all others are accepted, and queue by address.
+        """Accepts, queues or refuses a connection. Returns the time in ms for which no other connection is accepted.
+
+        Only connections from a proxy, whose clients are still unknown, delay others in the kernel; all others are
+        accepted, and queue by address.
         """
         rules, queue = self.rules, self.group.entry_queue
         if self.group.is_protected or rules.is_proxy(address):

@@ -29,7 +29,7 @@ _ADDRESS_BYTES: Final = {_UNSPECIFIED: 0, _TCP4: 12, _TCP6: 36, _UNIX_STREAM: 21
 
 
 class NotProxyHeader(MalformedRequest):
-    """Raised when a listed proxy sent something else."""
+    """Raised when a listed proxy did not send a valid header first."""
 
 
 def missing_bytes(received: bytes) -> int:
@@ -51,7 +51,7 @@ def missing_bytes(received: bytes) -> int:
 
 
 def client_of(header: bytes) -> str | None:
-    """Returns the client's address from a complete header; None if the proxy acts for itself, or does not know it.
+    """Returns the client's address from a complete header; None if the proxy acts for itself, or does not name it.
 
     Raises:
         NotProxyHeader: the header is invalid.

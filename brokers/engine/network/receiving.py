@@ -1,13 +1,13 @@
 """The incoming half of a connection: received bytes are split into frames, and each is handed over when complete.
 
 A connection reads frames while it is not busy. Each reason is set by one event and cleared by another, and several may
-hold at once; when the last one is cleared, frames kept from earlier reads are processed, then the socket is read.
+apply at once; when the last one is cleared, frames kept from earlier reads are processed, then the socket is read.
 
     reason            set when                                      cleared when
     PROCESSING        a frame is handed to the session              it is answered, deferred, or needs no answer
     WRITING           the socket does not take a whole response     the backlog is written
     MUTED             a response comes with a delay                 the delay is over
-    NO_BUFFER         there is no memory for a large frame          other connections gave memory back
+    NO_BUFFER         there is no memory for a large frame          other connections freed memory
     TOO_MANY_PENDING  too many deferred responses wait              few are left
     QUEUED            the instance used its share of the loop       its turn comes
 
@@ -57,7 +57,7 @@ FRAMES_PER_TURN_MAX: Final = 64
 
 
 class Receiver(ABC):
-    """Reads one socket. `Connection` adds the output, and the end."""
+    """Reads one socket. `Connection` adds output and closing."""
 
     __slots__ = (
         "_buffers",
@@ -226,7 +226,7 @@ class Receiver(ABC):
         if position < end:
             self.inbound.keep(bytes(shared[position:end]))
             if self._busy & PROCESSING:
-                self.session.on_more()  # the next bytes came with the request, and do not show on the socket any more
+                self.session.on_more()  # the next bytes came with the request: the socket does not announce them
             elif not self._busy and not frames_left:
                 self._resume_soon()
 
@@ -267,7 +267,7 @@ class Receiver(ABC):
         self.inbound.processed = frame
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
-        except Exception as error:  # see `_consume`
+        except Exception as error:  # as in `_consume`
             self.fail(error)
         finally:
             self._consuming = False

@@ -51,7 +51,7 @@ class NetworkReports:
             log.error("accept_failed", listener=listener, reason=error.strerror)
 
     def fault(self, listener: str, peer: str, error: Exception) -> None:
-        """Logs a failure of our own in one request."""
+        """Logs an internal error in one request."""
         if self._admit():
             log.error("request_failed", listener=listener, peer=peer, exc_info=error)
 

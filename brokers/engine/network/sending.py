@@ -133,7 +133,7 @@ class Outgoing:
         return self._on_written is None and len(self.parts) == 1 and isinstance(self.parts[0], bytes)
 
     def send(self, sock: socket | FileSender) -> bool:
-        """Sends as much as possible. Returns True if everything is sent. Raises OSError, also of the file."""
+        """Sends as much as possible. Returns True if everything is sent. Raises OSError, also for the file."""
         parts = self.parts
         sent_now = 0
         last = len(parts) - 1

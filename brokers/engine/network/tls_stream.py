@@ -47,7 +47,7 @@ class TlsStream:
         self._loop = loop
         self._on_readable: Callable[[], object] | None = None
         self._is_scheduled = False
-        # Peeked and not yet received.
+        # Bytes that were peeked and not yet received.
         self._ahead = b""
         # True if the peer's close_notify came after bytes that were received first.
         self._is_over = False
@@ -155,7 +155,7 @@ class TlsStream:
     def close(self) -> None:
         self._on_readable = None
         with contextlib.suppress(OSError, ValueError):
-            self._tls.unwrap()  # sends close_notify, so that the peer sees a complete stream, and does not wait for its
+            self._tls.unwrap()  # sends close_notify, so that the peer sees a complete stream; its own is not awaited
         self._tls.close()
 
     # -- as the event loop --------------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ DOUBLINGS_MAX: Final = 20
 class LogToClean(NamedTuple):
     """A log that was selected for cleaning.
 
-    `flush` comes first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
-    names the log; one must before the first swap, because recovery takes holes in a log that was never cleaned for lost
-    records.
+    `flush` runs first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
+    names the log. A file must name it before the first swap, because recovery takes holes in a log that was never
+    cleaned for lost records.
     """
 
     partition: Partition
@@ -76,8 +76,8 @@ class Cleaner:
     """Selects logs of one table for cleaning and tracks their cleaned offsets.
 
     `uncleanable` are partitions with damaged logs and the reason; they are excluded until the broker restarts.
-    `retries` are those whose last run failed for a reason outside the log. `lowered` are the roots whose checkpoint
-    file names a cleaned offset beyond the end of a truncated log.
+    `retries` are partitions whose last run failed for a reason outside the log. `lowered` are the roots whose
+    checkpoint file names a cleaned offset beyond the end of a truncated log.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
@@ -92,6 +92,7 @@ class Cleaner:
             (partition.topic, partition.index): partition for partition in table
         }
         self._checkpoints: dict[PartitionKey, int] = {}
+        # Partitions whose checkpoint was ignored because it is past the end of their log.
         self.disbelieved: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
         self.retries: dict[PartitionKey, Retry] = {}
@@ -127,7 +128,7 @@ class Cleaner:
         """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
         none.
 
-        Every result must be returned by `finished`, `given_up` or `failed`.
+        The end of every run must be reported by `finished`, `given_up` or `failed`.
         """
         self._forget_deleted()
         while True:
@@ -229,12 +230,12 @@ class Cleaner:
             work.flush.finish()
 
     def is_current(self, work: LogToClean) -> bool:
-        """False once the partition is deleted or offline: no result of the run may be used then."""
+        """True while the partition exists and is online: only then a result of the run may be used."""
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
     def is_wanted(self, work: LogToClean) -> bool:
-        """False also once the topic is no longer compacted: from then on every record must be kept."""
+        """True while the topic is also still compacted: otherwise every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: LogToClean, cleaned: Cleaned, now_ms: int) -> bool:
@@ -254,7 +255,7 @@ class Cleaner:
         return True
 
     def finished(self, work: LogToClean, run: Finished) -> None:
-        """Records a complete run that was swapped in; its `checkpoint` must be written."""
+        """Records a complete run that was swapped in; the caller must then write the `checkpoint` of its root."""
         key = (work.partition.topic, work.partition.index)
         shortest = self._busy.pop(key, run.end_offset)
         self._table.cleaned.add(run)
@@ -277,7 +278,7 @@ class Cleaner:
             self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
-        """Returns the current content of a root's checkpoint file; only one may be written at a time."""
+        """Returns the current content of a root's checkpoint file; only one batch may be written at a time."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 

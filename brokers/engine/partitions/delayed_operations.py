@@ -1,10 +1,10 @@
 """Delayed operations of partitions: a Fetch waits for bytes, an acks=-1 Produce for the high watermark (REP-14,
 WIRE-27).
 
-Each one ends exactly once: by the partitions, or by `expire()` at the caller's deadline. At its end it calls `wake`, a
+Each operation ends exactly once: by its partitions, or by `expire()` at the caller's deadline. It then calls `wake`, a
 plain callable; this module uses neither a clock nor an event loop. One append may end thousands of operations of an
 instance, so `wake` only schedules work, and a read stays registered until its owner calls `leave`. The owner usually
-references its operation, so an ended one drops `wake` and leaves no cycle to the garbage collector.
+references its operation, so an ended operation drops `wake` and leaves no cycle to the garbage collector.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DelayedOperation:
 class DelayedRead(DelayedOperation):
     """A read that waits until `missing_bytes` more bytes are readable in all watched partitions together.
 
-    It may watch very many partitions, so an ended one stays registered until its owner calls `leave` at its next turn.
+    It may watch very many partitions, so an ended read stays registered until its owner calls `leave` at its next turn.
     """
 
     __slots__ = ("missing_bytes",)
@@ -136,7 +136,9 @@ class DelayedRead(DelayedOperation):
 
 
 class _Span:
-    """Cached size of one range of a log, because thousands of readers of a partition request the same range."""
+    """Cached size in bytes of the last measured range of a log, because thousands of readers of a partition request the
+    same range.
+    """
 
     __slots__ = ("_begin", "_bytes", "_end", "_log")
 

@@ -1,8 +1,8 @@
 """DeleteRecords on the leader: the log start offset advances and records below it are unreadable at once (LOG-46).
 
 Followers learn the new log start from the next fetch response and confirm it with their next fetch; the request is
-answered when all in-sync replicas have. The files are deleted by the next retention run, which drops each segment
-entirely below the log start (LOG-43).
+answered when all in-sync replicas have confirmed it. The files are deleted by the next retention run, which drops each
+segment entirely below the log start (LOG-43).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class DeletedRecords(NamedTuple):
 
 
 def delete_before(partition: Partition, offset: int) -> DeletedRecords:
-    """Makes all records below `offset` unreadable, or all committed ones for -1; an offset below the log start is no
-    error.
+    """Makes all records below `offset` unreadable, or all committed records if it is -1; an offset below the log start
+    is no error.
 
     Errors are checked in Kafka's order: disk offline, not the leader, a topic that is only compacted (its records are
     removed by key), an invalid offset or one past the high watermark.

@@ -1,7 +1,7 @@
 """Durable log start offsets: a DeleteRecords is answered only when a crash cannot restore its records.
 
 Writes run one at a time, off the event loop; all requests during a write share the next one. A client that deletes
-record by record costs consecutive fsyncs and never a queue of threads.
+record by record causes one fsync after the other, but never a queue of threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from brokers.engine.partitions.table import PartitionTable
 
-# Delay before a write without a free descriptor is retried.
+# Delay before a write is retried that failed for lack of a free file descriptor.
 SHORTAGE_PAUSE_S: Final = 0.1
 
 

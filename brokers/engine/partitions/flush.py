@@ -53,7 +53,7 @@ class FlushBatch:
         self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.number()
         self._owner = recovery_points
         self._written: set[Path] = set()
-        # Logs that are named for the first time, with the end offset of their holes.
+        # Logs whose holes are on disk after this round, so that the file names them again, with their recovery points.
         self._named: list[tuple[Path, PartitionKey, int]] = []
         self._outdated, self._forgotten = outdated, frozenset(outdated)
         self.is_whole = False  # True once all files are written

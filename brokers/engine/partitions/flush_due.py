@@ -27,7 +27,7 @@ class FlushDue:
             if not config.flushes or not waiting:
                 continue
             key = (partition.topic, partition.index)
-            # After a flush in between, the current records are newer.
+            # If the log was flushed in between, its unflushed records are newer.
             point, since_ms = known.get(key, (-1, now_ms))
             if point != log.recovery_point:
                 since_ms = now_ms

@@ -1,9 +1,9 @@
 """Fetch session of one follower broker with this leader, kept between requests (WIRE-30).
 
 The cost of a request depends on the partitions that changed, not on the number of partitions followed. Each followed
-partition is registered in the leadership of its partition from one request to the next. An append makes it ready; what
-was sent is not sent again before the follower reports its new offset. Pure: waiting requests are called back and no log
-is read here.
+partition is registered in the leadership of its partition from one request to the next. An append makes it ready;
+records that were sent are not sent again before the follower reports its new offset. Pure: a waiting request is
+completed by a callback, and no log is read here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ IDLE: Final = 0  # the follower has everything
 READY: Final = 1  # there is data or an error to send
 SENT: Final = 2  # sent, and not requested again yet
 
+# High watermark or log start that was not sent in this leader epoch.
 NOT_REPORTED: Final = -1
+# Epoch and end offset if the log knows no epoch up to the follower's.
 UNDEFINED: Final = (-1, -1)
 
 # (partition index, current leader epoch, offset, last fetched epoch, log start offset, maximum bytes).
@@ -32,8 +34,8 @@ Key = tuple[bytes, int]
 class FollowedPartition(DelayedOperation):
     """One partition of a session, with the follower's last reported position.
 
-    `code` is the error why it cannot be served. `pending_check` is the latest leadership check that was sent to the
-    follower for it. `owner` is the instance, "" for a topic without one.
+    `code` is the error code if it cannot be served, else 0. `pending_check` is the latest leadership check of the
+    partition that the follower must answer. `owner` is the instance, "" for a topic without one.
     """
 
     __slots__ = (
@@ -91,8 +93,8 @@ class FollowedPartition(DelayedOperation):
 class FollowerSession:
     """Fetch session of one follower's connection; `fetched_ms` is the time of its last request.
 
-    Leadership checks are numbered (`leadership_check`): `confirmed_check` is the latest one that its last request was
-    certainly sent after, and `pending_check` the latest one that waits for it.
+    Leadership checks are numbered (`leadership_check`): `confirmed_check` is the latest check after which the last
+    request was certainly sent, and `pending_check` the latest check that requires another request.
     """
 
     __slots__ = (
@@ -128,7 +130,7 @@ class FollowerSession:
         self.has_urgent_watermark = False
         self.confirmed_check = 0
         self.pending_check = 0
-        # Latest check when the last request was answered, and when the one before was.
+        # Latest check when the last request was answered, and when the request before it was answered.
         self._asked_last = 0
         self._asked_before = 0
 
@@ -140,14 +142,14 @@ class FollowerSession:
     def on_request(self, is_empty: bool) -> None:
         """Records a request and updates `confirmed_check`.
 
-        A request that names partitions may have overtaken one that waited here, so it may have been sent before the
-        last response arrived; but never before the one before that, as at most two are in flight
+        A request that names partitions may have been sent while an earlier request waited here, so before the last
+        response arrived. It was sent after the response before that one, as at most two requests are in flight
         (`replication.fetcher`).
         """
         self.confirmed_check = self._asked_last if is_empty else self._asked_before
 
     def on_response(self, check: int) -> None:
-        """Records that its request was answered after check number `check`."""
+        """Records that a request was answered when `check` was the latest leadership check."""
         self._asked_before = self._asked_last
         self._asked_last = check
 
@@ -239,6 +241,7 @@ class FollowerSession:
     # -- responses to the follower ------------------------------------------------------------------------------------
 
     def ready(self, followed: FollowedPartition) -> None:
+        """Queues a partition to be sent, and completes the waiting request."""
         if followed.state != READY:
             followed.state = READY
             queue = self._ready.get(followed.owner)
@@ -256,13 +259,13 @@ class FollowerSession:
             wake()
 
     def moved(self, followed: FollowedPartition) -> None:
-        """Marks the high watermark or log start as changed; it is sent with the next response, which is not sent
-        earlier for it.
+        """Marks the high watermark or log start of a partition as changed. The next response reports it, but is not
+        sent earlier because of it.
         """
         self._moved[followed] = None
 
     def send_watermarks(self) -> None:
-        """Has the changed high watermarks sent at once: with the waiting request, or with the next one."""
+        """Sends changed high watermarks at once: in the response to the waiting request, or to the next one."""
         self.has_urgent_watermark = True
         self.complete_pending_fetch()
 
@@ -290,7 +293,7 @@ class FollowerSession:
         return bool(self._ready)
 
     def next_ready(self) -> FollowedPartition | None:
-        """Takes the longest ready partition of the next owner; it counts as sent."""
+        """Removes and returns the longest ready partition of the next owner, marked as sent; None if none is ready."""
         ready = self._ready
         while ready:
             owner, queue = ready.popitem(last=False)
@@ -313,7 +316,9 @@ class FollowerSession:
             self._ready.move_to_end(followed.owner, last=False)
 
     def changed(self) -> list[FollowedPartition]:
-        """Takes the partitions whose high watermark or log start differs from the last value sent."""
+        """Returns the marked partitions whose high watermark or log start differs from the last value sent, and clears
+        the marks.
+        """
         result: list[FollowedPartition] = []
         for followed in self._moved:
             partition = followed.partition

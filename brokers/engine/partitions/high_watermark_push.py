@@ -1,7 +1,7 @@
 """Sends followers the high watermark of partitions that clients read from them, as soon as it moves (KIP-392).
 
 Otherwise a follower learns of it with the next records, or when its waiting fetch ends (`replica.fetch.wait.max.ms`),
-and so would its readers. Pure: the clock is handed in.
+and so would its readers. Pure: callers pass the time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from brokers.engine.partitions.delayed_operations import DelayedOperation, Watch
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 
-# Time after the last client was sent to a follower. Clients ask the leader again after 5 minutes by default.
+# Duration of a push in ms after the last client was directed to the follower. Clients return to the leader after 5
+# minutes by default.
 KEPT_MS: Final = 10 * 60_000
 
 
@@ -53,7 +54,7 @@ class HighWatermarkPushes:
         return len(self._pushes)
 
     def keep(self, partition: Partition, replica: int, now_ms: int) -> None:
-        """Begins or continues a push. Called whenever a client is sent to the follower."""
+        """Begins or prolongs a push. Called whenever a client is directed to the follower."""
         key = partition, replica
         push = self._pushes.get(key)
         if push is None:

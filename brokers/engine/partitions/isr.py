@@ -32,7 +32,7 @@ def lagging(
         member
         for member in isr
         if member != leader
-        and member in followers  # others were removed from the replicas, which the controller completes
+        and member in followers  # the controller removes members that are not replicas
         and (followers[member].end_offset != leader_end_offset or member in unanswered)
         and now_ms - followers[member].caught_up_ms > lag_ms_max
     )

@@ -13,7 +13,7 @@ from brokers.engine.partitions.delayed_operations import DelayedOperation, Delay
 from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
-# Minimum number of pending produces at which expired ones are removed; later whenever their number has doubled.
+# Number of pending produces at which ended ones are first removed; later whenever the number left has doubled.
 SWEPT_MIN: Final = 1_024
 
 
@@ -21,8 +21,7 @@ class Leadership:
     """State of one leadership, pure except for pending requests; times are from a monotonic clock.
 
     `isr` is the ISR in the cluster documents, `proposed` the one that this leader wrote and has not read back: until
-    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions, which appends
-    notify.
+    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends notify them.
     """
 
     __slots__ = (
@@ -47,7 +46,7 @@ class Leadership:
         self.away: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
-        # True if a leadership check was sent in this epoch (`leadership_check`).
+        # True if a leadership check had to wait for followers in this epoch (`leadership_check`).
         self.asked = False
         self.fetches: set[DelayedOperation] = set()
         self._produces: list[tuple[int, int, DelayedReplication]] = []
@@ -123,7 +122,7 @@ class Leadership:
         heappush(self._produces, (last_offset, self._produces_made, wait))
 
     def committed_below(self, high_watermark: int) -> list[DelayedReplication]:
-        """Takes the produces that wait for an offset below the high watermark; some may have ended already."""
+        """Removes and returns the produces that wait for an offset below the high watermark; some may have ended."""
         produces = self._produces
         result: list[DelayedReplication] = []
         while produces and produces[0][0] < high_watermark:
@@ -131,7 +130,7 @@ class Leadership:
         return result
 
     def delayed_operations(self) -> list[DelayedOperation]:
-        """Takes all pending operations, to be notified of the end of the leadership."""
+        """Returns all pending operations, which must be notified of the end of the leadership."""
         result: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
         self._produces = []
         return result

@@ -3,8 +3,8 @@ commit records alone (decision 76).
 
 A follower that became the leader, or learned of one, stops fetching from this broker before it acts in the later epoch.
 So once each of them has fetched in the current epoch after the check began, nothing was committed elsewhere before the
-check. Checks are numbered; a session knows the latest one that its last request was certainly sent after. Pure: waiting
-callers are called back, and sessions decide which requests to answer sooner.
+check. Checks are numbered; a session records the latest check after which its last request was certainly sent. Pure:
+waiting callers are called back, and sessions decide which requests to answer sooner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokers.engine.partitions.partition import Partition
 
 
 class LeadershipChecks:
-    """Checks of all partitions led here; `asked` is the number of the last one, from 1 on."""
+    """Checks of all partitions led here; `asked` is the number of the last check, from 1 on."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -30,7 +30,8 @@ class LeadershipChecks:
         return bool(self._waiting)
 
     def ask(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
-        """Calls `wake` once no other broker led `partition` at the time of this call, or when the leadership is lost.
+        """Starts a check and returns it. Calls `wake` when it is certain that no other broker led `partition` at the
+        time of this call, or when the leadership is lost.
 
         `wake` may be called at once. Waiting fetches of followers are answered, so that they fetch again.
         """

@@ -45,7 +45,7 @@ def list_offsets(
     if code:
         return ListedOffset(code)
     limit = partition.limit(isolation)
-    # The previous leader may have given clients a higher high watermark than is known here (LOG-28).
+    # The previous leader may have returned a higher high watermark to clients than is known here (LOG-28).
     lags = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
     not_yet = ListedOffset(error_codes.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
     if lags and timestamp == LATEST:
@@ -67,7 +67,9 @@ def list_offsets(
 
 
 def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: bool) -> FoundRecord | None:
-    """Returns the record below `limit_offset`, or None. Raises StorageFailed, and without `wait` NotCached."""
+    """Returns the record for a timestamp if it is below `limit_offset`, else None. Raises StorageFailed, and without
+    `wait` NotCached.
+    """
     if timestamp == LATEST:
         return FoundRecord(-1, limit_offset, leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

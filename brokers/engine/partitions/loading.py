@@ -22,7 +22,7 @@ class RootLoader:
     """Loads the partitions of one root.
 
     `checkpointed` are the partitions named by the root's files. `has_fallen` is true if a log ends below its recovery
-    point, which must then be written again.
+    point; the recovery points must then be written again.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RootLoader:
         self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
         self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
-        # After a crash, a new log of such a name would get the offsets that these files have for another one.
+        # After a crash, a new log of such a name would get the offsets that these files contain for an earlier log.
         self.listed = self.checkpointed | self._high_watermarks.keys()
         self.has_fallen = False
 
@@ -104,10 +104,10 @@ class RootLoader:
         Its records, or its start offset if it is empty, may belong to an earlier topic of the same name that was
         deleted while this broker was down. The first flush makes the topic id durable.
         """
-        says_something = partition.log.log_end_offset > 0
+        has_content = partition.log.log_end_offset > 0
         was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
-        is_nameless = partition.topic_id == NO_TOPIC_ID and not partition.offline
-        return is_nameless and says_something and not was_flushed and self._root.was_ours
+        has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
+        return has_no_topic_id and has_content and not was_flushed and self._root.was_ours
 
     def _refused(self, found: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its

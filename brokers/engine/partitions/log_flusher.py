@@ -19,6 +19,7 @@ from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBa
 from brokers.engine.storage.files import OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import is_durable, needs_flush
 
+# Maximum number of logs that one batch flushes.
 FLUSHED_LOGS_MAX: Final = 64
 
 
@@ -41,7 +42,7 @@ class LogFlusher:
     ) -> None:
         self.recovery_points = RecoveryPoints(roots)
         self.outdated: set[PartitionKey] = set()
-        self.topics_may_ask = False  # True if a topic may require more frequent flushes than the broker
+        self.topics_may_ask = False  # True if a topic may require more frequent flushes than the broker's rounds
         self._partitions = partitions
         self._files = files
         self._online = online
@@ -51,7 +52,7 @@ class LogFlusher:
         self._starts = StartOffsets(roots)
         self._high_watermarks = HighWatermarks(roots)
         self._due = FlushDue()
-        # Closed early by a stop, while the broker still serves requests.
+        # Logs that a stop has closed early, while the broker still serves requests.
         self._closed: set[Partition] = set()
         # Roots whose recovery point file still names logs that got holes.
         self._holed: set[Path] = set()
@@ -154,7 +155,7 @@ class LogFlusher:
     def checkpoint_recovery_points(self) -> None:
         """Writes all checkpoint files at once because an offset in them is too high for its log.
 
-        A start would assume that more records are on disk, or that fewer of them count, than is true.
+        Otherwise the next start would take more records for durable, or for deleted, than is true.
         """
         batch = self._flush_batch(self._online_partitions(), [], final=True)
         batch.run()
@@ -172,8 +173,8 @@ class LogFlusher:
     def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
         """Closes some of the logs that are not led here and plans their flush, None if none is left.
 
-        Called once nothing is followed any more, so that `close` has less to wait for. A log that is written to
-        afterwards is closed again.
+        Called when this broker follows no leader any more, so that `close` has less to wait for. A log that is written
+        to afterwards is closed again.
         """
         followed = [
             partition

@@ -76,7 +76,7 @@ class LogRecovery:
         shorter, longer = (existing, found) if further else (found, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
-        if further:  # what is known of the log that is kept stays known
+        if further:  # this state was recorded for the log that is replaced
             self._unidentified.discard(key)
             self._table.flusher.recovery_points.forget(key)
         for segment in shorter.log.segments:
@@ -88,8 +88,8 @@ class LogRecovery:
         except StorageFailed as failure:
             self._table.directory_failed(failure)
             return further
-        what = f"{longer.log.directory} holds the same partition and goes further; renamed to {Path(stray).name}"
-        report.damages.append((*key, Damage(directory, -1, shorter.log.log_end_offset, what)))
+        description = f"{longer.log.directory} holds the same partition and goes further; renamed to {Path(stray).name}"
+        report.damages.append((*key, Damage(directory, -1, shorter.log.log_end_offset, description)))
         return further
 
 

@@ -34,8 +34,8 @@ def rest_logs(partitions: Partitions) -> Iterator[None]:
 
 
 def keep_min_isr(partitions: Iterable[Partition], keeps: bool) -> None:
-    """Sets if partitions commit nothing while fewer replicas are in sync than their topics want, and commits what they
-    held back.
+    """Sets whether partitions commit nothing while fewer replicas are in sync than their topics want, and commits
+    records that were held back before.
     """
     for partition in partitions:
         partition.keeps_min_isr = keeps

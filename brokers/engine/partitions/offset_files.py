@@ -54,6 +54,7 @@ class HighWatermarks:
     def __init__(self, roots: Sequence[Path]) -> None:
         self.file = OffsetFile(checkpoints.HIGH_WATERMARKS, roots)
         self._last: dict[Path, Offsets] = {}
+        # True if a flush wrote the files while a plan was being made.
         self._is_disturbed = False
 
     def planning(
@@ -90,7 +91,7 @@ class HighWatermarksBatch:
         moved: Mapping[Path, Offsets],
         storage_failed: Callable[[StorageFailed], None],
     ) -> None:
-        """Plans the write; `number` is that of the plan's beginning, so later writes of other plans win."""
+        """Plans the write. `number` is from the beginning of the planning: plans that began later take precedence."""
         self._owner = owner
         self._file = owner.file
         self._number = number

@@ -1,4 +1,5 @@
-"""Responses to clients that do not know format 2: messages instead of batches, segments instead of offsets.
+"""Responses to clients that do not know format 2: messages instead of batches, and start offsets of segments instead of
+the offset for a timestamp.
 
 `read_messages` may run in a thread of its own: it only reads, from a slice that keeps its file open.
 """
@@ -71,9 +72,11 @@ def read_whole_batches(
 
 
 def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
-    """Returns (error code, base offsets of segments last written at or before `timestamp`), newest first (LOG-29).
+    """Returns (error code, at most `count_max` base offsets of segments last written at or before `timestamp`), newest
+    first (LOG-29).
 
-    The log end offset counts as a segment written now; offsets above the high watermark are omitted.
+    The log end offset counts as a segment written now; offsets above the high watermark are replaced by the high
+    watermark.
     """
     if timestamp < 0 and timestamp not in (EARLIEST, LATEST):
         return error_codes.UNSUPPORTED_VERSION, []

@@ -424,7 +424,7 @@ class Partition:
         return error_codes.NONE if self.is_leader else error_codes.NOT_LEADER_OR_FOLLOWER
 
     def check(self) -> None:
-        """Asserts the invariants; called by tests and at role changes."""
+        """Asserts the invariants; called by tests."""
         self.log.check()
         assert self.high_watermark <= self.log.log_end_offset, "the high watermark is past the end"
         assert not self.is_leader or self.leadership is not None or self.high_watermark == self.log.log_end_offset

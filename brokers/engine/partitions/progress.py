@@ -1,4 +1,4 @@
-"""Progress of one follower as its leader knows it (REP-1, REP-21). Pure: offsets and times in, no clock, no log."""
+"""Progress of one follower in the view of its leader (REP-1, REP-21). Pure: offsets and times in, no clock, no log."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 them.
 
 Above the recovery point, a start takes missing offsets for the result of a power cut and truncates the log before them.
-A replica of a compacted log has such holes legitimately: the file does not name it before they are on disk, below its
-recovery point. After a crash before that, the whole log is verified and nothing is truncated.
+The replica of a compacted log may have such holes without damage: the file names it only when the holes are on disk,
+below its recovery point. After a crash before that, the whole log is verified and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecoveryPoints:
         return key in self._holes
 
     def may_name(self, key: PartitionKey, point: int) -> bool:
-        """True if a plan may name the log with this recovery point."""
+        """True if a plan may name the log with this recovery point; recorded holes are then forgotten."""
         end_offset = self._holes.get(key)
         if end_offset is None:
             return True
@@ -46,8 +46,8 @@ class RecoveryPoints:
         return True
 
     def not_named(self, key: PartitionKey, end_offset: int) -> None:
-        """Records that a name allowed by `may_name` was not written, so that holes below `end_offset` may not be on
-        disk.
+        """Records holes below `end_offset` again, because the file that `may_name` allowed to name the log was not
+        written.
         """
         self._holes[key] = max(self._holes.get(key, end_offset), end_offset)
 

@@ -15,7 +15,9 @@ from brokers.engine.storage.files import StorageFailed
 
 
 class RemovalBatch:
-    """Files due for removal: `run` in any thread, then `finish` in the table's; `again` requeues those that failed."""
+    """Files due for removal: `run` in any thread, then `finish` in the table's; `again` requeues a file whose failure
+    passes.
+    """
 
     __slots__ = ("_again", "_due", "_failures", "_on_failure", "_stopped")
 

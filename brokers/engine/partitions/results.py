@@ -10,9 +10,9 @@ from brokers.engine.storage.files import FileSlice, UncachedFile
 class AppendResult(NamedTuple):
     """Result for one partition of a Produce request (REC-64); offsets and times are -1 where Kafka uses -1.
 
-    `log_start_offset` is -1 with an error in the shape of the batch, and the real value with one that was found against
-    the state of the log. `appended_bytes` is 0 for an error and for a duplicate (IDE-6). `last_offset` + 1 is the high
-    watermark that acks=-1 waits for.
+    `log_start_offset` is set also with an error, except for a batch that is malformed or too large, invalid acks, a
+    partition that is not led here, and a disk error. `appended_bytes` is 0 for an error and for a duplicate (IDE-6).
+    `last_offset` + 1 is the high watermark that acks=-1 waits for.
     """
 
     error_code: int
@@ -25,7 +25,7 @@ class AppendResult(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-# A file that must be read from disk first: `prefetch()` it in a thread, `release()` it in this one, and retry.
+# A file that must be read from disk first: `prefetch()` it in another thread, `release()` it in the table's, and retry.
 Uncached = FileSlice | UncachedFile
 
 

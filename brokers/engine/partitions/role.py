@@ -1,4 +1,4 @@
-"""Role of this broker for one partition, as the cluster's image has it."""
+"""Role of this broker for one partition, from the cluster metadata image."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from brokers.contract.partitions import NO_LEADER
 class PartitionRole(NamedTuple):
     """Replicas, ISR and leader of a partition; without replicas this broker is the only one.
 
-    `is_known`: a replica was on this broker before. If it is not found while a log directory is offline, it is taken
-    to be there: the partition stays offline, and does not begin again, empty, in another directory. `since_ms` is the
-    monotonic time at which the role began; a leader measures the lag of its followers from there.
+    `is_known` is true if this broker may have had a replica before. If no log is found while a log directory is
+    offline, the log is assumed to be there: the partition stays offline, and does not begin again, empty, in another
+    directory. `since_ms` is the monotonic time at which the role began; a leader measures the lag of its followers from
+    there.
     """
 
     replicas: tuple[int, ...] = ()

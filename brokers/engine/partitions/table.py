@@ -249,11 +249,11 @@ class PartitionTable:
         """Makes this broker the leader, creating the partition if necessary; a log of an earlier topic of that name is
         deleted.
 
-        If the partition was led before and is missing while a root is offline, it stays offline instead of starting
-        empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the partition fails, or if the
-        failure passes and nothing was changed.
+        If this broker had the partition before and it is missing while a root is offline, it stays offline instead of
+        starting empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the partition fails,
+        or if the failure passes and nothing was changed.
         """
-        partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
+        partition = self._get_or_create(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
         replicas, isr = role.replicas or (me,), role.isr or (me,)
         if partition.offline:
@@ -283,7 +283,7 @@ class PartitionTable:
         role: PartitionRole,
     ) -> Partition:
         """Makes this broker a follower of the leader of `role` (-1: none for now); otherwise like `become_leader`."""
-        partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known)
+        partition = self._get_or_create(topic, index, topic_id, config, now_ms, role.is_known)
         partition.become_follower(leader_epoch, role.replicas, role.isr, role.leader)
         # Without a leader this broker may become the leader: then records behind holes are all that is left.
         if partition.log.hole_offset != NO_HOLE and role.leader >= 0:
@@ -313,8 +313,8 @@ class PartitionTable:
         """
         log = partition.log
         if max(offset, log.log_start_offset) < partition.high_watermark:
-            tell = logger.warning if partition.config.unclean_allowed else logger.error
-            tell(
+            report = logger.warning if partition.config.unclean_allowed else logger.error
+            report(
                 "committed_records_truncated",
                 topic=partition.topic,
                 partition=partition.index,
@@ -356,7 +356,7 @@ class PartitionTable:
         self.on_shortened(partition)
         self.remove_later(partition, gone, now_ms)
 
-    def _hold(
+    def _get_or_create(
         self,
         topic: str,
         index: int,

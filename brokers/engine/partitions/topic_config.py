@@ -30,7 +30,7 @@ INDEX_INTERVAL_BYTES_MAX: Final = 64 * 1024
 INDEX_BYTES_MAX: Final = 10_485_760
 
 
-# Broker keys of the same setting in other units, with their factors, most precise first.
+# Broker keys of the same setting in other units, with the factor to its own unit, the most precise first.
 OTHER_UNITS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "segment.ms": (("log.roll.hours", 3_600_000),),
@@ -111,7 +111,9 @@ def check_writable(name: str, *, operator: bool = False) -> None:
 
 
 def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defaults: Mapping[str, str]) -> bool:
-    """True for an operator's key with its current value: clients read all settings and write them back."""
+    """True if `value` is the current value of a key that only the operator may set: clients read all settings and write
+    them back.
+    """
     setting = SETTINGS.get(name)
     if setting is None or not setting.read_only or value is None:
         return False
@@ -256,7 +258,7 @@ class TopicConfig:
 
     @property
     def flushes(self) -> bool:
-        """True if its logs may need flushes more often than the broker's rounds."""
+        """True if the topic's logs may need flushes more often than the broker's rounds."""
         return self.flush_messages < LONG_MAX or self.flush_ms < LONG_MAX
 
     def log_of(self, topic: str, index: int) -> LogConfig:

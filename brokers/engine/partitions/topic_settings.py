@@ -1,8 +1,8 @@
 """Definitions of topic settings (spec N): names, types, defaults, documentation and accepted values.
 
 A tenant may set every key in the list except the read-only ones. Where a value would let one tenant use up the disks of
-others, the operator's bound applies instead (`topic_bounds`). A key that the engine does not implement is not in the
-list, unless Apache Kafka does not implement it either.
+others, the operator's bound applies instead (`topic_bounds`). Every key in the list is implemented, except keys that
+have no effect in Apache Kafka either.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ValueType(IntEnum):
 class Setting:
     """Definition of one setting.
 
-    `broker_key` is the name of the broker-wide default, and `accepts` checks more than the type. `default_elsewhere` is
-    true if the broker key has no default of its own and falls back to another key (`log.retention.ms` to
-    `log.retention.hours`).
+    `broker_key` is the name of the broker-wide default, and `accepts` checks a value of the right type.
+    `default_elsewhere` is true if the broker key has no default of its own and falls back to another key
+    (`log.retention.ms` to `log.retention.hours`).
     """
 
     name: str

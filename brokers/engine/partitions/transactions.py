@@ -20,7 +20,7 @@ NOT_LED: Final = -1
 
 
 def begin_verification(partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-    """Returns the token for an append once the coordinator has confirmed the producer's transaction.
+    """Begins to verify the producer's transaction. Returns the token for an append after the coordinator confirmed it.
 
     Returns OPEN if no verification is needed, NOT_LED if the append will be refused anyway.
     """
@@ -35,7 +35,7 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
 def append_state(
     partition: Partition, batch: bytearray, now_ms: int, verification_token: int = UNVERIFIED_OK
 ) -> AppendResult:
-    """Appends a coordinator's batch (`build_batch`) like acks=-1.
+    """Appends a coordinator's batch (`build_batch`) under the conditions of acks=-1.
 
     The batch has no sequences; a transactional one begins a transaction or continues it.
     """

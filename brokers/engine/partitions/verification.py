@@ -16,7 +16,7 @@ from brokers.engine.storage.producer_state import CachedBatch
 # Authorization of a batch to open a transaction. A token of `transactions.begin_verification` is greater than all of
 # these.
 OPEN: Final = 0
-"""None: the producer's transaction must be open already, in this epoch."""
+"""No authorization: the producer's transaction must be open already, in this epoch."""
 UNVERIFIED_OK: Final = -1
 """Verification is disabled (`transaction.partition.verification.enable` is off)."""
 NO_TXN_ID: Final = -2
@@ -32,7 +32,7 @@ def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
 
 
 def check_transactional(log: Log, checked: CheckedBatch, verification_token: int) -> AppendResult | None:
-    """Returns the result for a batch that must not be written, None if it must be.
+    """Returns the result for a batch that must not be written, None for one that may be written.
 
     Checks run in Kafka's order: duplicate, verification, epoch, sequence.
     """

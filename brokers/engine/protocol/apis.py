@@ -1,4 +1,4 @@
-"""Table of the protocol's calls and their versions (spec A.4), and the versions that each listener advertises.
+"""Table of the protocol's APIs and their versions (spec A.4), and the versions that each listener advertises.
 
 Clients send what is advertised, so only versions that are served may be advertised.
 """
@@ -18,7 +18,7 @@ OWN_KEYS_FROM: Final = 20_000
 
 
 class ApiKey(IntEnum):
-    """Calls of tenants' clients, of the control plane and of brokers."""
+    """Keys of the APIs for tenants' clients, the control plane and brokers."""
 
     PRODUCE = 0
     FETCH = 1
@@ -243,7 +243,8 @@ FETCH_BATCHES_FROM: Final = 4
 
 
 def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: int) -> bool:
-    """True if a listener with these advertised versions serves a call; if not, it closes the connection (WIRE-10).
+    """True if a listener with these advertised versions serves a call; if not, the listener closes the connection
+    (WIRE-10).
 
     ApiVersions is answered in any version, in unknown ones with UNSUPPORTED_VERSION (35).
     """

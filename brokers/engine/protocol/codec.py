@@ -27,12 +27,12 @@ from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.layout import item_bytes_min
 from brokers.engine.protocol.registry import message_class
 
-# Elements of all arrays of one message together. An element may take a single byte on the wire but a hundred in memory,
-# so a limit in bytes alone would let a frame of 100 MB allocate gigabytes.
+# Maximum number of elements of all arrays of one request together. An element may take a single byte on the wire but a
+# hundred in memory, so a limit in bytes alone would let a frame of 100 MB allocate gigabytes.
 REQUEST_ITEMS_MAX = 500_000
 # Responses come from brokers, which are trusted more than clients.
 RESPONSE_ITEMS_MAX = 10_000_000
-# Longer requests of tenants are decoded piecewise.
+# Requests of tenants that are longer, or may have more elements, are decoded piecewise.
 DECODED_AT_ONCE_BYTES_MAX = 32 * 1024
 DECODED_AT_ONCE_ITEMS_MAX = 2_000
 
@@ -68,8 +68,8 @@ def decode_request(
 
 @cache
 def decoded_at_once_bytes_max(api_key: int, version: int) -> int:
-    """Returns the size up to which a request is decoded at once, which bounds the number of its elements: decoding one
-    takes a microsecond, and it may be as short as two bytes.
+    """Returns the size in bytes up to which a request is decoded at once. The size bounds the number of elements:
+    decoding an element takes a microsecond, and it may be as short as two bytes.
     """
     _check(api_key, version)
     flexible = version >= APIS[api_key].flexible_from

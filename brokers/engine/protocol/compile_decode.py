@@ -23,14 +23,14 @@ from brokers.engine.protocol.source import FunctionSource
 
 Decoder = Callable[[bytes | bytearray | memoryview, int, int], Any]
 PiecewiseDecoder = Callable[[bytes | bytearray | memoryview, int, int], Generator[None, None, Any]]
-# Elements of all arrays together between two yields; each takes some microseconds.
+# Number of array elements that are decoded between two yields; each takes some microseconds.
 ITEMS_PER_PIECE: Final = 300
 # Bytes of a string that count as one element: invalid UTF-8 takes 9 ns per byte.
 TEXT_BYTES_PER_ITEM: Final = 1_024
 
 
 def compile_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> Decoder:
-    """Compiles the decoder of `cls` in this version. It raises MalformedRequest only."""
+    """Compiles the decoder of `cls` in this version. The decoder raises MalformedRequest only."""
     writer = _DecoderWriter(cls.__name__, version, version >= api.flexible_from, items_max)
     decoder: Decoder = writer.write(cls)
     return decoder

@@ -20,7 +20,7 @@ from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 Encoder = Callable[[Any], bytes]
 # A generator that yields after each piece and returns the body.
 ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
-# Writes between two yields; each is a field or a run of fixed-width fields.
+# Number of writes between two yields; a write is a field or a run of fixed-width fields.
 WRITES_PER_PIECE: Final = 1_000
 # Total size between two yields of strings and blobs that are at least LONG_BYTES long.
 LONG_BYTES: Final = 1_024

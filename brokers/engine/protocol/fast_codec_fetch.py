@@ -34,7 +34,7 @@ TopicWanted = tuple[bytes, list[PartitionWanted]]
 
 
 class FetchFrame(NamedTuple):
-    """A decoded Fetch request. Fields that the version does not have are -1; limits are the largest integer.
+    """A decoded Fetch request. Numbers that the version does not have are -1, the session id 0.
 
     `topics` are `(name or id, [(partition, current leader epoch, fetch offset, last fetched epoch, log start offset,
     partition max bytes)])`, `forgotten` are `(name or id, [partition])`.
@@ -53,7 +53,7 @@ class FetchFrame(NamedTuple):
     replica_epoch: int = -1
 
 
-# Replica, wait, minimum, maximum, isolation, (session id and epoch,) topic count.
+# Replica id, maximum wait, minimum and maximum bytes, isolation level, (session id and epoch,) number of topics.
 _HEAD_V4: Final = Struct(">iiiibi")
 _HEAD_V7: Final = Struct(">iiiibiii")
 _HEAD_V12: Final = Struct(">iiiibiiB")
@@ -64,11 +64,11 @@ _PARTITION_V9: Final = Struct(">iiqqi")
 _PARTITION_V12: Final = Struct(">iiqiqiB")
 _INT: Final = Struct(">i")
 _REPLICA_STATE: Final = Struct(">iq")
-# The constructor of a named tuple costs three times as much.
+# Constructs a named tuple in a third of the time that its own constructor takes.
 _new_tuple: Final = tuple.__new__
 
 
-# Replica, wait, minimum, maximum, isolation, session id and epoch.
+# Replica id, maximum wait, minimum and maximum bytes, isolation level, session id and epoch.
 FetchHead = tuple[int, int, int, int, int, int, int]
 
 
@@ -151,7 +151,7 @@ class FetchDecoder:
             is_flexible = version >= _FLEXIBLE_FROM
             if version < _FORGOTTEN_FROM:
                 return True
-            if is_flexible and self._buffer[p] == 1:  # nothing, as in most fetches
+            if is_flexible and self._buffer[p] == 1:  # no forgotten topics, as in most fetches
                 self._position = p + 1
                 return True
             forgotten = self._forgotten = ForgottenDecoder(
@@ -238,7 +238,7 @@ class FetchDecoder:
 
 
 def _flexible_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]:
-    """With how many topics there are, -1 for null, and where they begin."""
+    """Returns the head, the number of topics (-1 for null), and the position of the first topic."""
     if version >= _REPLICA_STATE_FROM:
         max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(b, p)
         replica_id = -1
@@ -264,7 +264,7 @@ def _classic_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]
 
 
 def _flexible_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
-    """The rack, the id and epoch of a replica that says them here, and where the request ends."""
+    """Returns the rack id, the id and epoch of a replica that sends them as a tagged field, and the end position."""
     rack_id = ""
     if b[p] == 1:
         p += 1
@@ -278,7 +278,7 @@ def _flexible_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple
 
 
 def _message_tags(b: Buffer, p: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
-    """The tagged fields of the whole request: the replica's id and epoch are one of them from version 15 on."""
+    """Returns the replica's id and epoch, a tagged field of the request from version 15 on, and the end position."""
     replica = None
     stop = skip_tagged_fields(b, p, end)
     count, p = read_varint(b, p)

@@ -1,6 +1,6 @@
-"""Hand-written encoder of Fetch responses: a list of bytes and, for record sets, of the caller's own objects.
+"""Hand-written encoder of Fetch responses: returns a list of bytes and, for record sets, of the caller's own objects.
 
-So record sets can be sent from the file to the socket without being copied here.
+Record sets are thus sent from the file to the socket without a copy.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _ONE_V13: Final = Struct(">iixihiB16sBihqqqBi")
 _ONE_HEAD_V7: Final = Struct(">iiihiih")
 _ONE_PARTITION_V11: Final = Struct(">iihqqqiii")
 _ONE_PARTITION_V7: Final = Struct(">iihqqqii")
-_ENDS: Final = b"\x00\x00\x00"  # no tagged fields: of the partition, the topic, the answer
-# What such a frame announces as its size, names, lengths and records aside.
+_ENDS: Final = b"\x00\x00\x00"  # no tagged fields of the partition, the topic and the response
+# Size that such a frame announces, without topic names, variable lengths and records.
 _ONE_BYTES_V12: Final = _ONE_HEAD_V12.size - 1 + _ONE_PARTITION_V12.size + len(_ENDS) - 4
 _ONE_BYTES_V13: Final = _ONE_V13.size + len(_ENDS) - 4
 _ONE_HEAD_BYTES_V7: Final = _ONE_HEAD_V7.size - 4
@@ -90,8 +90,8 @@ def encode_fetch_response(
     """Returns a fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
-    length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes;
-    None sends an empty record set. Lists of aborted transactions are empty for `read_committed`, null otherwise.
+    length in bytes, slice or None)])`. A slice is returned as it is and must send exactly this number of bytes; None
+    sends an empty record set. Lists of aborted transactions are empty for `read_committed`, null otherwise.
     """
     if len(topics) == 1 and version >= 7:
         partitions = topics[0][1]
@@ -104,9 +104,9 @@ def encode_fetch_response(
 class FetchExtras(NamedTuple):
     """Parts of a fetch response that most responses do not have.
 
-    `leaders` and `diverging` (from version 12 on) stand beside their partition; with `diverging` no records are sent.
-    `preferred` (from version 11 on) has partitions without records. `tagged` are the tagged fields of the whole
-    response.
+    `leaders` and `diverging` (from version 12 on) are tagged fields of their partition; with `diverging` no records are
+    sent. `preferred` (from version 11 on) names the replica to read from for partitions without records. `tagged` are
+    the tagged fields of the whole response.
     """
 
     read_committed: bool = False
@@ -130,7 +130,7 @@ def encode_full_fetch_response(
     topics: Sequence[TopicAnswer[Slice]],
     extras: FetchExtras,
 ) -> list[bytes | Slice]:
-    """Returns the frame as `encode_fetch_response` does, with the parts that only some responses have."""
+    """Returns the frame as `encode_fetch_response` does, with the optional parts in `extras`."""
     read_committed, aborted, leaders, diverging, tagged, preferred = extras
     encoder = FetchResponseEncoder(version, read_committed, aborted, leaders, diverging, preferred)
     for topic, partitions in topics:
@@ -185,7 +185,7 @@ class FetchResponseEncoder:
             replica = _NO_PREFERRED_REPLICA
             if preferred is not None and not code:
                 replica = preferred.get((topic, index), _NO_PREFERRED_REPLICA)
-            # A partition that was not read because of its replica has null, too.
+            # A partition whose reader is directed to another replica has null, too.
             if read_committed and code not in _UNLISTED and replica == _NO_PREFERRED_REPLICA:
                 chunk.append(_aborted_list(self._aborted.get((topic, index), ()), flexible))
             else:

@@ -1,6 +1,7 @@
 """Hand-written piecewise decoder of the topics that an incremental fetch removes from its session (KIP-227).
 
-Tenants have no fetch sessions but may name any number of topics, so these are decoded piecewise like the others.
+Tenants have no fetch sessions but may name any number of topics, so these are decoded piecewise like the topics to
+fetch.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.lengths import NAME_BYTES_PER_ITEM, TEXT_BYTES_MAX, rest_of_varint, skip_tagged_fields
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
-# Maximum number of items of one Produce or Fetch, topics and partitions together; each takes more memory than bytes on
-# the wire.
+# Maximum number of topics and partitions together in one Produce or Fetch; each takes more bytes in memory than on the
+# wire.
 ITEMS_MAX: Final = 100_000
 
 _FLEXIBLE_FROM: Final = 9
@@ -26,7 +26,7 @@ _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _TWO_INTS: Final = Struct(">ii")  # partition, records length
 _INT_BYTE: Final = Struct(">iB")
-# The constructor of a named tuple costs three times as much.
+# Constructs a named tuple in a third of the time that its own constructor takes.
 _new_tuple: Final = tuple.__new__
 
 ProducePartition = tuple[int, int, int]

@@ -19,7 +19,7 @@ VERSION: Final = 17
 API_KEY: Final = 1
 NO_OFFSET: Final = -1
 
-# Partitions of one response; a broker fetches as many partitions as it follows.
+# Maximum number of partitions in one response; a broker fetches all partitions that it follows.
 PARTITIONS_MAX: Final = 1_000_000
 
 # Topic id, partition, leader epoch, fetch offset, epoch of the follower's last batch, log start offset, max bytes.
@@ -94,7 +94,9 @@ class ReplicaFetchEncoder:
         lines: Sequence[WantedPartition],
         forgotten: Sequence[ForgottenPartition] = (),
     ) -> bytes:
-        """Encodes a whole request frame. Adjacent lines of one topic are written as one topic."""
+        """Encodes a whole request frame. `lines` are the wanted partitions; adjacent ones of one topic are written as
+        one topic.
+        """
         if len(lines) == 1:
             topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = lines[0]
             wanted = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)

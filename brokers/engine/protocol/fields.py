@@ -5,9 +5,10 @@
         throttle_time_ms: int = int32(since=1)
         error_code: int = int16()
 
-The decorators make slotted dataclasses. Handlers construct them by keyword, generated decoders by position. `since` and
-`until` bound the versions with the field, `null_since` and `null_until` those in which it may be null. `tag` makes it a
-tagged field, which is written only if it differs from its default.
+The comment above a message lists what each version adds. The decorators make slotted dataclasses. Handlers construct
+them by keyword, generated decoders by position. `since` and `until` bound the versions with the field, `null_since` and
+`null_until` those in which it may be null. `tag` makes it a tagged field, which is written only if it differs from its
+default.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, Literal, TypeVar, dataclass_transform
 
 from brokers.engine.protocol.apis import ApiKey
 
+# Versions above all others: `until` of a field that still exists, `null_since` of a field that is never null.
 LATEST: Final = 1 << 15
 NO_NULL: Final = 1 << 15
 UUID_ZERO: Final = bytes(16)
@@ -49,7 +51,7 @@ class Names(enum.Enum):
     TOPIC_ID = "topic id"
     GROUP = "group"
     TRANSACTIONAL_ID = "transactional id"
-    # A group or a transactional id, as another field of the message says.
+    # A group or a transactional id, depending on another field of the message.
     COORDINATOR_KEY = "group or transactional id"
     USER = "user"
     PRINCIPAL = "principal"
@@ -200,7 +202,7 @@ def nested(
 
 
 def element(kind: str, names: Names) -> FieldSpec:
-    """Declares the elements of a list that name something."""
+    """Returns the encoding of the elements of a list of names, for `array`."""
     return FieldSpec(kind, names=names)
 
 
@@ -214,7 +216,9 @@ def array(
     tag: int | None = None,
     default: list[Any] | None = (),  # type: ignore[assignment]
 ) -> Any:
-    """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is [] or null."""
+    """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is an empty list, or null
+    with `default=None`.
+    """
     if isinstance(of, FieldSpec):
         item = of
     else:

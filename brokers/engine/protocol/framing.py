@@ -1,4 +1,4 @@
-"""Sizes of frames: an int32 size, then that many bytes (WIRE-1).
+"""Sizes of frames: an int32 size, then the contents of that size in bytes (WIRE-1).
 
 After a negative size or one above the limit the connection must be closed without a response.
 """
@@ -12,9 +12,9 @@ from brokers.engine.protocol.errors import FrameTooLarge, MalformedRequest
 SIZE_BYTES: Final = 4
 # Size of the api key, with which the contents of a frame begin.
 API_KEY_BYTES: Final = 2
-# Default of `socket.request.max.bytes`: size of a request of an authenticated client.
+# Default of `socket.request.max.bytes`: maximum size of a request of an authenticated client.
 FRAME_BYTES_MAX: Final = 104_857_600
-# Size of a request before SASL authentication, which limits the memory that unknown peers can use.
+# Maximum size of a request before SASL authentication, which limits the memory that unknown peers can use.
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
 # Size of the shortest request header: api key, version, correlation id.
 FRAME_BYTES_MIN: Final = 8

@@ -39,7 +39,7 @@ def tagged(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
 
 
 def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
-    """Returns the minimum size of a field or array element, which bounds their number in a frame."""
+    """Returns the minimum size in bytes of a field or array element, which bounds their number in a frame."""
     if spec.kind in FIXED:
         return calcsize(">" + FIXED[spec.kind])
     if spec.kind == "nested":
@@ -52,12 +52,14 @@ def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
 
 
 def struct_size_min(cls: type[Any], version: int, flexible: bool) -> int:
-    """Returns the minimum size of a struct, with its section of tagged fields."""
+    """Returns the minimum size in bytes of a struct, with its section of tagged fields."""
     return sum(size_min(slot.spec, version, flexible) for slot in in_line(cls, version, flexible)) + flexible
 
 
 def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
-    """Returns the minimum size of an element in the arrays of a struct, except arrays of numbers; None without any."""
+    """Returns the minimum size in bytes of an element in the arrays of a struct, except arrays of numbers; None if it
+    has none.
+    """
     widths: list[int] = []
     for slot in slots_of(cls, version):
         spec = slot.spec

@@ -12,11 +12,12 @@ from brokers.engine.wire.varints import UNSIGNED_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 
-# Tagged fields of one struct. Kafka's structs have four at most; a field takes only two bytes but time to be skipped.
+# Maximum number of tagged fields of one struct. Kafka's structs have four at most; a field takes only two bytes but
+# time to be skipped.
 TAGGED_FIELDS_MAX: Final = 16
-# Length of a string, as in Kafka also in flexible versions, whose lengths could be greater.
+# Maximum length of a string, as in Kafka also in flexible versions, whose encoding allows greater lengths.
 TEXT_BYTES_MAX: Final = 32_767
-# Size of the replacement character for an invalid byte, by which a string may grow beyond the limit for a response.
+# Size of the replacement character of one invalid byte: decoding may make a string longer than a response allows.
 REPLACEMENT_BYTES: Final = 3
 # Bytes of a topic name that count as one item of a Produce or Fetch: names of topics are shorter, and responses repeat
 # them.

@@ -23,13 +23,13 @@ from brokers.engine.protocol.registry import message_class
 
 # Kinds of fields that always name something, or have to be declared as naming nothing.
 NAMING_KINDS: Final = frozenset({"text", "uuid", "blob", "records"})
-# Names of number fields that have a node or a port.
+# Names of number fields that contain node ids or ports.
 _NODE_FIELD: Final = re.compile(r"(?:^|_)(?:node|broker|leader|controller|replica|port)s?(?:_ids?|_nodes)?\Z")
 _INSTANCE_ID: Final = re.compile(r"ins-[a-z0-9]{8}")
 NO_NODE: Final = -1
-# Names of topics, groups and transactional ids; with a prefix they fit into any field.
+# Maximum length of topic names, group ids and transactional ids; with a prefix they still fit into any field.
 NAME_CHARACTERS_MAX: Final = 1_024
-# Elements of the lists of a message that are mapped between two yields; each takes about a microsecond.
+# Number of list elements that are mapped between two yields; each takes about a microsecond.
 ELEMENTS_PER_PIECE: Final = 500
 
 
@@ -38,7 +38,7 @@ class UndeclaredField(Exception):
 
 
 class ForeignName(Exception):
-    """A message names something of another instance where nothing can be dropped."""
+    """A message names something of another instance in a field that cannot be dropped."""
 
 
 class NodeAddress(NamedTuple):
@@ -52,7 +52,7 @@ class NameMap(Protocol):
     """Translation of names in one direction."""
 
     def name(self, names: Names, value: Any) -> Any:
-        """Returns the other name; None if it is of another instance.
+        """Returns the translated name; None if it is of another instance.
 
         Raises:
             MalformedRequest: the name is too long.
@@ -80,13 +80,13 @@ class ToUpstream:
         return value
 
     def node(self, node_id: int) -> NodeAddress | None:
-        """Requests name no addresses."""
+        """Returns None, because requests contain no addresses."""
         return None
 
 
 class ToTenant:
-    """Translation of the names of the upstream cluster into a tenant's. Nodes without an address for the tenant are
-    shown as none.
+    """Translation of the names of the upstream cluster into a tenant's. Nodes without an address for the tenant become
+    `NO_NODE`.
     """
 
     __slots__ = ("_cluster_id", "_nodes", "_prefix")
@@ -119,7 +119,7 @@ class ToTenant:
 
 
 _PREFIXED: Final = frozenset({Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, Names.COORDINATOR_KEY})
-# Kinds that no forwarded message has, since nobody has decided how they are mapped.
+# Kinds without a defined mapping; no forwarded message has a field of them.
 _UNMAPPED: Final = frozenset({Names.USER, Names.PRINCIPAL, Names.REGULAR_EXPRESSION})
 # Kinds that stay as they are, so that their fields need no visit. Topic ids are random and shown as they are: no
 # forwarded request looks one up.
@@ -138,14 +138,16 @@ class FieldMapping:
 
 @dataclass(frozen=True, slots=True)
 class StructMapping:
-    """Mapping of one class in one version: the fields that change, and the field of the node whose address it has."""
+    """Mapping of one class in one version: the fields that change, and the field with the id of the node whose address
+    the struct has.
+    """
 
     fields: tuple[FieldMapping, ...]
     node_field: str | None = None
     has_address: bool = False
 
     def apply(self, message: Any, name_map: NameMap) -> bool:
-        """Maps a struct. Returns False if it is of another instance."""
+        """Maps a struct in place. Returns False if it names something of another instance."""
         for field in self.fields:
             value = getattr(message, field.name)
             if value is None:

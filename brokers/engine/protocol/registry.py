@@ -10,7 +10,7 @@ from brokers.engine.protocol.fields import MESSAGES, Direction
 
 
 def message_class(api_key: int, direction: Direction) -> type[Any]:
-    """Returns the declared class of an API's request or response. Raises KeyError for an api key not in A.4."""
+    """Returns the declared class of an API's request or response. Raises KeyError for an unknown api key."""
     result = MESSAGES.get((api_key, direction))
     if result is None:
         import_module(f"brokers.engine.protocol.messages.{APIS[api_key].module}")

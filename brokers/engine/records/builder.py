@@ -1,5 +1,5 @@
-"""Builds v2 batches that the broker itself writes (usage, markers), and those of tests; clients' batches are not
-rebuilt.
+"""Builds and reads v2 batches record by record: the broker's own (usage, markers), and clients' batches that are
+recompressed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import zstandard
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
-# 32 times the default max.message.bytes: sufficient for real batches, and decompressing that much takes 10 to 40 ms.
+# 32 times the default max.message.bytes: sufficient for real batches, and decompressed in 10 to 40 ms.
 DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # Streaming writers declare no size; a buffer of this estimate is sufficient for nearly all of their data.
@@ -28,6 +28,7 @@ ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
 ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
 GZIP_WBITS: Final = 31  # the window size argument of zlib for the gzip format
+# Number of input bytes after which the size of gzip's output is checked.
 COMPRESSED_AT_ONCE_BYTES: Final = 256 * 1024
 # Decompressors copy their output while they hold the interpreter's lock, for which the event loop then waits: 10 to 20
 # ms for 32 MB. `bytes.join` releases the lock.
@@ -142,10 +143,10 @@ def compress(codec: int, data: bytes) -> bytes:
 def compress_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     """Returns `data` compressed by `codec`. Raises Oversized if the result is larger than `bytes_max`.
 
-    Gzip, which takes ten times as long as the others, stops as soon as its output exceeds that.
+    Gzip, which takes ten times as long as the others, stops soon after its output exceeds the limit.
     """
     if codec != GZIP:
-        recompressed = compress(codec, data)
+        compressed = compress(codec, data)
     else:
         packer = zlib.compressobj(level=GZIP_LEVEL, wbits=GZIP_WBITS)
         out = bytearray()
@@ -153,10 +154,10 @@ def compress_within(codec: int, data: bytes, bytes_max: int) -> bytes:
             out += packer.compress(memoryview(data)[start : start + COMPRESSED_AT_ONCE_BYTES])
             if len(out) > bytes_max:
                 raise Oversized("gzip")
-        recompressed = bytes(out) + packer.flush()
-    if len(recompressed) > bytes_max:
+        compressed = bytes(out) + packer.flush()
+    if len(compressed) > bytes_max:
         raise Oversized("the recompressed batch exceeds the limit")
-    return recompressed
+    return compressed
 
 
 def snappy_blocks(data: bytes | memoryview) -> int:
@@ -292,8 +293,8 @@ def _snap(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    recompressed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
-    return recompressed
+    compressed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
+    return compressed
 
 
 def _zstd(data: bytes) -> bytes:

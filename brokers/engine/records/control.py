@@ -1,4 +1,6 @@
-"""Control batches: end markers of transactions (REC-27), with one record, both flags and no sequence."""
+"""Control batches: end markers of transactions (REC-27), with one record, the flags for transactional and control
+batches, and no sequence.
+"""
 
 from __future__ import annotations
 

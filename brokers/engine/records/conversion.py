@@ -108,7 +108,8 @@ def to_batch(
     """Returns a record batch with all messages of a set that passed `inspect`, with the same codec (REC-30).
 
     `log_append_time` is the topic's timestamp type: a message may claim LogAppendTime only where the broker overwrites
-    it. A set that cannot be converted is charged the maximum, an uncompressed one nothing. Raises BatchRejected.
+    it. For a set that cannot be converted `budget` is charged the maximum, for an uncompressed set nothing. Raises
+    BatchRejected.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     if old.codec != NONE and budget.is_over:
@@ -212,8 +213,8 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
     Headers, producer ids and control batches are lost.
 
     Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
-    compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: its messages would get
-    valid checksums. The result ends before any later batch of these kinds.
+    compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: a damaged batch must not
+    become messages with valid checksums. The result ends before any later batch of these kinds.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     out = bytearray()

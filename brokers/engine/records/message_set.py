@@ -49,7 +49,9 @@ class MessagePosition(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as an application sees it; `timestamp_ms` is -1 in format 0, and `attributes` are its own."""
+    """A message as an application sees it; `timestamp_ms` is -1 in format 0, and `attributes` are not those of its
+    wrapper.
+    """
 
     offset: int
     timestamp_ms: int
@@ -130,7 +132,7 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
         raise Invalid("a wrapper without messages")
     base = 0
     if magic and wrapper.offset:
-        # Some clients send offset 0 for any content.
+        # A wrapper with offset 0, which some clients send for any content, does not change the inner offsets.
         base = wrapper.offset - last.offset
         if base < 0:
             raise Invalid("a wrapper's offset is below that of its last message")

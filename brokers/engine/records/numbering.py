@@ -13,12 +13,12 @@ from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_sig
 
 # Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
-# Number of records that are checked one by one after records without a run, and the number if that happens again.
+# Number of records that are checked one by one where no run begins, and the number if no run follows them either.
 PATIENCE_RECORDS: Final = 64
 SINGLE_STEPS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10
 
-# Deltas below these are encoded in one, two and three bytes. No batch has more records than the last.
+# Deltas below these are encoded in one, two and three bytes. No batch has more records than the last of these numbers.
 _ONE_BYTE: Final = 1 << 6
 _TWO_BYTES: Final = 1 << 13
 _THREE_BYTES: Final = 1 << 18
@@ -82,8 +82,8 @@ def _is_numbered(data: bytes, count: int) -> bool:
 
 
 def _behind(data: bytes, position: int, size: int, index: int, last: int) -> int:
-    """Returns the position behind the records numbered `index` to `last` - 1 in two or three bytes; -1 if they are
-    not.
+    """Returns the position behind the next records if they have the offset deltas `index` to `last` - 1, which take two
+    or three bytes; otherwise -1.
     """
     is_wide = index >= _TWO_BYTES
     middle = _SECOND_OF_THREE if is_wide else _SECOND_OF_TWO

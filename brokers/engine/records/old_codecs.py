@@ -36,10 +36,10 @@ def compress_old(codec: int, data: bytes, magic: int) -> bytes:
     if codec != LZ4:
         return compress(codec, data)
     # Without the content size: the first readers expect a header of seven bytes.
-    recompressed: bytes = lz4.frame.compress(
+    compressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
-    return _with_checksum(recompressed, whole=True) if magic == 0 else recompressed
+    return _with_checksum(compressed, whole=True) if magic == 0 else compressed
 
 
 def _with_checksum(frame: bytes, *, whole: bool) -> bytes:

@@ -39,15 +39,16 @@ LONG_MAX: Final = layout.LONG_MAX
 PRODUCE_ZSTD_FROM: Final = 7
 CODECS_MAX: Final = ZSTD
 
-# Batches of up to this many records are decoded field by field as in Kafka, longer ones are checked by record lengths.
+# Batches of up to this number of records are decoded field by field as in Kafka, longer ones are checked by record
+# lengths.
 WALKED_RECORDS_MAX: Final = 4
 # Greater than the number of records in an uncompressed batch of a megabyte. It bounds the time for which a reader of
 # single records occupies the event loop.
 RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
-# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. At most this much is
-# decompressed at once, which takes about 60 ms; the rest of the request is refused as too large.
+# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit
+# they are decompressed, which takes about 60 ms; the rest of the request is refused as too large.
 DECOMPRESSED_PER_REQUEST_MAX: Final = 4 * DECOMPRESSED_BYTES_MAX
 
 
@@ -103,7 +104,7 @@ _UNPACK = layout.HEADER.unpack_from
 
 def check_shape(records: memoryview, produce_version: int) -> int:
     """Returns the size of the single v2 batch in `records` (REC-42, REC-43); an incomplete entry after it is ignored
-    (REC-60).
+    (REC-60). Raises BatchRejected.
     """
     total = len(records)
     if total >= layout.HEADER_BYTES and records[layout.MAGIC_AT] == layout.MAGIC:
@@ -138,7 +139,8 @@ def check_batch(
 ) -> CheckedBatch:
     """Checks the batch of `size` bytes (from `check_shape`) against `rules`; decompression is charged to `budget`.
 
-    Raises BatchRejected. `records` must be writable if the topic sets timestamps or a claim must be corrected.
+    Raises BatchRejected. `records` must be writable if the topic sets timestamps or a wrong maximum timestamp or claim
+    of LogAppendTime must be corrected.
     """
     # fmt: off
     (base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,

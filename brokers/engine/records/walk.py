@@ -20,7 +20,7 @@ RUN_MIN: Final = 8
 SINGLE_STEPS_FIRST: Final = 2
 SINGLE_STEPS_AFTER_A_SHORT_RUN: Final = 64
 HEADERS_PER_BATCH_MAX: Final = 262_144
-# Longer walks over one batch run in a thread, which releases the interpreter lock after this many records.
+# Longer walks over one batch run in a thread, which releases the interpreter lock after this number of records.
 RECORDS_PER_TURN: Final = 8_192
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 

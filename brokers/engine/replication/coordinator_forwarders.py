@@ -17,10 +17,10 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.interfaces import Link, LinkOwner
 
-# Maximum number of connections to all brokers. A further one replaces an idle one or is refused.
+# Maximum number of connections to all brokers. A further connection replaces an idle one or is refused.
 LINES_MAX: Final = 2_000
-# Maximum for one instance: a rebalance has as many pending requests as a group has members, and must leave connections
-# for heartbeats of other groups.
+# Maximum number of connections for one instance: a rebalance has as many pending requests as a group has members, and
+# must leave connections for heartbeats of other groups.
 LINES_PER_INSTANCE_MAX: Final = 1_000
 IDLE_MS_MAX: Final = 30_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
@@ -176,7 +176,7 @@ class Forwarders:
 
 
 def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
-    """True if it is the same incarnation at the same address; a broker that is stopping still is."""
+    """True if both are the same incarnation at the same address, even if the broker is stopping."""
     return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
 
 

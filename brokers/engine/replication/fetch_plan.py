@@ -29,7 +29,7 @@ Key = tuple[bytes, int]
 
 
 def retry_delay_ms(failures: int) -> int:
-    """Returns the delay after a number of consecutive failures; short at first, because a new leader may lag by a
+    """Returns the delay in ms after a number of consecutive failures; short at first, because a new leader may lag by a
     moment.
     """
     return min(RETRY_MS_FIRST << min(failures - 1, 16), RETRY_MS_MAX)
@@ -43,7 +43,8 @@ def next_epoch(session_epoch: int) -> int:
 class Followed:
     """One followed partition in its current leader epoch.
 
-    `asked` is the last request line for it, and `first_round` the number of the first request in this epoch.
+    `asked` is its entry in the last request that named it, and `first_round` the number of the first request in this
+    epoch.
     """
 
     __slots__ = (
@@ -128,8 +129,8 @@ class FetchPlan:
     ) -> None:
         """Creates an empty plan.
 
-        `held_back_ms` returns how long a due partition must be delayed, and `bytes_max` the size to request for one
-        that may be throttled (QUO-61).
+        `held_back_ms` returns the time in ms for which a due partition must still be delayed, and `bytes_max` the size
+        to request for one that may be throttled (QUO-61).
         """
         self.followed: dict[Key, Followed] = {}
         self.rounds = 0
@@ -171,7 +172,7 @@ class FetchPlan:
             self._deactivate(key)
 
     def find(self, topic_id: bytes, index: int, round_number: int) -> Followed | None:
-        """Returns the followed partition for a line in the response to that request, None if the response is
+        """Returns the followed partition for an entry of the response to that request, None if the response is
         outdated.
         """
         followed = self._active.get((topic_id, index))
@@ -225,10 +226,10 @@ class FetchPlan:
         return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
 
     def has_news(self, now_ms: int) -> bool:
-        """True if something must be requested that no request in flight asks for.
+        """True if something must be requested that no request in flight names.
 
-        A request sent for it names a partition: the leader assumes that one without partitions was sent when no other
-        was in flight.
+        A request that is sent for this reason names a partition: the leader assumes that a request without partitions
+        was sent when no other was in flight.
         """
         if self._retries:
             self._retry(now_ms)
@@ -311,7 +312,7 @@ class FetchPlan:
         self.hold_back(followed, now_ms + retry_delay_ms(followed.failures))
 
     def hold_back(self, followed: Followed, until_ms: int) -> None:
-        """Leaves a partition out of requests until then (after a failure or for a throttle)."""
+        """Leaves a partition out of requests until `until_ms` (after a failure or for a throttle)."""
         self._deactivate(followed.key)
         followed.retry_ms = until_ms
         self._retries_made += 1

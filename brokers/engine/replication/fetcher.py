@@ -55,8 +55,8 @@ class _Sent(NamedTuple):
 
 
 class Fetcher:
-    """Fetches from one leader; `error` is the reason why the leader cannot be asked, "" if it can, and not about a
-    partition.
+    """Fetches from one leader; `error` is the reason why it cannot be reached, "" if it can. Errors of single
+    partitions are in `plan`.
     """
 
     def __init__(self, leader: int, context: FetcherContext) -> None:

@@ -152,7 +152,7 @@ class Fetchers:
             )
 
     def close(self) -> None:
-        """Closes every connection; no record is appended any more, whatever the image says from now on."""
+        """Closes every connection; no record is appended afterwards, whatever later images contain."""
         self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()

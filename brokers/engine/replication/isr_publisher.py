@@ -81,7 +81,7 @@ class IsrPublisher:
             self._wake.set()
 
     def check(self) -> None:
-        """Looks for ISR members that fell behind (REP-22); called every `lag_ms_max` / 2."""
+        """Finds ISR members that fell behind (REP-22); called every `lag_ms_max` / 2."""
         now_ms = self._monotonic_ms()
         for partition in self._table:
             leadership = partition.leadership
@@ -106,7 +106,7 @@ class IsrPublisher:
                 self.consider(partition)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Resolves the proposals that the image decides, one way or the other; called after the roles are applied."""
+        """Ends the proposals that the image shows or has overtaken; called after the roles are applied."""
         if before.brokers is not after.brokers:
             self._on_brokers(after)
         for partition, proposal in tuple(self._proposals.items()):

@@ -36,6 +36,7 @@ FRAME_BYTES_MAX: Final = 134_217_728
 _SIZE: Final = Struct(">i")
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
+# Requests that authenticate this broker, in order: (api key, version).
 GREETING: Final = (
     (ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION),
     (ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION),
@@ -178,8 +179,8 @@ class SocketLink:
     def _room(self) -> memoryview:
         """Returns the part of the buffer to receive into.
 
-        A TLS stream waits for all of a request that is longer than `SHARED_BYTES`, so it is given only the rest of a
-        response.
+        A TLS stream takes a buffer longer than `SHARED_BYTES` for the rest of one frame and awaits all its bytes, so
+        the buffer must end with the response.
         """
         filled = self._filled
         if not self._is_encrypted:

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 VERSION: Final = 1
 RETRY_MS_MIN: Final = 20
 RETRY_MS_MAX: Final = 1_000
-# Maximum size of one request; the rest is sent after its response.
+# Maximum numbers of transactions and partitions in one request; the rest is sent after its response.
 TRANSACTIONS_PER_REQUEST_MAX: Final = 500
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
@@ -58,7 +58,7 @@ class Brokers(Protocol):
 
 
 class _Order:
-    """Pending partitions of one decided transaction; `attempts` counts the rounds with a refused marker."""
+    """Pending partitions of one decided transaction: `owed` have no confirmed marker. `attempts` counts the retries."""
 
     __slots__ = ("attempts", "dropped", "markers", "owed", "shard")
 
@@ -74,6 +74,7 @@ class _Order:
         return min(RETRY_MS_MIN << min(self.attempts, 10), RETRY_MS_MAX)
 
 
+# Partitions of each transaction whose markers wait for one destination.
 _Load = dict[_Order, set[PartitionKey]]
 # (broker id, whether it is the connection for slow partitions)
 _Way = tuple[int, bool]
@@ -218,7 +219,7 @@ class MarkerLink:
                 self._retry_later(order, left)
 
     def _take(self, way: _Way) -> _Load:
-        """Takes the markers for the next request."""
+        """Removes and returns the markers for the next request."""
         waiting = self._loads[way]
         taken: _Load = {}
         producer_ids: set[int] = set()

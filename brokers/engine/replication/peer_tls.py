@@ -22,8 +22,8 @@ THREADS: Final = 2
 class PeerTls:
     """TLS client of one broker process.
 
-    `context` returns the context of a handshake; its argument says whether the connection may continue without
-    encryption. `is_revoked` says if a verified certificate is revoked.
+    `context` returns the context of a handshake; its argument is true if the connection may continue without
+    encryption. `is_revoked` returns True for a verified certificate that is revoked.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.interfaces import CallLater, Connect, Link, Timer
 
-# Longer than a peer waits for its followers.
+# Longer than the time for which a peer waits for its followers.
 REQUEST_TIMEOUT_MS: Final = 35_000
 BACK_OFF_MS_MIN: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
@@ -82,7 +82,7 @@ class Peers:
 
 
 def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
-    """True if it is the same incarnation at the same address; a broker that is stopping still is."""
+    """True if both are the same incarnation at the same address, even if the broker is stopping."""
     return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
 
 

@@ -17,7 +17,7 @@ PersistLogStartOffsets = Callable[[Path, Callable[[], object]], object]
 
 
 class PersistedLogStartOffsets:
-    """Log start offsets of the partitions followed from one leader; `wake` sends what the plan has to report."""
+    """Log start offsets of the partitions followed from one leader; `wake` sends the plan's pending reports."""
 
     def __init__(self, keep: PersistLogStartOffsets, plan: FetchPlan, wake: Callable[[], object]) -> None:
         self._keep = keep

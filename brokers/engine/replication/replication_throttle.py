@@ -1,5 +1,5 @@
-"""Replication throttle of a fetcher for topics with throttled replicas (QUO-60, QUO-61); clock and rate are
-injected.
+"""Replication throttle of a fetcher for topics with throttled replicas (QUO-60, QUO-61); clock and rate are those of
+the context.
 """
 
 from __future__ import annotations

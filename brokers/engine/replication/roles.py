@@ -40,8 +40,8 @@ class Roles:
     """Roles of this broker's partitions, subscribed to the image before all services; `leaders` counts those led here.
 
     If a tenant creates or deletes very many partitions at once, most are created or deleted by `go_on`, which `wake`
-    requests. A partition whose name checkpoint files may know from a deleted topic waits for `on_checkpoint`, which
-    `want_checkpoint` requests: writing the files takes milliseconds.
+    requests. A partition whose name checkpoint files may still contain for a deleted topic waits for `on_checkpoint`,
+    which `want_checkpoint` requests: writing the files takes milliseconds.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Roles:
         self._to_create: dict[PartitionKey, None] = {}
         self._made = 0
         self._began_ms = 0
-        # Partitions to be created once the checkpoint files no longer name a deleted one.
+        # Partitions to be created when the checkpoint files do not name a deleted partition of the same name any more.
         self._awaiting_checkpoint: dict[PartitionKey, None] = {}
         # Partitions to be deleted, which are no longer assigned.
         self._to_delete: deque[tuple[PartitionKey, bytes]] = deque()
@@ -206,7 +206,7 @@ class Roles:
             self._table.update_config(topic.name, topic.config)
 
     def _is_postponed(self, topic: TopicImage, wanted: PartitionImage) -> bool:
-        """True if the creation of a partition must be postponed."""
+        """True if the creation of a partition must be postponed; it is then queued."""
         if self._wake is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
         key = (topic.name, wanted.index)
@@ -377,7 +377,7 @@ class Roles:
 
 
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
-    """True if no topic of the previous image is left, which as at start rather means that the tree was lost."""
+    """True if no topic of the previous image is left: this indicates a lost ZooKeeper tree rather than deletions."""
     topics = before.topics.values()
     return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls. Kinds are small numbers; pattern type 3 is literal."""
+"""DescribeAcls, CreateAcls and DeleteAcls. Types and operations are Kafka's numbers; pattern type 3 is literal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Messages of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
-Comments list what each version adds. Resource types: 2 topic, 4 broker.
+Resource types: 2 topic, 4 broker.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class JoinGroupRequestProtocol:
 # 5  static members
 # 6  flexible
 # 8  the reason for joining
-# 9  the response may tell the leader to skip the assignment
+# 9  the response may make the leader skip the assignment
 @request(ApiKey.JOIN_GROUP)
 class JoinGroupRequest:
     group_id: str = text(names=Names.GROUP)

@@ -79,7 +79,7 @@ class DescribeTransactionsResponse:
 
 
 # 0  flexible from the start
-# 1  only transactions open longer than this
+# 1  only transactions that have been open longer than this number of ms
 @request(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsRequest:
     state_filters: list[str] = array("text")

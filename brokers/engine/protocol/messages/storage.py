@@ -1,4 +1,9 @@
-"""AllotStorage: a broker's report of storage use to the controller, answered with storage credits (CKA-26)."""
+"""AllotStorage: a broker's report of storage use to the controller, answered with storage credits (CKA-26).
+
+A StorageLine is the report on one instance, with the fields of `capacity.ledger.ReportedUse`; a StorageChange is the
+answer, with the fields of `capacity.ledger.StorageGrant`. `is_complete` is True if the broker has reported all its
+instances with this request.
+"""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class AddPartitionsToTxnTopicResult:
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
-# `coordinator_epoch` is Penstock's own field, by which a partition's leader knows the coordinator's epoch (decision
-# 76).
+# `coordinator_epoch` is Penstock's own field, from which a partition's leader learns the coordinator's epoch
+# (decision 76).
 @struct
 class AddPartitionsToTxnResult:
     transactional_id: str = text(since=4, names=Names.TRANSACTIONAL_ID)

@@ -20,7 +20,7 @@ from brokers.engine.protocol.fields import (
 )
 
 
-# Null requests all.
+# Null `names` request all users.
 @request(ApiKey.DESCRIBE_USERS)
 class DescribeUsersRequest:
     names: list[str] | None = array("text", null_since=0)
@@ -35,7 +35,7 @@ class DescribedSecret:
     mechanisms: list[int] = array("int8")
 
 
-# `expires_at_ms` is -1 for never; `connections` counts those to this broker.
+# `expires_at_ms` is -1 for never; `connections` counts the user's connections to this broker.
 @struct
 class DescribedUser:
     name: str = text()
