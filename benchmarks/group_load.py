@@ -128,10 +128,10 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     assert len(machine.offsets) == partitions
     print(f"memory   {held_mb:.0f} MB at most while {partitions} were committed")
 
-    item = commits_of(0, 1, 5)
+    single = commits_of(0, 1, 5)
     begun, cpu = time.perf_counter(), time.process_time()
     for _ in range(commits):
-        bench.commit(item)
+        bench.commit(single)
     took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
     print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
 

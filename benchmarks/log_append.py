@@ -106,7 +106,7 @@ def bench_idempotent(partition: Partition, batch: bytearray) -> None:
 
 def bench_reads(partition: Partition) -> None:
     end = partition.log_end_offset
-    uncached = random.Random(1)
+    source = random.Random(1)
 
     def tail() -> None:
         result = partition.read(end - 1, 1 << 20, min_one_batch=True)
@@ -114,7 +114,7 @@ def bench_reads(partition: Partition) -> None:
         result.slice.release()
 
     def anywhere() -> None:
-        result = partition.read(uncached.randrange(end), 1 << 20, min_one_batch=True)
+        result = partition.read(source.randrange(end), 1 << 20, min_one_batch=True)
         assert result.slice is not None
         result.slice.release()
 
@@ -122,7 +122,7 @@ def bench_reads(partition: Partition) -> None:
 
 
 def hop_one_by_one(data: bytes, count: int) -> None:
-    """Steps over the records one by one, without looking for runs: the reference cost, as in the prototype."""
+    """Steps over the records one by one, without the shortcut for runs of equal lengths: the reference cost."""
     position = seen = 0
     end = len(data)
     while position < end:

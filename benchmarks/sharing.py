@@ -3,9 +3,10 @@
 Simulates an instance under each policy (`quotas.policies`) with the real limiter and prints a table; `--write` draws it
 as SVG. The same seed prints the same figures. The cost of the policies is measured for 1,000 instances.
 
-* Utilisation: the part that passed of what could have passed (the lesser of the demand and the instance's bandwidth).
-* Overshoot: the most that passed in any ten seconds, relative to the instance's bandwidth.
-* Converged: time after a change until the first second in which 95 % of what could have passed did; the median.
+* Utilisation: bytes that passed, divided by the bytes that could have passed: the lesser of the demand and the
+  instance's bandwidth.
+* Overshoot: the greatest number of bytes in any ten seconds, relative to the instance's bandwidth.
+* Converged: median time from a change to the first second in which 95 % of the bytes that could have passed did pass.
 * Fairness: Jain's index of the brokers' bandwidth relative to their fair share, which is their demand, or the same
   level for each partition where the demand is too high.
 """

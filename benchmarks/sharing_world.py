@@ -68,7 +68,7 @@ class Broker:
         self._waited_ms, self._waits_until_ms = 0, 0
 
     def admit(self, amount: int, now_ms: int) -> int:
-        """Charges a request; returns the time that the client has to wait."""
+        """Charges a request; returns the time that the client has to wait, in milliseconds."""
         self._admitted_bytes += amount
         self.admitted[min(now_ms // STEP_MS, len(self.admitted) - 1)] += amount
         delay_ms = max(
