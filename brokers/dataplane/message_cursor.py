@@ -45,7 +45,7 @@ class WorkUsedUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Next range that a cursor needs: from `offset` on, of which offsets below `stop` are used."""
+    """Next range that a cursor needs: from `offset` to below `stop`; the response may contain more."""
 
     offset: int
     stop: int
@@ -122,7 +122,9 @@ class PartitionCursor:
             )
             self._after_loaded = min(max(covered, self.position), self.end)
         else:
-            self._loaded.extend(one for one in reversed(loaded) if one.batch.base_offset < self.position)
+            self._loaded.extend(
+                loaded_batch for loaded_batch in reversed(loaded) if loaded_batch.batch.base_offset < self.position
+            )
             self._after_loaded = ask.offset
         self._window = min(self._window * 2, WINDOW_MAX)
         if not self._loaded:
