@@ -26,8 +26,8 @@ _METADATA: Final = re.compile(r"\Aversion: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?\Z
 def checkpoint_rows(path: Path, columns: int) -> list[tuple[str, ...]]:
     """Returns the rows of a checkpoint file, none if it does not exist.
 
-    Raises Unreadable for a malformed file, and for one that a broker would have written differently: with another
-    separator, or numbers with a plus sign or leading zeros.
+    Raises UnreadableCheckpoint for a malformed file, and for a file that a broker would have written differently: with
+    another separator, or numbers with a plus sign or leading zeros.
     """
     rows = [tuple(row) for row in parse_lines(path, columns, path.parent)]
     numbers = [number for row in rows for number in row[max(columns - 2, 0) :]]

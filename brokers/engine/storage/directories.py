@@ -1,4 +1,4 @@
-"""Roots of `log.dirs`: their owner, their partition directories and how they were stopped (LOG-1 to LOG-4, LOG-34)."""
+"""Roots of `log.dirs`: owner, partition directories, and the marker of a clean shutdown (LOG-1 to LOG-4, LOG-34)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class DirectoryRefused(Exception):
 
 
 class FoundPartition(NamedTuple):
+    """A partition directory that a scan found; `topic_id` is all zeros if its file is missing."""
+
     directory: str
     topic: str
     partition: int
@@ -185,7 +187,7 @@ def _is_foreign(directory: str) -> bool:
 def remove(path: str, root: Path) -> None:
     """Removes a file or directory that was marked as deleted; a missing one is no error."""
     with storage_errors(root), contextlib.suppress(FileNotFoundError):
-        # Of a partition that an operator moved elsewhere with a symbolic link, only the link is removed.
+        # If an operator moved the partition elsewhere and left a symbolic link, only the link is removed.
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             shutil.rmtree(path)
         else:

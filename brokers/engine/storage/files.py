@@ -1,8 +1,8 @@
 """File system access of the log, the only place that handles disk errors.
 
 Every `OSError` becomes `StorageFailed(directory)`: the partitions of that directory go offline and the process
-continues. Descriptors are a bounded resource (`OpenFiles`): a segment has one open only while it is used. A shortage of
-descriptors is no disk error and is temporary (`StorageFailed.passes`).
+continues. The number of open descriptors is bounded (`OpenFiles`): a segment has a descriptor only while it is used. A
+shortage of descriptors is no disk error and is temporary (`StorageFailed.passes`).
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class FileSlice:
 
 
 class UncachedFile:
-    """A whole small file that is not in the page cache; the counterpart of a slice in `NotCached`."""
+    """A whole small file that is not in the page cache; `NotCached` carries it in place of a `FileSlice`."""
 
     __slots__ = ("path",)
 

@@ -64,7 +64,7 @@ class _Index:
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
         self._is_cut = False  # the file is longer than the stored entries
-        # True if the content of the file has reached the disk; so has a file that was found at start and is trusted.
+        # True if the content of the file is on disk, which is assumed of a file that was found at start.
         self.synced = True
 
     @property
@@ -142,7 +142,7 @@ class _Index:
     def make_file(self) -> None:
         """Creates an empty file for an index without entries when its segment is closed.
 
-        Kafka and recovery take an index without a file for lost.
+        Kafka and recovery treat an index without a file as lost.
         """
         if not os.path.exists(self.path):  # noqa: PTH110
             with storage_errors(self.root):
@@ -296,6 +296,9 @@ class TimeIndex(_Index):
         self._cut(count)
 
     def sane(self) -> bool:
+        """True if all entries are whole, the last offset is not before the base offset and the last timestamp is not
+        before the first one (LOG-14).
+        """
         entries = self.entries
         if len(entries) % TIME_ENTRY.size:
             return False

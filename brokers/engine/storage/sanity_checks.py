@@ -21,7 +21,10 @@ ABORTED_CHECKED_MAX: Final = 1_000
 
 
 def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
-    """True if the batch cannot follow (LOG-36); no checksum covers its base offset and its length."""
+    """True if the offsets of the batch are invalid, below `next_offset` or not below `limit_offset` (LOG-36).
+
+    No checksum covers the base offset and the length of a batch.
+    """
     if header.last_offset_delta < 0 or header.record_count < 0:
         return True
     return header.base_offset < next_offset or header.next_offset > limit_offset
@@ -119,7 +122,7 @@ def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
 def epochs_contradicted(log: Log, start_offset: int) -> bool:
     """True if the batches contradict `leader-epoch-checkpoint` at either end of the log or at the start of an epoch.
 
-    A leader with wrong epochs would tell followers to keep records that other replicas do not have (LOG-31).
+    A leader with wrong epochs would make followers retain records that other replicas do not have (LOG-31).
     """
     end = log.log_end_offset
     starts = {start for _, start in log.epochs.entries[-EPOCHS_CHECKED_MAX:]}

@@ -243,9 +243,7 @@ class Segment:
         return None
 
     def check_chain(self, offset: int, wait: bool = True) -> None:
-        """Raises DamagedSegment if damage, and not the end of the segment, is why no batch contains `offset` or
-        more.
-        """
+        """Raises DamagedSegment if damage, not the end of the segment, is the reason that `locate(offset)` failed."""
         end = 0
         for start in (self.offset_index.lookup(offset), 0):
             end = start

@@ -56,7 +56,7 @@ class Outcomes:
 
 
 class Markers:
-    """Decides about end markers, from every batch of the rewritten segments in order."""
+    """Determines which end markers still have data, from every batch of the rewritten segments in order."""
 
     __slots__ = ("_with_data",)
 
