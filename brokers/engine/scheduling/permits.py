@@ -48,7 +48,7 @@ class Permits:
         return not self._free
 
     async def acquire(self, instance_id: str) -> None:
-        """Acquires a permit; give it back with `release`.
+        """Acquires a permit, which the caller must `release`.
 
         Raises:
             QueueFull: the instance has its maximum number of waiters.
@@ -70,7 +70,7 @@ class Permits:
             raise
 
     def release(self) -> None:
-        """Gives a permit back, and passes it to the next waiter."""
+        """Returns a permit to the semaphore, which grants it to the next waiter."""
         queue = self._queue
         while (instance := queue.next_instance()) is not None:
             granted = queue.pop(instance)
@@ -169,7 +169,7 @@ class DecodeMemoryLimiter:
             del self._delayed_bytes[instance_id]
 
     async def await_room(self, instance_id: str, count_bytes: int) -> None:
-        """Counts the memory as used as soon as there is room; `release` gives it back."""
+        """Waits until there is room, and counts the memory as used until `release`."""
         used_bytes = self._used_bytes.get(instance_id, 0)
         if instance_id not in self._waiting and self._has_room(used_bytes, count_bytes):
             self._used_bytes[instance_id] = used_bytes + count_bytes

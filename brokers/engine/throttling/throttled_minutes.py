@@ -47,6 +47,8 @@ class _Cause:
 
 
 class _Minute:
+    """Causes of the delays of one minute; `noted_ms` is the time of the latest record."""
+
     __slots__ = ("causes", "noted_ms")
 
     def __init__(self) -> None:

@@ -28,8 +28,8 @@ NUMBERS: Final = 3
 BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
-# Limits of a part, each of which takes a broker's event loop about three milliseconds: counters in the part, characters
-# of their names, and counters that were examined.
+# Limits of one part of a report: counters in it, characters of their names, and counters that were examined. A part
+# takes about three milliseconds of a broker's event loop.
 EVENTS_PER_PART_MAX: Final = 100
 NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
@@ -69,6 +69,7 @@ class UsageCounter:
         return bool(self.numbers[REQUESTS] == self.numbers[REPORTED])
 
     def add(self, count: int) -> None:
+        """Adds one request and its bytes, or an increment of a level."""
         numbers = self.numbers
         numbers[BYTES] += count
         numbers[REQUESTS] += 1

@@ -115,7 +115,7 @@ class LimiterQueue:
         self._schedule()
 
     def release(self) -> None:
-        """Ends all waits soon, because limits have changed; each client's next request applies them."""
+        """Ends all waits soon, because limits have changed; they apply from the next request of each client."""
         for wait in self._requests:
             self._muted.append(wait)
         self._requests.clear()
