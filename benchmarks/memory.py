@@ -17,7 +17,7 @@ STEP_BYTES: Final = 1_073_741_824
 # Memory is full when at most this share of what was read came from free memory; the rest replaced cached pages. The
 # memory that a kernel, or a container's limit, keeps free is not known beforehand.
 FREE_SHARE_MAX: Final = 0.1
-# Size of the file as a multiple of the memory: so many fillings read it before one reads a cached page again.
+# Size of the file as a multiple of the memory, so that a filling never reads pages that an earlier one left cached.
 SIZE_IN_MEMORIES: Final = 50
 
 

@@ -50,9 +50,7 @@ ENOUGH = signal.SIGTERM
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """The figures of one paced producer. `acknowledged` holds (monotonic seconds, bytes, latency in ms) of
-    each record.
-    """
+    """Figures of one paced producer. `acknowledged` has (monotonic seconds, bytes, latency in ms) of each record."""
 
     acknowledged: list[tuple[float, int, float]]
     errors: list[str]
@@ -95,8 +93,10 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """The victim's figures: alone, beside a client that sends what the quota admits without being throttled, and beside
-    a client that offers ten times its quota. The difference of the last two is the effect of throttling.
+    """Figures of the victim: alone, beside a client that sends exactly as much as its quota admits (`polite`), and
+    beside a client that offers ten times its quota (`beside`).
+
+    The difference of the last two is the effect of throttling. `held` has the figures of the throttled client.
     """
 
     alone: list[Paced] = field(default_factory=list)

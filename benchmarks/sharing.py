@@ -102,6 +102,7 @@ def fair_shares(bought_bps: float, leaders: Sequence[int], wants: Sequence[int])
 
 
 def figures(world: World) -> dict[str, Any]:
+    """Returns the figures of a finished run; without sudden changes of the demand there is no time to converge."""
     has_changes = world.scenario.name in {"one hot partition", "moving hot spot", "skewed"}
     return {
         "scenario": world.scenario.name,
@@ -114,6 +115,7 @@ def figures(world: World) -> dict[str, Any]:
 
 
 def runs(seed: int) -> Iterator[World]:
+    """Runs every scenario under every policy, and yields the finished runs."""
     for scenario in sharing_scenarios.all_of_them(seed):
         for policy in POLICIES:
             world = World(scenario, policy, seed)
