@@ -120,6 +120,7 @@ def _key(instance_id: str, group: str) -> str:
 
 
 def _forget(instance_id: str, group: str) -> None:
+    """Removes a group and the list of groups from the cache."""
     cache.delete_many([_key(instance_id, group), f"groups:{instance_id}:list"])
 
 

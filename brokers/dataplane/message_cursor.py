@@ -26,13 +26,17 @@ from instances.messages.interfaces import (
 )
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+# Maximum number of offsets that are requested at a time.
 WINDOW_MAX: Final = 10_000
 PARTITION_BYTES_MIN: Final = 65_536
 PARTITION_BYTES_MAX: Final = 1_048_576
+# Expected bytes per offset before the first response.
 RECORD_BYTES_GUESS: Final = 500
+# Factor by which more bytes are requested than the offsets are expected to take.
 SLACK: Final = 1.25
 # Batches with more records are not shown: finding the last of them would take too long.
 BATCH_RECORDS_MAX: Final = 500_000
+# Number of successive empty responses after which a partition counts as unavailable.
 EMPTY_ANSWERS_MAX: Final = 3
 
 # Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
@@ -55,6 +59,8 @@ class Ask:
 
 @dataclass(slots=True)
 class _Loaded:
+    """A fetched batch; `state` is that of its transaction, None if it is undecided."""
+
     batch: Batch
     state: str | None
 

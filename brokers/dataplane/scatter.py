@@ -143,7 +143,7 @@ def ask_any(instance_id: str, make: Callable[[], Any]) -> Any:
 
 
 def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
-    """Returns the requests `wanted`, by broker number, with their targets; requests to other brokers are left out."""
+    """Returns (target, request) for each request in `wanted`, by broker number, if the broker has a target."""
     return [(found[number], request) for number, request in sorted(wanted.items()) if number in found]
 
 
