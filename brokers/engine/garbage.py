@@ -42,6 +42,7 @@ class Schedule:
         self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
 
     def next(self, new_objects: int, now_ms: int) -> Action:
+        """Returns the action for the number of objects that were created and not freed since the last collection."""
         if new_objects <= OBJECTS_MAX:
             self._many_since_ms = None
             if now_ms >= self._whole_at_ms:

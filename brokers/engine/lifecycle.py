@@ -97,10 +97,12 @@ class Stop:
         self.fault: str | None = None
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Makes SIGTERM and SIGINT request the stop."""
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.ask)
 
     def ask(self) -> None:
+        """Requests a clean stop."""
         self._asked.set()
 
     def fail(self, reason: str) -> None:
@@ -154,6 +156,7 @@ class Periodic:
             self._stop.fail(f"background work failed: {task.exception()!r}")
 
     async def stop(self) -> None:
+        """Cancels all work and waits until it has ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

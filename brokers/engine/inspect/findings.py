@@ -12,7 +12,7 @@ Emit = Callable[[Row], None]
 
 @dataclass(slots=True)
 class Findings:
-    """Reports each finding at once and counts them. `partition` is the one being verified, "" for the root."""
+    """Reports each finding at once and counts them. `partition` is the partition being verified, "" for the root."""
 
     emit: Emit
     partition: str = ""

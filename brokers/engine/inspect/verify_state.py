@@ -91,6 +91,7 @@ class EpochCheck:
             self.findings.fault(file, what, position=position, offset=header.base_offset)
 
     def end(self, log_end_offset: int) -> None:
+        """Checks that no epoch begins past the end of the log."""
         if self.entries and self.entries[-1][1] > log_end_offset and not self._reported:
             self._fault(f"epoch {self.entries[-1][0]} begins past the log's end", self.entries[-1][1])
 
@@ -120,6 +121,7 @@ class ProducerCheck:
         return self.transactions.see(batch)
 
     def end(self, log_end_offset: int) -> None:
+        """Checks the remaining snapshots; a snapshot past the end of the log is a fault."""
         self._complete(log_end_offset)
         for offset in self._waiting:
             name = snapshot_path("", offset).name

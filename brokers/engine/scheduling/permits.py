@@ -112,8 +112,9 @@ class Permit:
             self._limiter.end_delay(self._instance_id, delayed_bytes)
 
     def begin_delay(self) -> bool:
-        """Lets others use the memory while the request waits for an event. Returns False, and changes nothing, if too
-        many decoded requests of the instance do so already.
+        """Frees the memory for other requests while this one waits for an event.
+
+        Returns False, changing nothing, if too many decoded requests of the instance wait already.
         """
         if not self._limiter.begin_delay(self._instance_id, self._count_bytes):
             return False
@@ -150,6 +151,7 @@ class DecodeMemoryLimiter:
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
+        """Waits until there is room for a request of `count_bytes` received bytes, and returns its permit."""
         await self.await_room(instance_id, count_bytes)
         return Permit(self, instance_id, count_bytes)
 
@@ -162,6 +164,7 @@ class DecodeMemoryLimiter:
         return True
 
     def end_delay(self, instance_id: str, count_bytes: int) -> None:
+        """Removes a request that `begin_delay` counted."""
         delayed_bytes = self._delayed_bytes[instance_id] - count_bytes
         if delayed_bytes:
             self._delayed_bytes[instance_id] = delayed_bytes
@@ -184,6 +187,7 @@ class DecodeMemoryLimiter:
                 raise
 
     def release(self, instance_id: str, count_bytes: int) -> None:
+        """Frees memory, and grants it to waiting requests of the instance."""
         used_bytes = self._used_bytes[instance_id] - count_bytes
         waiting = self._waiting.get(instance_id)
         while waiting and (waiting[0][1].done() or self._has_room(used_bytes, waiting[0][0])):

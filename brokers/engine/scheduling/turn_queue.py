@@ -56,7 +56,10 @@ class TurnQueue:
         return turn
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Runs steps of own work to their end, as many in each turn as its time allows. Returns their result."""
+        """Runs steps of the broker's own work to their end, as many in each turn as its time allows.
+
+        Returns their result.
+        """
         while True:
             await self.enqueue()
             ends_s = perf_counter() + TURN_MS_MAX / 1000

@@ -93,9 +93,11 @@ class SegmentFile:
         return self._pins > 0
 
     def pin(self) -> None:
+        """Keeps the descriptor open until the matching `unpin`."""
         self._pins += 1
 
     def unpin(self) -> None:
+        """Ends one `pin`; the last one closes the descriptor of a retired file."""
         self._pins -= 1
         if self._retired and self._pins == 0:
             self._close()
@@ -143,11 +145,13 @@ class OpenFiles:
         return len(self._open)
 
     def opened(self, file: SegmentFile) -> None:
+        """Registers a file that was opened, and closes others if too many are open."""
         self._open[file] = None
         if len(self._open) > self.limit:
             self._sweep(keep=file)
 
     def closed(self, file: SegmentFile) -> None:
+        """Removes a file that was closed."""
         self._open.pop(file, None)
 
     def _sweep(self, keep: SegmentFile) -> None:

@@ -178,6 +178,7 @@ class Log:
         return segment
 
     def remember(self, offset: int, position: int) -> None:
+        """Caches the position of `offset` in the segment that contains it."""
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             self._old_positions = positions
@@ -434,7 +435,7 @@ class Log:
                 segment.rest()
 
     def check(self) -> None:
-        """Asserts the invariants; called by tests and at role changes."""
+        """Asserts the invariants, for tests."""
         bases = [segment.base_offset for segment in self.segments]
         assert bases == sorted(set(bases)), "segments overlap"
         assert self.segments[-1] is self.active, "the active segment is the last one"

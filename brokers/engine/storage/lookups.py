@@ -1,4 +1,4 @@
-"""Record lookups by timestamp (LOG-25, LOG-26): the indexes select a batch, and its records give the answer."""
+"""Record lookups by timestamp (LOG-25, LOG-26): the indexes select a batch, whose records are then searched."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from brokers.engine.storage.segment import DamagedSegment, Segment
 
 
 class FoundRecord(NamedTuple):
+    """Timestamp, offset and leader epoch of a record, as ListOffsets returns them."""
+
     timestamp_ms: int
     offset: int
     leader_epoch: int

@@ -128,8 +128,9 @@ def load_log(
 def _prepare_segments(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
-    """Rewrites and splits segments that the log cannot hold; returns the result of `clean_up`, and how many were
-    rewritten and split.
+    """Rewrites segments of old message formats and splits segments with offsets out of range.
+
+    Returns the result of `clean_up` after that, and how many segments were rewritten and split.
     """
     contents = clean_up(directory, root)
     rewritten = rewrite_old_segments(directory, root, contents[0], interval_bytes)

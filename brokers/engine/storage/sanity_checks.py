@@ -89,8 +89,8 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
 def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bool:
     """True if no entry contradicts the batches that it names.
 
-    An entry with the wrong producer would present aborted records to read_committed consumers. Compaction leaves
-    entries whose batches are gone.
+    An entry with the wrong producer would present aborted records to read_committed consumers. Compaction may have
+    removed the batches of an entry.
     """
     if not aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
         return False

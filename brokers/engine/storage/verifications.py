@@ -73,6 +73,7 @@ class Verifications:
             self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
+        """Removes the verifications that began at least `after_ms` ago."""
         expired = [
             producer_id
             for producer_id, verification in self._by_producer.items()

@@ -125,6 +125,7 @@ class AccountingRegistry:
         return iter(self._accountings.items())
 
     def of(self, instance_id: str) -> InstanceAccounting:
+        """Returns the accounting of an instance, which is created if there is none."""
         accounting = self._accountings.get(instance_id)
         if accounting is None:
             numbers_for = numbers_in_memory if self._numbers_for is None else partial(self._numbers_for, instance_id)

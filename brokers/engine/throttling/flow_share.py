@@ -126,7 +126,7 @@ class FlowShare:
         }
         is_same_limit = limit_per_s == self.whole_limit_per_s
         if not is_same_limit and self.limiter is not None and self.given_bps is not None:
-            # Scales the samples from the given share to the static one, before the whole limit changes.
+            # Scales the samples from the assigned share to the static one, before the whole limit changes.
             self.limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         if self.pool is not None:

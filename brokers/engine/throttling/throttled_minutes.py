@@ -1,7 +1,7 @@
 """Causes of an instance's delays on this broker by minute, for the last quarter of an hour.
 
-The control plane collects them every few seconds and keeps them for a week; the quarter of an hour covers what it may
-have missed.
+The control plane reads them every few seconds and stores them for a week; the quarter of an hour covers the times at
+which it does not read them.
 """
 
 from __future__ import annotations

@@ -33,9 +33,10 @@ class BatchRetention(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """Result of rewriting a batch; `data` is None if the batch is removed.
+    """Result of rewriting a batch: `data`, None if the batch is removed, and the numbers of kept and dropped records.
 
-    `largest_timestamp` is the one in the header, even if no record is left: followers, recovery and Kafka index it too.
+    `keyless` counts the dropped records without a key. `largest_timestamp` is that of the header, even if no record is
+    left, because followers, recovery and Kafka index it too.
     """
 
     data: bytes | bytearray | memoryview | None
