@@ -231,6 +231,7 @@ def burning() -> Iterator[None]:
 
 
 def wait_for(look: Callable[[], Any], what: str) -> Any:
+    """Waits until `look` returns something true, and returns it. Raises SystemExit after `CLEANER_TIMEOUT_S`."""
     deadline = time.monotonic() + CLEANER_TIMEOUT_S
     while not (result := look()):
         if time.monotonic() > deadline:

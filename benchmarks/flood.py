@@ -85,6 +85,7 @@ class Tally:
     lost: int = 0
 
     def note(self, now_s: float, weight: int, error: int, throttle_ms: int) -> None:
+        """Counts a response and its throttle time; `slots` count only responses without an error."""
         if self.began_s is None:
             self.began_s = now_s
         self.answers += 1
@@ -200,6 +201,7 @@ class Flood:
         return partition == moved % self._partitions
 
     async def run(self) -> Tally:
+        """Runs until the time is over or SIGTERM ends the flood; returns the counts."""
         if self.given.kind == "connections":
             work = [asyncio.create_task(self._open_and_close()) for _ in range(self.given.clients)]
         else:

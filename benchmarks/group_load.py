@@ -47,7 +47,7 @@ FETCH_VERSION: Final = 7
 
 
 class Bench:
-    """One led partition of the offsets topic, and its current coordinator."""
+    """One led partition of the offsets topic, and its current coordinator, to which it is also the event loop."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = SystemClock()
@@ -65,6 +65,7 @@ class Bench:
         self.runtime = self.coordinator()
 
     def coordinator(self) -> Runtime[GroupMachine]:
+        """Returns a coordinator that has no groups yet."""
         settings = GroupSettings()
         runtime: Runtime[GroupMachine] = Runtime(
             topic=GROUPS_TOPIC, make=lambda _: GroupMachine(lambda: settings), loop=self, commit_timeout_ms=5_000
@@ -93,6 +94,7 @@ class Bench:
         return shard.machine
 
     def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
+        """Performs an operation on the group and returns its reply."""
         reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
         assert reply is not REPLY_PENDING, "nobody follows: what is appended is committed"
         return reply

@@ -179,6 +179,7 @@ def _victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
 
 
 def middle(figures: list[float]) -> float:
+    """Returns the median, rounded to three digits."""
     return round(sorted(figures)[len(figures) // 2], 3)
 
 

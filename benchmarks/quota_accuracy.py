@@ -204,4 +204,5 @@ def waits_table(result: Results, targets: Sequence[str]) -> str:
 
 
 def title(target: str) -> str:
+    """Returns the name of a target as the tables show it."""
     return {"penstock": "Penstock", "peer": "Apache Kafka"}[target]

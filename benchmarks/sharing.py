@@ -60,6 +60,7 @@ def possible(scenario: Scenario) -> list[float]:
 
 
 def overshoot(world: World) -> float:
+    """Returns the greatest number of bytes in any ten seconds, relative to the instance's bandwidth."""
     steps = passed(world)
     most = max(sum(steps[at : at + OVERSHOOT_STEPS]) for at in range(len(steps) - OVERSHOOT_STEPS + 1))
     return most / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
@@ -83,6 +84,7 @@ def converged_s(world: World) -> float | None:
 
 
 def fairness(world: World) -> float:
+    """Returns Jain's index of the brokers' bandwidth relative to their fair shares."""
     fair = [0.0] * len(world.brokers)
     for wants in wanted(world.scenario):
         for broker, share in enumerate(fair_shares(world.scenario.bought_bps, world.scenario.leaders, wants)):
@@ -149,6 +151,7 @@ def _flows(random: Random, brokers: int) -> list[int]:
 
 
 def measure(seed: int = SEED) -> Iterator[dict[str, Any] | str]:
+    """Yields the figures of each scenario and policy, those of serial clients, and the cost of each policy."""
     for world in runs(seed):
         yield {"benchmark": "sharing", **figures(world)}
     yield from sharing_serial.measure()

@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
 
 
 def cases() -> Iterator[tuple[str, int, int]]:
+    """Yields (shape, bytes of a request, limit in bytes/s) of every simulated case."""
     for shape in SHAPES:
         for size_bytes in SIZES:
             for limit_bps in LIMITS:
