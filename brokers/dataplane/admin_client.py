@@ -69,6 +69,7 @@ def _links(_pid: int) -> Links:
 
 
 def links() -> Links:
+    """Returns the idle links of this process."""
     return _links(os.getpid())
 
 

@@ -64,10 +64,12 @@ class Ongoing:
 
     @property
     def original(self) -> tuple[int, ...]:
+        """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
+        """Replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 

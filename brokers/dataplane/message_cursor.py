@@ -92,6 +92,7 @@ class PartitionCursor:
 
     @property
     def needs_data(self) -> bool:
+        """True if records must be fetched before `peek` can return one."""
         return self._head is None and not self._loaded and not self.is_finished and not self.is_lost
 
     def ask(self) -> Ask:

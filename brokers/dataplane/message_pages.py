@@ -81,6 +81,7 @@ class PageReader:
 
     @property
     def has_progress(self) -> bool:
+        """True if the position of any partition has changed."""
         return any(cursor.position != cursor.began for cursor in self._cursors)
 
     def read(self) -> Page:

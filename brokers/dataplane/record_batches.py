@@ -58,6 +58,7 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
+        """True for data of a transaction, False for its end marker."""
         return bool(self.attributes & TRANSACTIONAL) and not self.is_control
 
     @property

@@ -113,6 +113,7 @@ class Stop:
         self._asked.set()
 
     async def wait(self) -> None:
+        """Waits until a stop is requested."""
         await self._asked.wait()
 
 

@@ -104,6 +104,7 @@ class Permit:
         self._delayed_bytes = 0
 
     def release(self) -> None:
+        """Frees the memory, or ends the delay, of the request."""
         count_bytes, self._count_bytes = self._count_bytes, 0
         if count_bytes:
             self._limiter.release(self._instance_id, count_bytes)

@@ -104,6 +104,7 @@ class LogRoot:
             )
 
     def unlock(self) -> None:
+        """Releases the lock of the root."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -173,6 +174,7 @@ class LogRoot:
         write_atomically(self.path / CLEAN_SHUTDOWN_FILE, content, self.path)
 
     def sync(self) -> None:
+        """Makes created, renamed and removed files and directories of the root durable."""
         sync_directory(self.path, self.path)
 
 
@@ -195,6 +197,7 @@ def remove(path: str, root: Path) -> None:
 
 
 def write_topic_id(directory: Path, topic_id: bytes, root: Path) -> None:
+    """Writes the topic id, 16 bytes, to `partition.metadata`; the first flush of the log makes it durable."""
     encoded = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
     content = f"version: 0\ntopic_id: {encoded}\n".encode()
     write_atomically(directory / PARTITION_METADATA_FILE, content, root, durable=False)

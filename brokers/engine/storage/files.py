@@ -90,6 +90,7 @@ class SegmentFile:
 
     @property
     def pinned(self) -> bool:
+        """True while a slice or a flush needs the descriptor."""
         return self._pins > 0
 
     def pin(self) -> None:

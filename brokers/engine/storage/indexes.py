@@ -69,6 +69,7 @@ class _Index:
 
     @property
     def entries(self) -> bytearray | bytes:
+        """The packed entries, which are read from the file unless they are in memory."""
         if self._entries is None:
             with storage_errors(self.root):
                 self._entries = Path(self.path).read_bytes() if Path(self.path).exists() else b""
@@ -221,6 +222,7 @@ class OffsetIndex(_Index):
 
     @property
     def last(self) -> OffsetEntry | None:
+        """The last entry, None if there is none."""
         entries = self.entries
         if not entries:
             return None
@@ -228,6 +230,7 @@ class OffsetIndex(_Index):
         return OffsetEntry(self.base_offset + relative, position)
 
     def last_position(self) -> int:
+        """Returns the position of the last entry, 0 if there is none."""
         entries = self.entries
         return int(OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)[1]) if entries else 0
 
@@ -260,6 +263,7 @@ class TimeIndex(_Index):
 
     @property
     def last(self) -> TimeEntry:
+        """The last entry, (-1, base offset) if there is none."""
         entries = self.entries
         if not entries:
             return TimeEntry(-1, self.base_offset)
@@ -333,6 +337,7 @@ class AbortedIndex(_Index):
             self.add(source.entry(number))
 
     def entry(self, number: int) -> Aborted:
+        """Returns an entry by its number, from 0 on."""
         _, producer_id, first, marker, stable = ABORTED_ENTRY.unpack_from(self.entries, number * ABORTED_ENTRY.size)
         return Aborted(producer_id, first, marker, stable)
 

@@ -105,6 +105,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
+        """Size of the log files of all segments in bytes, without their indexes."""
         segments = self.segments
         return segments[0].size_bytes if len(segments) == 1 else sum(segment.size_bytes for segment in segments)
 

@@ -246,6 +246,7 @@ class ProducerState:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
+        """Removes all producers; the log continues at `end_offset`."""
         self.producers.clear()
         self._idle.clear()
         self.transactions.clear()

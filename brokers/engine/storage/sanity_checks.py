@@ -116,6 +116,7 @@ def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
+    """True if no index of the segment is missing or contradicts its log (`wrong_index`)."""
     return not wrong_index(segment, is_dense)
 
 

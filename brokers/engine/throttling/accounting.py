@@ -145,9 +145,11 @@ class AccountingRegistry:
         return Pool((instance_id, direction, clients), self.pools, self.burst_ms)
 
     def get(self, instance_id: str) -> InstanceAccounting | None:
+        """Returns the accounting of an instance, None if there is none."""
         return self._accountings.get(instance_id)
 
     def usage(self) -> dict[str, UsageAccounting]:
+        """Returns the usage counters of all instances, by instance id."""
         return {instance_id: accounting.usage for instance_id, accounting in self._accountings.items()}
 
     def retire(self, instance_id: str) -> None:

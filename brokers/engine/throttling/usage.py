@@ -66,6 +66,7 @@ class UsageCounter:
 
     @property
     def is_reported(self) -> bool:
+        """True if the current value was confirmed."""
         return bool(self.numbers[REQUESTS] == self.numbers[REPORTED])
 
     def add(self, count: int) -> None:
@@ -126,6 +127,7 @@ class UsageReport:
         self._counters: list[tuple[UsageCounter, int]] = []
 
     def add(self, at_ms: int, instance_id: str, counter: UsageCounter) -> None:
+        """Adds the current value of a counter. `at_ms` is the time of the report."""
         topic, user, client_id, direction = counter.key
         requests = counter.requests
         counter.moved_ms = at_ms
@@ -134,6 +136,7 @@ class UsageReport:
         self.values.append(CounterValue(instance_id, topic, user, client_id, direction, counter.bytes, requests))
 
     def confirm(self) -> None:
+        """Marks the values of this report as reported."""
         for counter, requests in self._counters:
             counter.confirm(requests)
 

@@ -34,6 +34,7 @@ _SWEEP_SLOTS: Final = 65_536
 
 
 def slots_of(buffer_bytes: int) -> int:
+    """Returns the number of entries for which a buffer has room."""
     return buffer_bytes // ENTRY_BYTES
 
 

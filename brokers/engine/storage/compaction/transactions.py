@@ -31,6 +31,7 @@ class Outcomes:
 
     @property
     def undecided(self) -> bool:
+        """True if a transaction has begun whose marker was not seen yet."""
         return bool(self._open)
 
     def saw(self, header: BatchHeader, marker: int | None, *, beyond: bool = False) -> None:
