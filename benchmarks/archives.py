@@ -1,12 +1,13 @@
-"""An archive of a large topic whose worker is killed on the way: is each record there once, and what did it cost.
+"""Archive of a large topic whose worker is killed meanwhile: whether each record is archived once, and the cost.
 
   python -m benchmarks.archives [--gb 10] [--kills 2] [--format raw|json]
 
-The product as `make run` starts it, a topic of six partitions, and an archive at `file:` made by REST. The pipeline's
-worker runs it as in operation, and all its processes are killed with SIGKILL when a third and when two thirds of the
-rows are there. At last all files are read with pyarrow: rows against records, and the sum of a hash of the values
-against the producer's. One JSON line: MB/s from the archive's creation to its end, of which `down_s` went by while the
-worker was away, and seconds of the processor for each GB of values, of the worker and of the brokers.
+The product runs as `make run` starts it, with a topic of six partitions and an archive at `file:` that is created by
+REST. The pipeline's worker writes it as in operation, and all processes of the worker are killed with SIGKILL when a
+third and when two thirds of the rows are archived. Finally all files are read with pyarrow, and the number of rows and
+the sum of a hash of the values are compared with those of the producer. One JSON line: MB/s from the archive's creation
+to its end, the seconds `down_s` of this time without a working worker, and CPU-seconds of the worker and of the brokers
+for each GB of values.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Spent:
     seen: dict[tuple[int, float], float] = field(default_factory=dict)
 
     def look(self, processes: Iterable[psutil.Process]) -> None:
+        """Reads the CPU times of the processes that run now."""
         for process in processes:
             try:
                 times = process.cpu_times()
@@ -126,7 +128,7 @@ def archive(product: Product, instance_id: str, records: int, given: argparse.Na
         processes = pipeline(product)
         spent.look(processes)
         shown = product.call("GET", f"/archives/{made['id']}")
-        done = sum(each["next_offset"] for each in shown["partitions"])
+        done = sum(partition["next_offset"] for partition in shown["partitions"])
         if killed_at is not None and done > killed_at[1]:
             down_s, killed_at = down_s + time.monotonic() - killed_at[0], None
         if marks and done >= marks[0]:
@@ -134,7 +136,7 @@ def archive(product: Product, instance_id: str, records: int, given: argparse.Na
             for process in processes:
                 process.kill()
             killed_at = (time.monotonic(), done)
-        elif done >= records and not any(each["lag"] for each in shown["partitions"]):
+        elif done >= records and not any(partition["lag"] for partition in shown["partitions"]):
             break
     else:
         raise SystemExit(f"not archived in time: {shown}")
@@ -159,7 +161,7 @@ def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
 
 
 def measure(product: Product, root: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Returns the figures. Raises `SystemExit` if the files do not hold what was produced."""
+    """Returns the figures. Raises `SystemExit` if the files do not contain exactly the produced records."""
     instance_id = product.create_instance(name="archived", bandwidth_mb_s=1_800, storage_gb=100)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     client = AdminClient({"bootstrap.servers": bootstrap})

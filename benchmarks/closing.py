@@ -13,7 +13,7 @@ from benchmarks.product import Product, run_in_shell
 
 # More months than the number of recent invoices that are always compared with their usage.
 MONTHS = 5
-# One tenant of this many has late usage of the first month.
+# One in this number of tenants has late usage of the first month.
 ONE_LATE_OF = 20
 
 FILL = """

@@ -231,6 +231,7 @@ def burning() -> Iterator[None]:
 
 
 def wait_for(look: Callable[[], Any], what: str) -> Any:
+    """Waits until `look` returns something true, and returns it. Raises SystemExit after `CLEANER_TIMEOUT_S`."""
     deadline = time.monotonic() + CLEANER_TIMEOUT_S
     while not (result := look()):
         if time.monotonic() > deadline:
@@ -268,10 +269,10 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
 
 def summary(cleaners: list[dict[str, Any]], found: list[dict[str, list[Any]]]) -> dict[str, Any]:
     """Returns the medians over all rounds and spans."""
-    spans = {state: [item for by_state in found for item in by_state[state]] for state in STATES}
+    spans = {state: [span for by_state in found for span in by_state[state]] for state in STATES}
     if not all(spans.values()):
         raise SystemExit("the cleaning was too short: clean more records")
-    seen = {state: {"spans": len(ones), **medians(ones)} for state, ones in spans.items()}
+    seen = {state: {"spans": len(figures), **medians(figures)} for state, figures in spans.items()}
     alone = seen["alone"]["p99_ms"]
     return {
         **seen,

@@ -37,15 +37,15 @@ def measure(product: Product, wanted: int) -> dict[str, Any]:
     sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(wanted)]
     for connection in sockets:
         connection.sendall(GREETING)
-    answered = sum(_is_answered(item) for item in sockets)
+    answered = sum(_is_answered(connection) for connection in sockets)
     took_s = time.monotonic() - began
     after = broker.memory_info().rss
     beside = finish(_producer(bootstrap))
     cpu_before = sum(broker.cpu_times()[:2])
     time.sleep(SECONDS)
     idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before
-    for item in sockets:
-        item.close()
+    for connection in sockets:
+        connection.close()
     return {
         "benchmark": "connections to one broker",
         "connections": wanted,
@@ -66,8 +66,8 @@ def _producer(bootstrap: str) -> Any:
     )
 
 
-def _is_answered(one: socket.socket) -> bool:
+def _is_answered(connection: socket.socket) -> bool:
     try:
-        return bool(one.recv(4))
+        return bool(connection.recv(4))
     except OSError:
         return False

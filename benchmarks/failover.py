@@ -63,6 +63,7 @@ def states(client: KazooClient, topics: list[str]) -> list[tuple[PartitionStateD
 
 
 def leaders_of(broker: BrokerProcess) -> int:
+    """Returns the number of partitions that a broker leads."""
     return int(broker.admin("/v1/status")["leaders"])
 
 
@@ -116,6 +117,7 @@ def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) ->
 
 
 def run(zookeeper: str, directory: Path, partitions: int, given: argparse.Namespace) -> None:
+    """Creates the topics, and measures one failover of each kind of victim."""
     with EngineCluster(zookeeper, directory, size=BROKERS, session_timeout_ms=given.session_timeout_ms) as cluster:
         instance = cluster.create_instance("ins-bench000")
         began_s = time.monotonic()

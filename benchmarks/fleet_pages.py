@@ -2,8 +2,8 @@
 
   python -m benchmarks.fleet_pages [--clusters 100] [--instances 10000] [--calls 10] [--only placement] [--profile]
 
-It needs no product: rows are written in bulk into a PostgreSQL of its own (`tests.testkit.large_fleet`) with a Redis,
-and pages are asked for in this process. `--profile` prints where the time of each page goes.
+It needs no running product: it starts its own PostgreSQL and Redis, writes the rows in bulk
+(`tests.testkit.large_fleet`), and requests the pages in this process. `--profile` prints a profile of each page.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return bytes(answer.content)
 
     def report(ago: timedelta) -> None:
-        """Writes when brokers answered last, and agents."""
+        """Sets the last answers of all brokers and agents to the time `ago` before now."""
         at = timezone.now() - ago
         Broker.objects.update(observed_at=at)
         Host.objects.update(agent_seen_at=at)

@@ -1,11 +1,11 @@
-"""Floods of one client id over raw sockets: as many questions as a broker lets in, from a process of its own.
+"""Floods of one client id over raw sockets, from a process of its own: as many requests as a broker accepts.
 
   python -m benchmarks.flood --bootstrap HOST:PORT --kind produce --client-id C --topic T --batch-bytes N \\
       --clients 10 --seconds 60 [--move-interval-s 10]
 
-prints one JSON line at its end, or earlier when SIGTERM ends it: what was answered in each tenth of a second since the
-first answer (bytes of produces, otherwise answers), by error code how often, and how long the broker said to wait. No
-client library stands in between, so 100 clients are 100 sockets and no threads.
+prints one JSON line at its end, or earlier when SIGTERM ends it: the bytes of answered produces, or the number of other
+answers, in each tenth of a second since the first answer; the number of errors by code; and the throttle times. It uses
+no client library, so 100 clients are 100 sockets without threads.
 
   produce      batches of one record to every partition of the topic, or to one after the other
   requests     ApiVersions, 1,000,000 a minute
@@ -60,8 +60,9 @@ FIRST_ANSWER_S: Final = 30
 
 
 class Question(NamedTuple):
-    """A frame to send; `weight` is what its response counts for, and `read` returns its error code and
-    throttle time.
+    """A request to send: its frame, and the bytes or the number that its response counts for (`weight`).
+
+    `read` returns the error code and the throttle time in ms of its response.
     """
 
     frame: bytes
@@ -74,7 +75,7 @@ Ask = Callable[[], Question]
 
 @dataclass
 class Tally:
-    """The counted responses. `began_s` is the time of the first response."""
+    """Counts of responses. `slots` has the weight of the responses in each slot since the first one, at `began_s`."""
 
     began_s: float | None = None
     slots: list[int] = field(default_factory=list)
@@ -84,6 +85,7 @@ class Tally:
     lost: int = 0
 
     def note(self, now_s: float, weight: int, error: int, throttle_ms: int) -> None:
+        """Counts a response and its throttle time; `slots` count only responses without an error."""
         if self.began_s is None:
             self.began_s = now_s
         self.answers += 1
@@ -101,7 +103,7 @@ class Tally:
         return slot
 
     def end(self, now_s: float) -> None:
-        """Ends the counting."""
+        """Ends the counting, with empty slots up to now."""
         self._reach(now_s)
 
     def summary(self) -> dict[str, Any]:
@@ -140,6 +142,7 @@ class Link(asyncio.Protocol):
             self.send(WINDOW - len(self._asked))
 
     def send(self, wanted: int) -> None:
+        """Sends `wanted` requests, but has at most `PACED_WINDOW` of them in flight."""
         if self._transport is None or self._transport.is_closing():
             return
         questions = [self._ask() for _ in range(max(0, min(wanted, PACED_WINDOW - len(self._asked))))]
@@ -188,6 +191,7 @@ class Flood:
         return asyncio.get_running_loop().time()
 
     def is_turn_of(self, partition: int) -> bool:
+        """True if connections of this partition may send now; with a move interval, of one partition at a time."""
         if self.is_over:
             return False
         every_s, began_s = self.given.move_interval_s, self.tally.began_s
@@ -197,6 +201,7 @@ class Flood:
         return partition == moved % self._partitions
 
     async def run(self) -> Tally:
+        """Runs until the time is over or SIGTERM ends the flood; returns the counts."""
         if self.given.kind == "connections":
             work = [asyncio.create_task(self._open_and_close()) for _ in range(self.given.clients)]
         else:

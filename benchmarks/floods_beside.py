@@ -23,7 +23,7 @@ TOPICS = 20
 
 
 class Flood(NamedTuple):
-    """A kind of flood; `more` holds further arguments of `flood.begin`."""
+    """A kind of flood; `more` has further arguments of `flood.begin`."""
 
     title: str
     kind: str
@@ -52,23 +52,23 @@ def measure(product: Product, seconds: float, rounds: int) -> Iterator[dict[str,
     _make_topics(addresses["quiet"], ["quiet"])
     finish(_quiet(addresses["quiet"], SETTLING_S * 2))
     lines = []
-    for each in FLOODS:
+    for case in FLOODS:
         alone, beside, floods = [], [], []
         for _ in range(rounds):
             alone.append(finish(_quiet(addresses["quiet"], seconds)))
-            other = flood.begin(addresses["flooding"], each.kind, "flood", seconds=seconds + SETTLING_S, **each.more)
+            other = flood.begin(addresses["flooding"], case.kind, "flood", seconds=seconds + SETTLING_S, **case.more)
             beside.append(finish(_quiet(addresses["quiet"], seconds)))
             floods.append(flood.finish(other))
-        lines.append(figures_of(each, alone, beside, floods, seconds))
+        lines.append(figures_of(case, alone, beside, floods, seconds))
         yield {"benchmark": "a flood of another tenant", **lines[-1]}
     yield table(lines)
 
 
 def figures_of(
-    each: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
+    case: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
 ) -> dict[str, Any]:
-    """Returns the figures of a flood: latencies are medians of the rounds; throughput is the acknowledged part of what
-    was offered.
+    """Returns the figures of a flood, as medians of the rounds; throughput is the quiet client's acknowledged bytes/s
+    beside the flood, in percent of those alone.
     """
     latencies = {
         f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
@@ -77,7 +77,7 @@ def figures_of(
     }
     until_s = seconds - 1
     return {
-        "flood": each.title,
+        "flood": case.title,
         **latencies,
         "p99_ratio": round(latencies["beside_p99_ms"] / latencies["alone_p99_ms"], 2),
         "throughput_percent": round(
@@ -85,7 +85,7 @@ def figures_of(
             / middle([span.bytes_per_s(0, until_s) for span in alone]), 1,
         ),
         "flood_per_s": round(middle([flood.per_s(result, 0, seconds) for result in floods])),
-        "flood_counts": "bytes" if each.kind == "produce" else "answers",
+        "flood_counts": "bytes" if case.kind == "produce" else "answers",
         "flood_throttled": sum(result["throttled"] for result in floods),
         "flood_lost": sum(result["lost"] for result in floods),
         "errors": sum(len(span.errors) for span in (*alone, *beside)),

@@ -2,9 +2,9 @@
 
   python -m benchmarks.flow_reports [--instances 1000] [--brokers 3]
 
-Nothing is started: one broker's shares are measured, encoded, decoded and answered in this process. `idle` and `in_use`
-give the state of all instances; every figure is milliseconds of CPU per second of wall time, of one broker or of the
-flow master for all brokers.
+No server is started: the shares of one broker are measured, encoded, decoded and answered in this process. All
+instances are either `idle` or `in_use`; every figure is milliseconds of CPU per second of wall time, of one broker or
+of the flow master for all brokers.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ Lines = list[tuple[FlowKey, ReportedFlow]]
 
 
 def registry(instances: int, layout: Layout) -> AccountingRegistry:
+    """Returns the accountings of broker 1 for a number of instances."""
     result = AccountingRegistry()
     for number in range(instances):
         accounting = result.of(f"ins-{number:08d}")
@@ -39,6 +40,7 @@ def registry(instances: int, layout: Layout) -> AccountingRegistry:
 
 
 def use(accountings: AccountingRegistry, now_ms: int) -> None:
+    """Charges a request to both limiters of every instance."""
     for _, accounting in accountings:
         for limiter in (accounting.shares.produce, accounting.shares.consume):
             assert limiter is not None
@@ -46,6 +48,7 @@ def use(accountings: AccountingRegistry, now_ms: int) -> None:
 
 
 def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
+    """Ends the measuring interval of all shares; returns the reports of those that have any."""
     return [
         ((instance_id, direction, ""), flow.report())
         for instance_id, accounting in accountings
@@ -55,6 +58,7 @@ def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
 
 
 def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
+    """Yields the requests that carry these reports."""
     for at in range(0, max(1, len(lines)), LINES_MAX):
         part = lines[at : at + LINES_MAX]
         yield ReportFlowRequest(
@@ -63,6 +67,7 @@ def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
 
 
 def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
+    """Measures `ROUNDS` intervals; returns the figures of one."""
     layout = Layout.of(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
     accountings, ledger = registry(instances, layout), FlowLedger(0)
     measure_s = encode_s = answer_s = 0.0

@@ -47,7 +47,7 @@ FETCH_VERSION: Final = 7
 
 
 class Bench:
-    """One led partition of the offsets topic, and its current coordinator."""
+    """One led partition of the offsets topic, and its current coordinator, to which it is also the event loop."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = SystemClock()
@@ -65,6 +65,7 @@ class Bench:
         self.runtime = self.coordinator()
 
     def coordinator(self) -> Runtime[GroupMachine]:
+        """Returns a coordinator that has no groups yet."""
         settings = GroupSettings()
         runtime: Runtime[GroupMachine] = Runtime(
             topic=GROUPS_TOPIC, make=lambda _: GroupMachine(lambda: settings), loop=self, commit_timeout_ms=5_000
@@ -93,6 +94,7 @@ class Bench:
         return shard.machine
 
     def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
+        """Performs an operation on the group and returns its reply."""
         reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
         assert reply is not REPLY_PENDING, "nobody follows: what is appended is committed"
         return reply
@@ -128,10 +130,10 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     assert len(machine.offsets) == partitions
     print(f"memory   {held_mb:.0f} MB at most while {partitions} were committed")
 
-    item = commits_of(0, 1, 5)
+    single = commits_of(0, 1, 5)
     begun, cpu = time.perf_counter(), time.process_time()
     for _ in range(commits):
-        bench.commit(item)
+        bench.commit(single)
     took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
     print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
 

@@ -68,6 +68,7 @@ class Member:
         self.rejoined = 0
 
     async def form(self, connecting: asyncio.Semaphore) -> None:
+        """Connects to the coordinator and joins the group."""
         async with connecting:
             self.client = await WireClient.connect(self.port, f"member-{self.number}")
         await self.join()
@@ -115,6 +116,7 @@ class Member:
         return not answer.error_code
 
     async def beat(self, delay_s: float, until_s: float) -> None:
+        """Sends a heartbeat every `BEAT_S` seconds, the first after `delay_s`, until the loop's time is `until_s`."""
         loop = asyncio.get_running_loop()
         next_s = loop.time() + delay_s
         while next_s < until_s:

@@ -27,7 +27,7 @@ SLOTS_PER_WINDOW = PEAK_WINDOW_S * 1000 // flood.SLOT_MS
 
 
 def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
-    """Yields a line for each policy, standing and moving, then the table."""
+    """Yields a line for each policy, with the figures of a fixed and of a moving hot partition, then the table."""
     instance_id = product.create_instance(name="hot", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -58,7 +58,7 @@ def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
         }  # fmt: skip
         table = pa.table({name: columns[name] for name in files.COLUMNS})
         written = files.write(place, "clu-bench", {0: (number, number + 1)}, table)
-        result += [SimpleNamespace(path=each.path, rows=each.rows, added_bytes=each.added_bytes) for each in written]
+        result += [SimpleNamespace(path=file.path, rows=file.rows, added_bytes=file.added_bytes) for file in written]
     return result
 
 
@@ -93,7 +93,9 @@ def replayed(url: str, file: Any, answers: Any) -> None:
 
 
 def in_a_process(work: Callable[..., None], *given: Any) -> Any:
-    """Returns what the work answers. The process is spawned, so that what this one did does not count."""
+    """Runs `work` in a process of its own and returns its answer. The process is spawned, so that it begins without the
+    memory of this one.
+    """
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=work, args=(*given, answers))

@@ -32,10 +32,10 @@ class _Broker:
         self._connection = stack.enter_context(socket.create_connection((host, int(port)), 10))
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = stack.enter_context(self._connection.makefile("rb"))
-        asked = DescribeClientQuotasRequest(
+        request = DescribeClientQuotasRequest(
             components=[QuotaFilterComponent(entity_type="client-id", match_type=EXACT_NAME, match=CLIENT)]
         )
-        body = encode_request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, asked)
+        body = encode_request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, request)
         self._frame = encode_request_frame(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "benchmark", body)
 
     def limit(self) -> float | None:

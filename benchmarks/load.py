@@ -230,8 +230,8 @@ class Bench:
             thread.start()
         pad, due = b"x" * 1004, time.monotonic()
         for index in range(rate * seconds):
-            metadata_version = b"%020d" % time.time_ns()
-            producer.produce(topic, metadata_version + pad, partition=index % PARTITIONS, on_delivery=on_delivery)
+            sent_ns = b"%020d" % time.time_ns()
+            producer.produce(topic, sent_ns + pad, partition=index % PARTITIONS, on_delivery=on_delivery)
             due += 1 / rate
             time.sleep(max(0.0, due - time.monotonic()))
         producer.flush(30)

@@ -65,7 +65,7 @@ def measure(cluster: EngineCluster, topics: int, per_request: int) -> Iterator[d
         yield {
             "topics": last,
             "seconds": round(time.monotonic() - began_s, 1),
-            "cpu_ms_per_topic": [round(each_s * 1e3 / (last - first), 1) for each_s in used_s],
+            "cpu_ms_per_topic": [round(broker_s * 1e3 / (last - first), 1) for broker_s in used_s],
             "refused": dict(refused),
         }
     took_ms = []
@@ -75,7 +75,7 @@ def measure(cluster: EngineCluster, topics: int, per_request: int) -> Iterator[d
         took_ms.append((time.monotonic() - began_s) * 1e3)
     yield {"metadata_of_all_ms": round(min(took_ms), 1)}
     turns = [broker.admin("/v1/status")["loop_turns"] for broker in cluster.brokers]
-    yield {"longest_turns_ms": {str(each["longest_of"]): each["longest_ms"] for each in turns}}
+    yield {"longest_turns_ms": {str(counters["longest_of"]): counters["longest_ms"] for counters in turns}}
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ STEP_BYTES: Final = 1_073_741_824
 # Memory is full when at most this share of what was read came from free memory; the rest replaced cached pages. The
 # memory that a kernel, or a container's limit, keeps free is not known beforehand.
 FREE_SHARE_MAX: Final = 0.1
-# Size of the file in memories: the number of fillings before cached pages of the file are met again.
+# Size of the file as a multiple of the memory, so that a filling never reads pages that an earlier one left cached.
 SIZE_IN_MEMORIES: Final = 50
 
 
@@ -32,7 +32,7 @@ class Filler:
             made.truncate(self._size_bytes)
 
     def fill(self) -> None:
-        """Reads on until reading takes almost no free memory. Raises OSError."""
+        """Reads the file, from where the last call ended, until reading takes almost no free memory. Raises OSError."""
         with self._path.open("rb", buffering=0) as opened:
             opened.seek(self._position)
             taken_bytes = STEP_BYTES

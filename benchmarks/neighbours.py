@@ -1,5 +1,5 @@
-"""Effect of a client that is held to its quota on another client: acknowledgement latency alone and beside it, in
-turns.
+"""Effect of a client that is throttled to its quota on another client: acknowledgement latency alone and beside it, in
+turn.
 
   python -m benchmarks.neighbours --bootstrap HOST:PORT --topic T --client-id C --bytes-per-s N --record-bytes N \\
       --seconds S
@@ -50,9 +50,7 @@ ENOUGH = signal.SIGTERM
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """The figures of one paced producer. `acknowledged` holds (monotonic seconds, bytes, latency in ms) of
-    each record.
-    """
+    """Figures of one paced producer. `acknowledged` has (monotonic seconds, bytes, latency in ms) of each record."""
 
     acknowledged: list[tuple[float, int, float]]
     errors: list[str]
@@ -95,8 +93,10 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """The victim's figures: alone, beside a client that sends what the quota admits without being throttled, and beside
-    a client that offers ten times its quota. The difference of the last two is the effect of throttling.
+    """Figures of the victim: alone, beside a client that sends exactly as much as its quota admits (`polite`), and
+    beside a client that offers ten times its quota (`beside`).
+
+    The difference of the last two is the effect of throttling. `held` has the figures of the throttled client.
     """
 
     alone: list[Paced] = field(default_factory=list)
@@ -180,6 +180,7 @@ def victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
 
 
 def middle(figures: list[float]) -> float:
+    """Returns the median, rounded to three digits."""
     return round(sorted(figures)[len(figures) // 2], 3)
 
 
@@ -203,14 +204,14 @@ class _Producer:
         )
 
     def _statistics(self, raw: str) -> None:
-        message = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
-        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], message)
+        longest_ms = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
+        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], longest_ms)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self.found["acknowledged"].append((time.monotonic(), len(message.value()), message.latency() * 1e3))
         elif error.code() != KafkaError._PURGE_QUEUE and error.code() != KafkaError._PURGE_INFLIGHT:
-            self.found["errors"].append(str(error))  # what is given up at the end is purged, which is no error
+            self.found["errors"].append(str(error))  # records still in flight at the end are purged: no error
 
     def _listen(self) -> None:
         """Measures latencies with a thread that does nothing else: a latency ends when the client is polled. The
@@ -228,14 +229,14 @@ class _Producer:
         due = time.monotonic()
         self.end = due + self.given.seconds
         signal.signal(ENOUGH, self._stop)
-        message = threading.Thread(target=self._listen)
-        message.start()
+        listener = threading.Thread(target=self._listen)
+        listener.start()
         while due < self.end:
             self.producer.produce(self.given.topic, record, on_delivery=self._delivered)
             due += len(record) / self.given.bytes_per_s
             time.sleep(max(0.0, due - time.monotonic()))
         self.ended = True
-        message.join()
+        listener.join()
         self.producer.purge()
         self.producer.flush(10)
         return self.found

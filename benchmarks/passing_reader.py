@@ -48,6 +48,7 @@ class Connection:
         return self._buffer[:count]
 
     def let_pass(self, count: int) -> None:
+        """Receives the next `count` bytes, and discards them unless they are kept."""
         self._receive(count, self._passing)
 
     def _receive(self, count: int, flags: int) -> None:
@@ -72,9 +73,7 @@ def fetch(topic: str, offset: int) -> bytes:
 
 
 def next_offset(connection: Connection, topic: str, offset: int) -> int:
-    """Reads one response; returns the offset after its last whole batch, or `offset` if it has none, as a reader gets
-    that is ahead of the producer.
-    """
+    """Reads one response; returns the offset after its last whole batch, `offset` if it has none, as at the log end."""
     (left_bytes,) = _SIZE.unpack(connection.take(_SIZE.size))
     head_bytes = _HEAD.size + len(topic) + _PARTITION.size
     if left_bytes < head_bytes:  # no partition at all

@@ -62,7 +62,7 @@ def main() -> None:
             figures = {
                 "benchmark": "pipeline at rest", "seconds": round(took_s), "cpu_s": round(cpu, 2),
                 "percent_of_a_core": round(100 * cpu / took_s, 2), "processes": names,
-                "rss_mb": round(sum(each.memory_info().rss for each in pipeline(supervisor.pid)) / 1e6),
+                "rss_mb": round(sum(process.memory_info().rss for process in pipeline(supervisor.pid)) / 1e6),
                 "runs_with_records": runs,
             }  # fmt: skip
             print(json.dumps(figures), flush=True)

@@ -1,6 +1,6 @@
 """Brokers that share one limit through a flow master, with the limiters, pools and paces of the brokers.
 
-brokers = PooledBrokers(3, limit_bps=5_000_000, trip_ms=2)
+brokers = PooledBrokers((1, 1, 1), limit_bps=5_000_000, trip_ms=2)
 brokers.admit(0, size_bytes)      True if there was no debt: the bytes are charged
 brokers.tick()                    5 ms pass; requests to the flow master are sent and answered
 """
@@ -31,7 +31,7 @@ class PooledBrokers:
         self.ledger = PoolLedger()
         self.outboxes = [PoolOutbox() for _ in leaders]
         self.limiters = [self._limiter(part, outbox) for part, outbox in zip(self.parts, self.outboxes, strict=True)]
-        # Brokers that do not reach the flow master, with the time since when.
+        # Brokers that do not reach the flow master -> the time from which on.
         self.silent: dict[int, int] = {}
         # Bytes admitted in each step, by broker.
         self.admitted: list[list[int]] = [[0] for _ in leaders]
@@ -55,6 +55,7 @@ class PooledBrokers:
         return True
 
     def tick(self) -> None:
+        """Advances the clock by `TICK_MS`; sends due requests to the flow master and applies its answers."""
         self.now_ms += TICK_MS
         if self.now_ms % STEP_MS == 0:
             for steps in self.admitted:

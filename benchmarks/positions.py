@@ -39,21 +39,24 @@ RETRIES_MAX: Final = 200
 
 
 def commit(group: str) -> tuple[ApiKey, int, Any]:
-    line = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-    topics = [OffsetCommitRequestTopic(TOPIC, [line])]
+    """Returns an OffsetCommit of one partition: call, version and request."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(TOPIC, [partition])]
     return ApiKey.OFFSET_COMMIT, 7, OffsetCommitRequest(group_id=group, topics=topics)
 
 
 def fetch(group: str) -> tuple[ApiKey, int, Any]:
+    """Returns an OffsetFetch of one partition: call, version and request."""
     return ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
 
 
 def error_of(answer: Any) -> int:
-    line = answer.topics[0].partitions[0] if answer.topics else answer
-    return int(line.error_code or getattr(answer, "error_code", 0))
+    result = answer.topics[0].partitions[0] if answer.topics else answer
+    return int(result.error_code or getattr(answer, "error_code", 0))
 
 
 async def ready(client: WireClient, group: str) -> None:
+    """Waits until the group's coordinator accepts a commit."""
     for _ in range(RETRIES_MAX):
         if not error_of(await client.call(*commit(group))):
             return
@@ -61,9 +64,10 @@ async def ready(client: WireClient, group: str) -> None:
     raise SystemExit(f"{group} has no coordinator")
 
 
-async def asks(client: WireClient, asked: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]) -> None:
+async def asks(client: WireClient, request: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]) -> None:
+    """Sends the request again on each response until `until_s`; adds the response times to `took_ms`."""
     while (began_s := time.perf_counter()) < until_s:
-        answer = await client.call(*asked)
+        answer = await client.call(*request)
         took_ms.append((time.perf_counter() - began_s) * 1_000)
         assert not error_of(answer), answer
 
@@ -78,16 +82,16 @@ async def measure(bootstrap: str, pids: list[int], given: argparse.Namespace) ->
         ]
         for group, client in clients:
             await ready(client, group)
-        for what in (commit, fetch):
+        for make in (commit, fetch):
             took_ms: list[float] = []
             cpu_s = _cpu_s(brokers)
             until_s = time.perf_counter() + given.seconds
-            await asyncio.gather(*(asks(client, what(group), until_s, took_ms) for group, client in clients))
+            await asyncio.gather(*(asks(client, make(group), until_s, took_ms) for group, client in clients))
             took_ms.sort()
             p50, p99 = (took_ms[int(len(took_ms) * share)] for share in (0.5, 0.99))
             cpu_us = (_cpu_s(brokers) - cpu_s) * 1e6 / len(took_ms)
             print(
-                f"{number:3} clients, {what.__name__:6}: p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, "
+                f"{number:3} clients, {make.__name__:6}: p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, "
                 f"{len(took_ms) / given.seconds:6.0f} a second, {cpu_us:5.0f} us of the brokers each",
                 flush=True,
             )

@@ -72,6 +72,7 @@ class Product:
         self.call("POST", f"/instances/{instance_id}/acls", rule | EVERYTHING_OF_THE_CLUSTER)
 
     def wait_running(self, instance_id: str, timeout_s: float = 60) -> dict[str, Any]:
+        """Waits until the instance runs and returns it. Raises SystemExit if it fails or takes too long."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             instance = self.call("GET", f"/instances/{instance_id}")

@@ -25,6 +25,7 @@ from benchmarks.raw_requests import leaders_of
 
 KB, MB = 1_000, 1_000_000
 WINDOW_S = 10
+# Without a throttled response, clients count as having offered the limit if at least this share of it was admitted.
 QUIET_RESULT_SHARE = 0.9
 BANDWIDTH_MB_S_PER_BROKER = 600
 # Bounds of the cells that are flooded at once.
@@ -32,6 +33,8 @@ BESIDE_MB_S_MAX, BESIDE_MAX = 20.0, 8
 
 
 class Cell(NamedTuple):
+    """One case: clients of a client id, their batches, the limit, the brokers, and the kind of load."""
+
     clients: int
     batch_bytes: int
     limit_mb_s: float
@@ -44,7 +47,7 @@ class Cell(NamedTuple):
 
 
 FLOODS = tuple(
-    Cell(*each) for each in combinations((1, 10, 100), (KB, 16 * KB, 128 * KB, MB), (0.1, 1.0, 10.0, 50.0), (1, 3))
+    Cell(*values) for values in combinations((1, 10, 100), (KB, 16 * KB, 128 * KB, MB), (0.1, 1.0, 10.0, 50.0), (1, 3))
 )
 PATTERNS = tuple(
     Cell(1, batch_bytes, limit, 3, load)
@@ -88,8 +91,8 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
 
 
 def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Returns groups of cells that are flooded at once: of equal limit, so that all of a group are equally long
-    throttled.
+    """Returns the groups of cells that are flooded at the same time. All cells of a group have the same limit, so that
+    their clients are throttled for equally long.
     """
     groups: list[list[Cell]] = []
     for cell in sorted(cells, key=lambda cell: cell.limit_mb_s):
@@ -105,7 +108,7 @@ def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
 def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str, Any]]:
     topics = [_make_topic(bootstrap, cell) for cell in group]
     floods = [_begin(bootstrap, cell, topic, seconds + 1) for cell, topic in zip(group, topics, strict=True)]
-    results = [flood.finish(each) for each in floods]
+    results = [flood.finish(process) for process in floods]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_topics(topics).values():
         deleted.result(30)
@@ -201,4 +204,5 @@ def waits_table(result: Results, targets: Sequence[str]) -> str:
 
 
 def title(target: str) -> str:
+    """Returns the name of a target as the tables show it."""
     return {"penstock": "Penstock", "peer": "Apache Kafka"}[target]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.recovery [--gb 2] [--directory D] [--partitions 4] [--batches "15 KB,1 KB"] [--cold]
 
-Each start is a process of its own that loads the log directory as the broker does. The files lie in the page cache when
-memory allows; `--uncached` asks the kernel to drop them first. Segments are full ones of 1 GB: after a crash those
-before the recovery point are trusted, as in Apache Kafka.
+Each start is a process of its own that loads the log directory as the broker does. The files are in the page cache if
+memory allows; with `--cold` the kernel drops them before each start. Segments have the full size of 1 GB: after a crash
+those before the recovery point are trusted, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def build(directory: Path, size_bytes: int, partitions: int, records: int) -> No
     table.recover(NOW_MS)
     value = random.Random(7).randbytes(VALUE_BYTES)
     batch = memoryview(build_batch([Record(NOW_MS, None, value)] * records))
-    held = [table.become_leader(TOPIC, index, bytes(16), 0, {}, now_ms=NOW_MS) for index in range(partitions)]
-    for partition in held:
+    led = [table.become_leader(TOPIC, index, bytes(16), 0, {}, now_ms=NOW_MS) for index in range(partitions)]
+    for partition in led:
         while partition.size_bytes < size_bytes // partitions:
             batch[:8] = bytes(8)
             assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == 0

@@ -34,8 +34,9 @@ def _bench(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
 def measure(
     product: Product, *, gb: float, names: list[str], rounds: int, peer: str | None = None, peer_pids: list[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yields one line per target and load, and with a peer the ratio of ours to its. `peer_pids` are all of its
-    brokers.
+    """Yields one line per target and load, and with a peer the ratio of our cost to the peer's.
+
+    `peer_pids` are the processes of all brokers of the peer.
     """
     pids = product.broker_pids()
     if len(pids) < REPLICAS:

@@ -59,6 +59,7 @@ def say(figures: dict[str, Any]) -> None:
 
 
 def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str, Any]:
+    """Returns the settings of librdkafka for a client of this instance."""
     conf: dict[str, Any] = {"bootstrap.servers": instance.bootstrap}
     protocol = {"plaintext": "PLAINTEXT", "sasl_plaintext": "SASL_PLAINTEXT", "tls": "SSL", "sasl_tls": "SASL_SSL"}
     conf["security.protocol"] = protocol[security]

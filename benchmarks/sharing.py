@@ -3,9 +3,10 @@
 Simulates an instance under each policy (`quotas.policies`) with the real limiter and prints a table; `--write` draws it
 as SVG. The same seed prints the same figures. The cost of the policies is measured for 1,000 instances.
 
-* Utilisation: the part that passed of what could have passed (the lesser of the demand and the instance's bandwidth).
-* Overshoot: the most that passed in any ten seconds, relative to the instance's bandwidth.
-* Converged: time after a change until the first second in which 95 % of what could have passed did; the median.
+* Utilisation: bytes that passed, divided by the bytes that could have passed: the lesser of the demand and the
+  instance's bandwidth.
+* Overshoot: the greatest number of bytes in any ten seconds, relative to the instance's bandwidth.
+* Converged: median time from a change to the first second in which 95 % of the bytes that could have passed did pass.
 * Fairness: Jain's index of the brokers' bandwidth relative to their fair share, which is their demand, or the same
   level for each partition where the demand is too high.
 """
@@ -59,6 +60,7 @@ def possible(scenario: Scenario) -> list[float]:
 
 
 def overshoot(world: World) -> float:
+    """Returns the greatest number of bytes in any ten seconds, relative to the instance's bandwidth."""
     steps = passed(world)
     most = max(sum(steps[at : at + OVERSHOOT_STEPS]) for at in range(len(steps) - OVERSHOOT_STEPS + 1))
     return most / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
@@ -82,6 +84,7 @@ def converged_s(world: World) -> float | None:
 
 
 def fairness(world: World) -> float:
+    """Returns Jain's index of the brokers' bandwidth relative to their fair shares."""
     fair = [0.0] * len(world.brokers)
     for wants in wanted(world.scenario):
         for broker, share in enumerate(fair_shares(world.scenario.bought_bps, world.scenario.leaders, wants)):
@@ -101,6 +104,7 @@ def fair_shares(bought_bps: float, leaders: Sequence[int], wants: Sequence[int])
 
 
 def figures(world: World) -> dict[str, Any]:
+    """Returns the figures of a finished run; without sudden changes of the demand there is no time to converge."""
     has_changes = world.scenario.name in {"one hot partition", "moving hot spot", "skewed"}
     return {
         "scenario": world.scenario.name,
@@ -113,6 +117,7 @@ def figures(world: World) -> dict[str, Any]:
 
 
 def runs(seed: int) -> Iterator[World]:
+    """Runs every scenario under every policy, and yields the finished runs."""
     for scenario in sharing_scenarios.all_of_them(seed):
         for policy in POLICIES:
             world = World(scenario, policy, seed)
@@ -146,6 +151,7 @@ def _flows(random: Random, brokers: int) -> list[int]:
 
 
 def measure(seed: int = SEED) -> Iterator[dict[str, Any] | str]:
+    """Yields the figures of each scenario and policy, those of serial clients, and the cost of each policy."""
     for world in runs(seed):
         yield {"benchmark": "sharing", **figures(world)}
     yield from sharing_serial.measure()

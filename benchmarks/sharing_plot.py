@@ -38,7 +38,7 @@ def per_second(steps: Sequence[int], steps_per_second: int) -> list[int]:
 
 
 def svg(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[int]], bought_bps: int) -> str:
-    """Returns the SVG. `rows` are as in `benchmarks.sharing.figures`; `curves` holds the bytes in each second of the
+    """Returns the SVG. `rows` are as in `benchmarks.sharing.figures`; `curves` has the bytes in each second of the
     moving hot spot, by policy.
     """
     parts = [

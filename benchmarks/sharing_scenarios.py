@@ -16,6 +16,7 @@ HOT_AT_MS: Final = 5_000
 
 
 def all_of_them(seed: int) -> list[Scenario]:
+    """Returns all scenarios; random ones are drawn from `seed`."""
     return [
         Scenario(name="steady", changes=[(0, (8 * MB, 5 * MB, 4 * MB))]),
         Scenario(name="skewed", changes=[(0, (24 * MB, 4 * MB, 2 * MB))]),
@@ -29,6 +30,7 @@ def all_of_them(seed: int) -> list[Scenario]:
 
 
 def hot() -> Scenario:
+    """The demand for one partition begins after five seconds."""
     return Scenario(name="one hot partition", changes=[(0, (0, 0, 0)), (HOT_AT_MS, (40 * MB, 0, 0))])
 
 

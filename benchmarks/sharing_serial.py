@@ -1,7 +1,7 @@
 """Simulates clients that send one request at a time: `python -m benchmarks.sharing_serial`.
 
-The simulation runs the limiters, pools and paces of the brokers, for requests of 1 KB to 1 MB under limits of 0.05 to
-50 MB/s on three brokers: the part of the limit that passed after the first three seconds, and the most in any ten
+The simulation runs the limiters, pools and paces of three brokers, for requests of 1 KB to 1 MB under limits of 0.05 to
+50 MB/s. It reports the part of the limit that passed after the first three seconds, and the greatest part in any ten
 seconds.
 """
 
@@ -28,8 +28,9 @@ REQUESTS_MIN: Final = 20
 
 
 class Outcome(NamedTuple):
-    """Figures of one case; `got` and `most` are parts of the limit, `over_requests` is the excess of the fullest ten
-    seconds, in requests.
+    """Figures of one case, as parts of the limit: `got` on average, `most` in the ten seconds with the most bytes.
+
+    `over_requests` is the excess over the limit in these ten seconds, in requests.
     """
 
     shape: str
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
 
 
 def cases() -> Iterator[tuple[str, int, int]]:
+    """Yields (shape, bytes of a request, limit in bytes/s) of every simulated case."""
     for shape in SHAPES:
         for size_bytes in SIZES:
             for limit_bps in LIMITS:

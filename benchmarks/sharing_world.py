@@ -68,7 +68,7 @@ class Broker:
         self._waited_ms, self._waits_until_ms = 0, 0
 
     def admit(self, amount: int, now_ms: int) -> int:
-        """Charges a request; returns the time that the client has to wait."""
+        """Charges a request; returns the time that the client has to wait, in milliseconds."""
         self._admitted_bytes += amount
         self.admitted[min(now_ms // STEP_MS, len(self.admitted) - 1)] += amount
         delay_ms = max(
@@ -81,6 +81,7 @@ class Broker:
         return delay_ms
 
     def limit(self, share_bps: int, now_ms: int) -> None:
+        """Sets another share, and scales the samples as a broker does."""
         if share_bps > self.share_bps:
             self.pace.raised(self.share_bps, share_bps, now_ms)
         if self.share_bps:
@@ -104,6 +105,8 @@ class Broker:
 
 @dataclass(slots=True)
 class Client:
+    """A client of one broker, whose next request begins at `starts_ms` and has `left_bytes` to send."""
+
     broker: int
     starts_ms: float
     left_bytes: float
@@ -126,6 +129,7 @@ class World:
     _phases: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
 
     def run(self) -> None:
+        """Runs the scenario to its end."""
         scenario, random = self.scenario, Random(self.seed)
         self._phases = scenario.phases()
         if self.policy == "adaptive":

@@ -3,12 +3,12 @@
   python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
       [--record-version 2]
 
-A usage record is one value of one counter, in whatever version it is written. Three brokers hold the topic, written
-beforehand: their reports of two thousand counters each, every ten seconds. The product provides database, lake and
-settings, and its own pipeline is almost idle. Each round reads the whole topic as another cluster. One JSON line per
-round: seconds from the first run's begin to the last one's commit on all processors, CPU seconds of Python and Java
-together, and whether the bytes are exact. Spark is already running: its start is reported separately. With
-`--spark-from-records` above the number of records, Spark processes none of them.
+A usage record is one value of one counter, in either version of the format. Three brokers store the topic, which is
+written beforehand: their reports of two thousand counters each, every ten seconds. The product provides database, lake
+and settings, and its own pipeline is almost idle. Each round reads the whole topic as another cluster. One JSON line
+per round: seconds from the begin of the first run to the commit of the last one on all processors, CPU seconds of
+Python and Java together, and whether the bytes are exact. Spark is already running: its start is reported separately.
+With `--spark-from-records` above the number of records, Spark processes none of them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Reports:
         self._counted: dict[tuple[int, int], int] = {}
 
     def write(self, records: int) -> int:
-        """Appends this many records; returns the bytes that they add to the bytes reported before."""
+        """Appends `records` records; returns the bytes that they add to the bytes reported before."""
         added, of_round = 0, BROKERS * COUNTERS
         reports = -(-records // of_round)
         for number in range(reports):

@@ -2,7 +2,7 @@
 
   python -m benchmarks.usage_rounds [--sizes 0,20,2000,100000,1200000] [--repeats 3]
 
-Three brokers hold the topic. The product provides database, lake and settings. One JSON line per round: wall-clock
+Three brokers store the topic. The product provides database, lake and settings. One JSON line per round: wall-clock
 seconds, CPU seconds of the round's process with all its children (Java and Spark's Python workers), whether Java runs,
 and whether the bytes are exact. The first round is not counted, because it imports modules. `--warm-spark` starts Spark
 beforehand.

@@ -54,14 +54,14 @@ class KafkaAclAdminClient:
         _require_all(answer.results)
 
     def delete(self, instance_id: str, wanted: Sequence[AclFilter]) -> Sequence[AclRule]:
-        filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter(one)) for one in wanted]
+        filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter(acl_filter)) for acl_filter in wanted]
         answer, may_be_done = change(instance_id, DeleteAclsRequest(filters=filters, version=VERSION))
         _require_all(answer.filter_results)
         matching = [entry for result in answer.filter_results for entry in result.matching_acls]
         _require_all(matching)
         if may_be_done and not matching:
             raise OutcomeUnknown  # an earlier attempt may have deleted them
-        return sorted({_rule(one.resource_type, one.resource_name, one.pattern_type, one) for one in matching})
+        return sorted({_rule(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in matching})
 
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool

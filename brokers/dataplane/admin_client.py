@@ -1,4 +1,4 @@
-"""Choice of broker and identity for requests, and the meaning of their errors for callers of services."""
+"""Requests to brokers of a cluster: choice of broker and identity, and conversion of Kafka errors to domain errors."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     93: (Invalid, "unacceptable_credential"),
     100: (NotFound, "not_found"),
 }
+# Kafka error code -> JSON pointer of the field that the error is about.
 PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config", 92: "/name"}
 
 NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
@@ -68,6 +69,7 @@ def _links(_pid: int) -> Links:
 
 
 def links() -> Links:
+    """Returns the idle links of this process."""
     return _links(os.getpid())
 
 
@@ -85,16 +87,16 @@ def cluster_of(instance_id: str) -> Cluster:
 
 
 def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
-    """Sends one request with internal names."""
+    """Sends one request as the cluster's own user, with internal names. Raises `Unavailable` if no broker answers."""
     return ask(cluster, CLUSTER_USER, request, **options)
 
 
 def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
-    """Sends a request to one broker, or any: an idle link first, then brokers in turn until one answers, silent ones
-    last.
+    """Sends a request to one broker, or to any: over an idle link, otherwise to one broker after another until one
+    answers, unresponsive ones last. Raises `Unavailable` if none does.
 
     This is for writes; `scatter.ask_any` is for reads. A link that died while idle costs a second attempt. All requests
-    here may be repeated: creating an existing or deleting a missing object gives an error, not damage.
+    here may be repeated: the creation of an existing object or the deletion of a missing one is an error, not damage.
     """
     answer, lost, _ = _in_turn(cluster, username, request, broker, options)
     if answer is None:
@@ -105,8 +107,8 @@ def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = N
 def change(instance_id: str, request: Any) -> tuple[Any, bool]:
     """Sends a change requested by a tenant as the instance's owner.
 
-    Returns the answer, and True if an earlier attempt may have been executed. Raises `OutcomeUnknown` if nobody answers
-    and a broker got the request, otherwise `Unavailable`.
+    Returns the answer, and True if an earlier attempt may have been executed. If no broker answers, raises
+    `OutcomeUnknown` if a broker received the request, otherwise `Unavailable`.
     """
     answer, lost, may_be_done = _in_turn(cluster_of(instance_id), instance_id, request, None, {})
     if answer is not None:
@@ -117,7 +119,7 @@ def change(instance_id: str, request: Any) -> tuple[Any, bool]:
 def _in_turn(
     cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
 ) -> tuple[Any, LinkDown | None, bool]:
-    """Returns the answer or None, the failure of the others, and True if one of them got the request."""
+    """Returns (answer or None, the failures if there is no answer, True if an unanswered request reached a broker)."""
     key = (cluster.pk, username, broker)
     idle = links().take(key)
     if idle is not None and (unresponsive_brokers.holds(idle.address) or not idle.is_alive):
@@ -154,13 +156,16 @@ def _brokers(cluster: Cluster, broker: int | None) -> Iterable[Broker]:
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:
-    """Raises the meaning of a Kafka error; the broker's message already uses the tenant's names."""
+    """Raises the domain error for a Kafka error code other than 0.
+
+    `message` is the broker's, which already uses the tenant's names.
+    """
     if error_code:
         raise meaning_of(error_code, message)
 
 
 def meaning_of(error_code: int, message: str | None = None) -> DomainError:
-    """Returns the meaning of a Kafka error other than 0."""
+    """Returns the domain error for a Kafka error code other than 0."""
     kind = for_code(error_code)
     detail = (message or kind.description or kind.__name__).strip()
     meaning = MEANINGS.get(error_code)

@@ -66,7 +66,7 @@ def _alter(
 
 
 def _described(instance_id: str, *kinds: str) -> Sequence[Any]:
-    """Returns entries with exactly these kinds of parts; without any, all entries."""
+    """Returns the entries of entities with exactly these kinds of parts; all entries without `kinds`."""
     component = DescribeClientQuotasRequest.ComponentData
     components = [component(entity_type=kind, match_type=ANY_NAME, match=None) for kind in kinds]
     answer = ask_any(

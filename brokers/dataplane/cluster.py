@@ -1,4 +1,4 @@
-"""Cluster with internal names for operators: replicas, reassignments, leader elections and sizes.
+"""Client of a cluster for operators, with internal names: replicas, reassignments, leader elections and sizes.
 
 Requests are sent as the cluster's own user: Metadata, AlterPartitionReassignments, ListPartitionReassignments,
 ElectLeaders and DescribeLogDirs (REP-31, REP-32).
@@ -64,10 +64,12 @@ class Ongoing:
 
     @property
     def original(self) -> tuple[int, ...]:
+        """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
+        """Replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
@@ -180,10 +182,10 @@ class ClusterAdminClient:
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code)
         return {
-            (topic.topic, item.partition_id): _reason(item)
+            (topic.topic, partition.partition_id): _reason(partition)
             for topic in answer.replica_election_results
-            for item in topic.partition_result
-            if item.error_code not in (0, ELECTION_NOT_NEEDED)
+            for partition in topic.partition_result
+            if partition.error_code not in (0, ELECTION_NOT_NEEDED)
         }
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:

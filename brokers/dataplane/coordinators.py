@@ -50,15 +50,15 @@ def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, 
 
 def of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
     """Returns broker numbers by the tenant's id."""
-    internal = {internal_scoped(instance_id, item): item for item in ids}
+    internal = {internal_scoped(instance_id, name): name for name in ids}
     return {internal[key]: number for key, number in find(cluster, kind, list(internal)).items() if key in internal}
 
 
 def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
     """Groups ids by broker number."""
     result: dict[int, list[str]] = {}
-    for item, number in sorted(ids.items()):
-        result.setdefault(number, []).append(item)
+    for name, number in sorted(ids.items()):
+        result.setdefault(number, []).append(name)
     return result
 
 
@@ -97,7 +97,7 @@ def ask_until_complete(
     *,
     passing: frozenset[int] = PASSING,
 ) -> Any:
-    """Sends a request like `ask_coordinator`, with the identities of `asked`.
+    """Sends a request like `ask_coordinator`, with the identities of the targets `brokers`, by broker number.
 
     Raises `OutcomeUnknown` after the time limit if a coordinator that has not answered may have the request.
     """

@@ -47,23 +47,23 @@ class Groups:
 
     def groups(self, instance_id: str) -> GroupList:
         key = f"groups:{instance_id}:list"
-        kept: GroupList | None = cache.get(key)
-        if kept is None:
-            kept = _list(instance_id)
-            cache.set(key, kept, GROUPS_CACHE_S)
-        return kept
+        cached: GroupList | None = cache.get(key)
+        if cached is None:
+            cached = _list(instance_id)
+            cache.set(key, cached, GROUPS_CACHE_S)
+        return cached
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
-        keys = {item: _key(instance_id, item) for item in ids}
-        kept = {} if fresh else cache.get_many(list(keys.values()))
-        result: dict[str, GroupSummary] = {item: kept[key] for item, key in keys.items() if key in kept}
-        missing = [item for item in ids if item not in result]
+        keys = {group: _key(instance_id, group) for group in ids}
+        cached = {} if fresh else cache.get_many(list(keys.values()))
+        result: dict[str, GroupSummary] = {group: cached[key] for group, key in keys.items() if key in cached}
+        missing = [group for group in ids if group not in result]
         if missing:
-            asked = _describe(instance_id, missing)
+            summaries = _describe(instance_id, missing)
             cache.set_many(
-                {keys[item]: describe for item, describe in asked.items() if not describe.trouble}, GROUPS_CACHE_S
+                {keys[group]: summary for group, summary in summaries.items() if not summary.trouble}, GROUPS_CACHE_S
             )
-            result |= asked
+            result |= summaries
         return result
 
     def bounds(
@@ -73,11 +73,11 @@ class Groups:
         key = (
             f"groups:{instance_id}:bounds:{at_ms_or_position}:{hashlib.sha256(repr(wanted).encode()).hexdigest()[:32]}"
         )
-        kept: dict[Partition, int] | None = None if fresh else cache.get(key)
-        if kept is None:
-            kept = offsets.bounds(instance_id, wanted, at_ms_or_position)
-            cache.set(key, kept, GROUPS_CACHE_S)
-        return kept
+        cached: dict[Partition, int] | None = None if fresh else cache.get(key)
+        if cached is None:
+            cached = offsets.bounds(instance_id, wanted, at_ms_or_position)
+            cache.set(key, cached, GROUPS_CACHE_S)
+        return cached
 
     def commit(
         self, instance_id: str, group: str, wanted: Sequence[CommittedOffset]
@@ -100,7 +100,7 @@ class Groups:
 
         try:
             code = error_of(coordinators.ask_coordinator(instance_id, GROUP, group, make, error_of))
-            # Missing after another attempt: the earlier one was executed, and its answer came too late.
+            # A group that is missing at a second attempt was deleted by the first, whose answer came too late.
             if code != GROUP_NOT_FOUND or tries == 1:
                 require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
         finally:
@@ -120,23 +120,24 @@ def _key(instance_id: str, group: str) -> str:
 
 
 def _forget(instance_id: str, group: str) -> None:
+    """Removes a group and the list of groups from the cache."""
     cache.delete_many([_key(instance_id, group), f"groups:{instance_id}:list"])
 
 
 def _list(instance_id: str) -> GroupList:
-    asked = targets(cluster_of(instance_id), instance_id)
+    brokers = targets(cluster_of(instance_id), instance_id)
     result = scatter([
-        (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION)) for target in asked.values()
+        (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION)) for target in brokers.values()
     ])  # fmt: skip
     groups: dict[str, GroupListing] = {}
-    silent = {item.broker_id: item for item in result.silent}
+    silent = {broker.broker_id: broker for broker in result.silent}
     for number, answer in result.answers:
         if answer.error_code:
             reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
             silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
-        for item in answer.groups:
-            groups[item.group_id] = GroupListing(
-                id=item.group_id, protocol_type=item.protocol_type, state=item.group_state, coordinator=number
+        for group in answer.groups:
+            groups[group.group_id] = GroupListing(
+                id=group.group_id, protocol_type=group.protocol_type, state=group.group_state, coordinator=number
             )
     return GroupList(
         groups=tuple(groups[name] for name in sorted(groups)),
@@ -146,15 +147,15 @@ def _list(instance_id: str) -> GroupList:
 
 def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
     cluster = cluster_of(instance_id)
-    asked = targets(cluster, instance_id)
+    brokers = targets(cluster, instance_id)
     placements = coordinators.of_instance(cluster, instance_id, GROUP, ids)
     requests: list[tuple[Target, Any]] = []
     for number, names in coordinators.by_broker(placements).items():
-        if number in asked:
+        if number in brokers:
             describe = DescribeGroupsRequest(
                 groups=names, include_authorized_operations=False, version=DESCRIBE_GROUPS_VERSION
             )
-            requests += [(asked[number], describe), (asked[number], offsets.fetch_request(names))]
+            requests += [(brokers[number], describe), (brokers[number], offsets.fetch_request(names))]
     descriptions: dict[str, GroupDescription] = {}
     committed: dict[str, tuple[CommittedOffset, ...]] = {}
     troubles: dict[str, str] = {}
@@ -164,57 +165,59 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
         else:
             _take_offsets(answer, committed, troubles)
     return {
-        item: GroupSummary(
-            description=descriptions.get(item),
-            offsets=committed.get(item),
-            trouble=_trouble(item, placements, troubles, known=item in descriptions and item in committed),
+        group: GroupSummary(
+            description=descriptions.get(group),
+            offsets=committed.get(group),
+            trouble=_trouble(group, placements, troubles, known=group in descriptions and group in committed),
         )
-        for item in ids
+        for group in ids
     }
 
 
-def _take_descriptions(number: int, answer: Any, found: dict[str, GroupDescription], troubles: dict[str, str]) -> None:
+def _take_descriptions(
+    number: int, answer: Any, descriptions: dict[str, GroupDescription], troubles: dict[str, str]
+) -> None:
     for group in answer.groups:
         if group.error_code in NO_SUCH_GROUP:
-            found[group.group_id] = _description(group, number, state=DEAD)
+            descriptions[group.group_id] = _description(group, number, state=DEAD)
         elif group.error_code:
             troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
         else:
-            found[group.group_id] = _description(group, number, state=group.group_state)
+            descriptions[group.group_id] = _description(group, number, state=group.group_state)
 
 
-def _take_offsets(answer: Any, found: dict[str, tuple[CommittedOffset, ...]], troubles: dict[str, str]) -> None:
+def _take_offsets(answer: Any, committed: dict[str, tuple[CommittedOffset, ...]], troubles: dict[str, str]) -> None:
     for group in answer.groups:
         if group.error_code in NO_SUCH_GROUP:
-            found[group.group_id] = ()
+            committed[group.group_id] = ()
         elif group.error_code:
             troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
         else:
-            found[group.group_id] = offsets.committed(group)
+            committed[group.group_id] = offsets.committed(group)
 
 
-def _trouble(one: str, placements: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
-    """Returns why a part of a group is unknown, in words that follow "not known:"."""
+def _trouble(group: str, placements: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
+    """Returns why a part of a group is unknown, in words that follow "not known:"; "" if all is `known`."""
     if known:
         return ""
-    if one in troubles:
-        return troubles[one]
-    if one not in placements:
+    if group in troubles:
+        return troubles[group]
+    if group not in placements:
         return TROUBLES[coordinators.NOT_AVAILABLE]
-    return Message(gettext_noop("broker %(id)s does not answer"), id=placements[one])
+    return Message(gettext_noop("broker %(id)s does not answer"), id=placements[group])
 
 
 def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:
     is_consumer = group.protocol_type == CONSUMER
     members = (
         GroupMember(
-            id=one.member_id,
-            client_id=one.client_id,
-            host=one.client_host.removeprefix("/"),
-            instance_id=one.group_instance_id,
-            assignment=decode_assignment(bytes(one.member_assignment or b"")) if is_consumer else None,
+            id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host.removeprefix("/"),
+            instance_id=member.group_instance_id,
+            assignment=decode_assignment(bytes(member.member_assignment or b"")) if is_consumer else None,
         )
-        for one in group.members
+        for member in group.members
     )
     return GroupDescription(
         id=group.group_id,
@@ -222,5 +225,5 @@ def _description(group: Any, coordinator: int, *, state: str) -> GroupDescriptio
         protocol_type=group.protocol_type,
         protocol=group.protocol_data,
         coordinator=coordinator,
-        members=tuple(sorted(members, key=lambda one: (one.client_id, one.id))),
+        members=tuple(sorted(members, key=lambda member: (member.client_id, member.id))),
     )

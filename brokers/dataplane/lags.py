@@ -17,7 +17,10 @@ from instances.naming import internal_topic, split_internal
 
 
 class ClusterLags:
-    """Groups of all instances of a cluster. Silent brokers are omitted. Raises `Unavailable` if no broker answers."""
+    """Reader of the groups of all instances of a cluster and of the log end offsets that they are compared with.
+
+    Results of brokers that do not answer are missing. Raises `Unavailable` if no broker answers.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,12 +28,12 @@ class ClusterLags:
 
     def group_ids(self) -> list[str]:
         """Returns the internal ids of instances' groups, sorted."""
-        asked = [
+        requests = [
             (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION))
             for target in self._targets.values()
         ]
-        result = {item.group_id for _, answer in scatter(asked).answers for item in answer.groups}
-        return sorted(item for item in result if split_internal(item)[0] is not None)
+        result = {group.group_id for _, answer in scatter(requests).answers for group in answer.groups}
+        return sorted(group for group in result if split_internal(group)[0] is not None)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         """Returns the committed offsets of groups by internal names."""

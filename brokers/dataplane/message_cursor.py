@@ -26,13 +26,17 @@ from instances.messages.interfaces import (
 )
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+# Maximum number of offsets that are requested at a time.
 WINDOW_MAX: Final = 10_000
 PARTITION_BYTES_MIN: Final = 65_536
 PARTITION_BYTES_MAX: Final = 1_048_576
+# Expected bytes per offset before the first response.
 RECORD_BYTES_GUESS: Final = 500
+# Factor by which more bytes are requested than the offsets are expected to take.
 SLACK: Final = 1.25
 # Batches with more records are not shown: finding the last of them would take too long.
 BATCH_RECORDS_MAX: Final = 500_000
+# Number of successive empty responses after which a partition counts as unavailable.
 EMPTY_ANSWERS_MAX: Final = 3
 
 # Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
@@ -45,7 +49,7 @@ class WorkUsedUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Next range that a cursor needs: from `offset` on, of which offsets below `stop` are used."""
+    """Next range that a cursor needs: from `offset` to below `stop`; the response may contain more."""
 
     offset: int
     stop: int
@@ -55,6 +59,8 @@ class Ask:
 
 @dataclass(slots=True)
 class _Loaded:
+    """A fetched batch; `state` is that of its transaction, None if it is undecided."""
+
     batch: Batch
     state: str | None
 
@@ -86,6 +92,7 @@ class PartitionCursor:
 
     @property
     def needs_data(self) -> bool:
+        """True if records must be fetched before `peek` can return one."""
         return self._head is None and not self._loaded and not self.is_finished and not self.is_lost
 
     def ask(self) -> Ask:
@@ -122,7 +129,9 @@ class PartitionCursor:
             )
             self._after_loaded = min(max(covered, self.position), self.end)
         else:
-            self._loaded.extend(one for one in reversed(loaded) if one.batch.base_offset < self.position)
+            self._loaded.extend(
+                loaded_batch for loaded_batch in reversed(loaded) if loaded_batch.batch.base_offset < self.position
+            )
             self._after_loaded = ask.offset
         self._window = min(self._window * 2, WINDOW_MAX)
         if not self._loaded:

@@ -51,7 +51,7 @@ class PartitionSource(Protocol):
 
 
 class PageReader:
-    """Reads one page. Finally, `throttled` is true if the instance's bandwidth did not suffice for all of it."""
+    """Reads one page. After `read`, `throttled` is True if the page had to wait for the instance's bandwidth."""
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class PageReader:
 
     @property
     def has_progress(self) -> bool:
+        """True if the position of any partition has changed."""
         return any(cursor.position != cursor.began for cursor in self._cursors)
 
     def read(self) -> Page:

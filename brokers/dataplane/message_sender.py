@@ -67,7 +67,10 @@ def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult
 
 
 def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, list[int]]:
-    """Returns the indexes of messages by partition, in order. Those without key and partition share one partition."""
+    """Returns the indexes of messages by partition, in order.
+
+    Messages without key and partition go to one random partition, as with Kafka's sticky partitioner.
+    """
     count = len(source.leaders)
     led = sorted(index for index, leader in source.leaders.items() if leader != NO_LEADER) or sorted(source.leaders)
     sticky = random.choice(led)  # noqa: S311

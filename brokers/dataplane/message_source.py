@@ -127,7 +127,10 @@ class TopicSource:
         return result
 
     def open_since(self, partitions: Iterable[int]) -> dict[int, dict[int, int]]:
-        """Returns producers with an open transaction and its first offset, for partitions whose leaders answer."""
+        """Returns the first offset of each open transaction, by partition and producer id.
+
+        Partitions whose leaders do not answer are missing.
+        """
         plain = {number: _uncharged(target) for number, target in self._targets.items()}
         known = transactions.producers(plain, [(self.topic, index) for index in partitions])
         return {
@@ -173,6 +176,7 @@ class TopicSource:
 
 
 def _uncharged(target: Target) -> Target:
+    """Returns the target with a client id whose requests are not charged to the instance."""
     return replace(target, client_id=CLIENT_ID)
 
 

@@ -165,7 +165,7 @@ def _resolve_transactions(source: TopicSource, cursors: Iterable[PartitionCursor
             assert record.transaction is not None
             if record.offset >= opened.get(record.transaction.producer_id, record.offset + 1):
                 record.transaction.state = OPEN
-        _decide_by_markers(source, by_index[index], [one for one in waiting if one.transaction.state is None])  # type: ignore[union-attr]
+        _decide_by_markers(source, by_index[index], [record for record in waiting if record.transaction.state is None])  # type: ignore[union-attr]
 
 
 def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, waiting: Sequence[Record]) -> None:

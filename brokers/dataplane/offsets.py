@@ -37,7 +37,7 @@ WORDS = {86: "Members of the group read this topic."}
 def fetch_request(ids: Sequence[str]) -> Any:
     """Returns an OffsetFetch request for all offsets of some groups."""
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
-    groups = [kind(group_id=item, topics=None) for item in ids]
+    groups = [kind(group_id=group, topics=None) for group in ids]
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 

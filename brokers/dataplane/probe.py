@@ -29,7 +29,7 @@ PASSING = frozenset({3, 5, 6, 74, 75, 100})
 
 
 class ProbeFailed(Exception):
-    """A message did not come back; the text names the step."""
+    """The first message could not be written or read back; the text names the step."""
 
 
 def first_message(instance_id: str) -> float:

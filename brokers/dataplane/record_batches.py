@@ -58,6 +58,7 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
+        """True for data of a transaction, False for its end marker."""
         return bool(self.attributes & TRANSACTIONAL) and not self.is_control
 
     @property
@@ -169,8 +170,8 @@ def _record(partition: int, batch: Batch, body: bytes, at: int) -> Record:
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(min(header_count, HEADERS_SHOWN_MAX)):
         name, at = _bytes(body, at, end)
-        held, at = _bytes(body, at, end)
-        headers.append((name or b"", held))
+        header_value, at = _bytes(body, at, end)
+        headers.append((name or b"", header_value))
     if at > end:
         raise DamagedBatch("a field is cut off")
     is_append_time, is_marker = batch.is_append_time, batch.is_control

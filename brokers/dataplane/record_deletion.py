@@ -1,7 +1,7 @@
 """DeleteRecords at the leaders of a topic, as the instance's owner.
 
-A leader answers when its followers have deleted, too, so that the records do not reappear after a leader change.
-Repeating it is harmless: moved or late partitions are retried until the time limit.
+A leader answers after its followers have deleted the records as well, so that they do not reappear after a leader
+change. The request may be repeated: until the time limit it is retried for partitions whose leader moved or is late.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def _ask_leaders(
         if partition.partition_index in offsets:
             by_leader[partition.leader_id][partition.partition_index] = offsets[partition.partition_index]
     requests = {leader: _request(topic, led) for leader, led in by_leader.items()}
-    asked = scatter(by_target(brokers, requests), deadline_s=DELETE_RECORDS_DEADLINE_S, is_write=True)
+    scattered = scatter(by_target(brokers, requests), deadline_s=DELETE_RECORDS_DEADLINE_S, is_write=True)
     codes = {
         partition.partition_index: partition.error_code
-        for _, answer in asked.answers
+        for _, answer in scattered.answers
         for result in answer.topics
         for partition in result.partitions
     }
-    silent = {broker.broker_id for broker in asked.silent} if asked.may_be_done else set()
+    silent = {broker.broker_id for broker in scattered.silent} if scattered.may_be_done else set()
     unfinished: dict[int, DomainError] = {}
     for leader, led in by_leader.items():
         for partition in led:

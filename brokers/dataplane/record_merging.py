@@ -1,7 +1,7 @@
-"""Stored batches taken apart into records, and put together into new ones with the same records. Pure.
+"""Conversion of stored batches to records, and of these to batches that a client may produce. Pure.
 
-Keys, values, headers and timestamps are taken over byte by byte. New batches belong to no producer and no transaction,
-and number their records without gaps, as brokers require of a client.
+Keys, values, headers and timestamps are preserved byte for byte. The new batches have no producer id, no transaction
+and no gaps between their offsets, as brokers require of a client.
 """
 
 from __future__ import annotations

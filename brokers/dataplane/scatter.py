@@ -1,4 +1,4 @@
-"""Concurrent requests to several brokers with one deadline; silent brokers are named, and other answers are used.
+"""Concurrent requests to several brokers with one deadline; brokers without an answer are part of the result.
 
 Addresses are read in the caller's thread (rows belong to its transaction); the threads here only wait on sockets.
 """
@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Internal listener of a broker with an identity. The secret, never shown, is used without certificate."""
+    """Internal listener of a broker, and the identity for requests to it.
+
+    The control secret authenticates this process if it has no certificate; it is never shown.
+    """
 
     number: int
     address: tuple[str, int]
@@ -45,7 +48,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scattered:
-    """Results `(broker, answer)` in request order, and silent brokers. `may_be_done`: one of these got the request."""
+    """Pairs (broker number, answer) in the order of the requests, and the brokers that did not answer.
+
+    `may_be_done` is True if one of these may have received its request.
+    """
 
     answers: tuple[tuple[int, Any], ...]
     silent: tuple[BrokerUnresponsive, ...]
@@ -54,7 +60,7 @@ class Scattered:
 
 @cache
 def _threads(_pid: int, _address: tuple[str, int]) -> ThreadPoolExecutor:
-    """Returns the thread pool of a broker: requests to a hanging one would otherwise occupy all threads."""
+    """Returns the thread pool for one broker; in a common pool, a broker that hangs would block all threads."""
     return ThreadPoolExecutor(max_workers=SCATTER_THREADS_PER_BROKER, thread_name_prefix="scatter")
 
 
@@ -103,9 +109,9 @@ def scatter(
 
 
 def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S) -> Any:
-    """Returns the first answer of any broker: the next one is asked, too, if one takes long.
+    """Returns the first answer: if a broker takes longer than `SCATTER_HEDGE_S`, the next one is asked as well.
 
-    `make` creates a new request each time. Raises `Unavailable` if nobody answers within the deadline.
+    `make` creates a new request each time. Raises `Unavailable` if no broker answers within the deadline.
     """
     ends_s = time.monotonic() + deadline_s
     open_: dict[Future[Any], Target] = {}
@@ -137,7 +143,7 @@ def ask_any(instance_id: str, make: Callable[[], Any]) -> Any:
 
 
 def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
-    """Returns requests by broker number, without those to missing brokers."""
+    """Returns (target, request) for each request in `wanted`, by broker number, if the broker has a target."""
     return [(found[number], request) for number, request in sorted(wanted.items()) if number in found]
 
 

@@ -1,4 +1,4 @@
-"""Settings that operators set on topics and on all brokers, with internal names.
+"""Settings of topics, of one broker and of all brokers, for operators, with internal names.
 
 Requests are sent as the cluster's own user: DescribeConfigs and IncrementalAlterConfigs (QUO-60).
 """
@@ -43,7 +43,7 @@ TYPES: Final = {
 class BrokerSettingView:
     """A setting of one broker: the value in force with its level, and the values at all levels that have one.
 
-    `value` is None for a setting without a default that nobody set.
+    `value` is None for a setting that has no default and is not set.
     """
 
     name: str
@@ -58,7 +58,7 @@ class BrokerSettingView:
 class SettingsAdminClient:
     """Client of settings. All methods raise `tenants.errors.Unavailable` if no broker answers.
 
-    Other refusals raise their meaning.
+    A refusal by a broker raises the domain error for its Kafka error code.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -77,7 +77,7 @@ class SettingsAdminClient:
         )
         (result,) = ask_as_cluster(self._cluster, request, broker=number).results
         require_ok(result.error_code, result.error_message)
-        return [_view(line) for line in result.configs]
+        return [_view(setting) for setting in result.configs]
 
     def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
         """Returns the settings of all brokers by key."""
@@ -106,14 +106,14 @@ class SettingsAdminClient:
             include_documentation=False,
             version=DESCRIBE_CONFIGS_VERSION,
         )
-        matching = {}
+        settings_by_name = {}
         for result in ask_as_cluster(self._cluster, request).results:
             if _is_gone(kind, result):
                 continue
             require_ok(result.error_code, result.error_message)
-            lines = (line for line in result.configs if line.config_source == source)
-            matching[result.resource_name] = {line.name: line.value for line in lines}
-        return matching
+            settings = (setting for setting in result.configs if setting.config_source == source)
+            settings_by_name[result.resource_name] = {setting.name: setting.value for setting in settings}
+        return settings_by_name
 
     def _alter(
         self, kind: int, changes: Mapping[str, Changes], *, broker: int | None = None, dry_run: bool = False
@@ -136,20 +136,20 @@ class SettingsAdminClient:
                 require_ok(result.error_code, result.error_message)
 
 
-def _view(line: Any) -> BrokerSettingView:
-    level = LEVELS.get(line.config_source, DEFAULT)
+def _view(setting: Any) -> BrokerSettingView:
+    level = LEVELS.get(setting.config_source, DEFAULT)
     # Synonyms with other names are values of keys in other units.
-    values = {LEVELS[synonym.source]: synonym.value for synonym in line.synonyms if synonym.name == line.name}
-    if line.value is not None:
-        values.setdefault(level, line.value)
+    values = {LEVELS[synonym.source]: synonym.value for synonym in setting.synonyms if synonym.name == setting.name}
+    if setting.value is not None:
+        values.setdefault(level, setting.value)
     return BrokerSettingView(
-        name=line.name,
-        type=TYPES.get(line.config_type, "string"),
-        value=line.value,
+        name=setting.name,
+        type=TYPES.get(setting.config_type, "string"),
+        value=setting.value,
         level=level,
         values=values,
-        is_changeable=not line.read_only,
-        documentation=line.documentation or "",
+        is_changeable=not setting.read_only,
+        documentation=setting.documentation or "",
     )
 
 

@@ -140,7 +140,7 @@ def _fencing(transactional_id: str) -> Any:
 
 
 def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
-    """Returns ListTransactions of every broker, by id."""
+    """Returns the transactions of all coordinators, sorted by id, and the brokers that did not list theirs."""
     result = scatter([
         (target, ListTransactionsRequest(
             state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,
@@ -194,7 +194,7 @@ def producers(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> d
     }
     return {
         (topic.name, partition.partition_index): [
-            _producer(topic.name, partition.partition_index, p) for p in partition.active_producers
+            _producer(topic.name, partition.partition_index, state) for state in partition.active_producers
         ]
         for _, answer in scatter(by_target(asked, requests)).answers
         for topic in answer.topics
@@ -217,27 +217,29 @@ def _leaders(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> di
     return dict(result)
 
 
-def _description(one: Any, coordinator: int) -> TransactionDescription:
+def _description(state: Any, coordinator: int) -> TransactionDescription:
     return TransactionDescription(
-        id=one.transactional_id,
-        state=one.transaction_state,
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
-        timeout_ms=one.transaction_timeout_ms,
-        started_ms=one.transaction_start_time_ms if one.transaction_start_time_ms >= 0 else None,
+        id=state.transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        started_ms=state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
         coordinator=coordinator,
-        partitions=tuple(sorted((topic.topic, index) for topic in one.topics for index in topic.partitions)),
+        partitions=tuple(sorted((topic.topic, index) for topic in state.topics for index in topic.partitions)),
     )
 
 
-def _producer(topic: str, partition: int, one: Any) -> ProducerState:
+def _producer(topic: str, partition: int, entry: Any) -> ProducerState:
     return ProducerState(
         topic=topic,
         partition=partition,
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
-        last_sequence=one.last_sequence,
-        last_timestamp_ms=one.last_timestamp,
-        coordinator_epoch=one.coordinator_epoch,
-        transaction_start_offset=None if one.current_txn_start_offset == NONE_OPEN else one.current_txn_start_offset,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp_ms=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_start_offset=None
+        if entry.current_txn_start_offset == NONE_OPEN
+        else entry.current_txn_start_offset,
     )

@@ -1,6 +1,7 @@
 """Implements `instances.users.interfaces.user_admin_client` with DescribeUsers and AlterUsers.
 
-Every broker knows all users, and the use of them that went through it: all brokers are asked, and the latest use wins.
+Every broker has all users, but only its own connections and uses of them: all brokers are asked, the connections are
+added up, and the latest use counts.
 """
 
 from __future__ import annotations
@@ -75,13 +76,16 @@ def _alteration(instance_id: str, wanted: UserChange) -> Any:
 def _added(kind: Any, instance_id: str, name: str, secret: NewSecret) -> Any:
     made = kind.AddedSecret
     salted = salted_passwords(instance_id, name, secret.password)
-    return made(id=secret.id, verifiers=[made.AddedVerifier(**item._asdict()) for item in salted])
+    return made(id=secret.id, verifiers=[made.AddedVerifier(**verifier._asdict()) for verifier in salted])
 
 
 def _described(
     instance_id: str, names: Sequence[str] | None
 ) -> tuple[list[UserDescription], tuple[BrokerUnresponsive, ...]]:
-    """Raises `Unavailable` if no broker answers."""
+    """Returns the users, all without `names`, and the brokers that did not answer.
+
+    Raises `Unavailable` if no broker answers.
+    """
     wanted = None if names is None else list(names)
     asked = targets(cluster_of(instance_id), instance_id).values()
     result = scatter([(target, DescribeUsersRequest(names=wanted, version=VERSION)) for target in asked])

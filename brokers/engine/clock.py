@@ -9,6 +9,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """Source of wall time and of monotonic time."""
+
     def now_ms(self) -> int:
         """Returns wall time in milliseconds since 1970, as in records and documents."""
 

@@ -44,8 +44,8 @@ def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_id_defaults(overrides: Mapping[str, str]) -> dict[str, float]:
-    """Returns the bytes per second of each client id without one of the eight levels of client quotas: level 9 (QUO-2).
-    Empty without the profile, since 3.9.1 no longer has these settings.
+    """Returns the byte rates by quota, in bytes per second, of each client id that none of the eight levels of client
+    quotas covers: level 9 (QUO-2). Empty without the profile, because Kafka 3.9.1 does not have these settings.
 
     Raises:
         SettingsWrong: a value is invalid.

@@ -1,4 +1,4 @@
-"""Settings of one broker process: the agent's file, and the limits that follow from it. Every limit has a name here."""
+"""Configuration of one broker process: the settings in the file that the agent writes, and named default limits."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ _NUMBERS = {
     "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
     "controlled.shutdown.timeout.ms": CONTROLLED_SHUTDOWN_TIMEOUT_MS,
 }
-# Which replica clients with a rack read from. Kafka's own default is the leader.
+# Setting that selects the replica from which clients with a rack read. Kafka's own default is the leader.
 REPLICA_SELECTOR = "replica.selector.class"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
-# When a throttled client is answered (DEC-17).
+# Setting that decides when a throttled client is answered (DEC-17).
 DELAY_STYLE = "quota.delay.style"
 AFTER_RESPONSE = "after_response"
 BEFORE_RESPONSE = "before_response"
@@ -139,7 +139,7 @@ def read(file: Path) -> EngineConfig:
 
 
 def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
-    """Does the work of `read` for settings that are already loaded."""
+    """Returns the configuration for settings that are already loaded. Raises SettingsWrong for an invalid value."""
     if not settings.data_dirs:
         raise SettingsWrong("data_dirs names no directory")
     overrides = with_profile(settings.overrides)
@@ -201,13 +201,13 @@ def _number(key: str, value: str | None, default: int) -> int:
 
 
 def _burst(overrides: Mapping[str, str]) -> int:
-    """Returns `quota.burst.ms`: the time that a client may run ahead of its limit; -1 is Kafka's window."""
+    """Returns `quota.burst.ms`: the time by which a client may run ahead of its limit; -1: Kafka's window alone."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
 
 
 def _window(prefix: str, overrides: Mapping[str, str]) -> SampleSettings:
-    """Returns `quota.window.num` and `quota.window.size.seconds`, or those of the rate of changes (QUO-9)."""
+    """Returns the sample window of a rate from `<prefix>.num` and `<prefix>.size.seconds` (QUO-9)."""
     count_key, width_key = f"{prefix}.num", f"{prefix}.size.seconds"
     count = _number(count_key, overrides.get(count_key), SAMPLE_COUNT)
     width_s = _number(width_key, overrides.get(width_key), SAMPLE_WIDTH_MS // 1000)
@@ -263,7 +263,10 @@ def _internal_file(settings: BrokerProcessSettings, name: str) -> Path | None:
 
 
 def _secret(settings: BrokerProcessSettings) -> str:
-    """Returns the control secret, which is optional with certificates, and then only for brokers without one."""
+    """Returns the control secret, "" if there is none.
+
+    With mutual TLS the file may be missing, because only processes without a certificate use the secret then.
+    """
     file = settings.control_secret_file
     if settings.internal_security == MUTUAL_TLS and not (file and Path(file).is_file()):
         return ""

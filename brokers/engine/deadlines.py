@@ -14,13 +14,15 @@ from brokers.engine.clock import Clock
 TICK_MS: Final = 20
 # Number of deadlines that expire in one turn of the loop; the others of a tick expire in the next turns.
 EXPIRED_PER_TURN_MAX: Final = 500
-# Unused ticks are removed from the heap when there may be as many as used ones, and at least this many.
+# The heap of ticks is rebuilt without its unused ticks when it has grown to twice its size, and at least to this size.
 SWEPT_MIN: Final = 1_024
 
 
 class Expirable(Protocol):
+    """An object with a deadline."""
+
     def expire(self) -> None:
-        """Is called when the deadline has passed. Others of the same tick wait for the end of this call."""
+        """Called when the deadline has passed. Other objects of the same tick expire after the end of this call."""
 
 
 class Deadlines:
@@ -59,7 +61,7 @@ class Deadlines:
         if together is not None:
             together.pop(waiting, None)
             if not together:
-                # Most deadlines are half a minute away and never pass: only current waits are kept.
+                # Most deadlines are half a minute away and never pass, so an empty tick is removed at once.
                 del self._by_tick[tick]
 
     def _push(self, tick: int) -> None:

@@ -16,18 +16,21 @@ INTERVAL_S: Final = 1.0
 # Fewer new objects are not worth a collection, more would take too long.
 OBJECTS_MIN: Final = 1_000
 OBJECTS_MAX: Final = 10_000
-# Objects that live this long are kept: cluster metadata, connections.
+# Many new objects that live this long are excluded from all later collections: cluster metadata, connections.
 KEPT_AFTER_MS: Final = 30_000
-# Interval of collections that include the kept objects.
+# Interval of collections that include the objects that an earlier collection of new objects found in use.
 WHOLE_INTERVAL_MS: Final = 3_600_000
 
 
 class Action(Enum):
+    """Action of the collector at the end of an interval."""
+
     NOTHING = auto()
     # Collects new objects that only refer to each other.
     COLLECT_NEW = auto()
     # Excludes all present objects from later collections.
     KEEP_ALL = auto()
+    # Collects all objects that are not excluded, and then excludes the remaining ones.
     COLLECT_WHOLE = auto()
 
 
@@ -39,6 +42,7 @@ class Schedule:
         self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
 
     def next(self, new_objects: int, now_ms: int) -> Action:
+        """Returns the action for the number of objects that were created and not freed since the last collection."""
         if new_objects <= OBJECTS_MAX:
             self._many_since_ms = None
             if now_ms >= self._whole_at_ms:

@@ -1,4 +1,4 @@
-"""Life cycle of the process: its event loop, signals, periodic work, and the one place that waits for time."""
+"""Life cycle of the process: event loop, takeover from a predecessor, limit of descriptors, stop, and periodic work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def close_to_others(directories: Iterable[Path]) -> None:
-    """Makes log directories private. Those of an earlier version are open to other users, like their files, which can
-    then no longer be reached.
+    """Makes existing log directories private (mode 0700).
+
+    An earlier version created directories and files that other users can read; a private directory protects its files.
     """
     for directory in directories:
         try:
@@ -96,31 +97,35 @@ class Stop:
         self.fault: str | None = None
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Makes SIGTERM and SIGINT request the stop."""
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.ask)
 
     def ask(self) -> None:
+        """Requests a clean stop."""
         self._asked.set()
 
     def fail(self, reason: str) -> None:
-        """Stops the process after a failure of our own, or in conditions in which it may not serve."""
+        """Stops the process after a fault of the broker itself, or in conditions in which it may not serve."""
         if self.fault is None:
             self.fault = reason
             log.error("process_must_stop", reason=reason)
         self._asked.set()
 
     async def wait(self) -> None:
+        """Waits until a stop is requested."""
         await self._asked.wait()
 
 
 class Periodic:
-    """Periodic work. A run that fails is a failure of our own and stops the process."""
+    """Periodic and background work. An exception in it is a fault of the broker and stops the process."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, interval_s: float, work: Callable[[], object | Awaitable[object]]) -> None:
+        """Runs `work` repeatedly, each time `interval_s` seconds after the end of the previous run."""
         self._start(self._repeat(lambda: interval_s, work))
 
     def aligned(
@@ -135,7 +140,7 @@ class Periodic:
         self._tasks.append(task)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs work that never ends by itself; its end is a failure."""
+        """Runs work that does not end by itself, and returns its task; `stop` cancels it."""
         self._start(work)
         return self._tasks[-1]
 
@@ -152,6 +157,7 @@ class Periodic:
             self._stop.fail(f"background work failed: {task.exception()!r}")
 
     async def stop(self) -> None:
+        """Cancels all work and waits until it has ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Reads of files as far as they are in the page cache, and reads into the cache.
+"""Reads of files that fail instead of waiting for the disk, and reads into the page cache.
 
 The event loop may only read what is cached: waiting for a disk would delay every client. `is_cached` and `read_cached`
 never wait for it, but may cause kernel readahead, which `storage.read_ahead` prevents; `read_into_cache` waits, and

@@ -29,6 +29,8 @@ class DirectoryInUse(Exception):
 
 
 class PartitionDirectory(NamedTuple):
+    """A partition's directory, with the topic and the partition number that its name has."""
+
     path: Path
     topic: str
     number: int

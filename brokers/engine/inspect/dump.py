@@ -43,7 +43,7 @@ class DumpSelection(NamedTuple):
 
 
 def rows(logs: Logs, selection: DumpSelection) -> Iterator[Row]:
-    """Yields the rows of `logs`: the root's files if all of it was requested, then partition by partition."""
+    """Yields the rows of `logs`: the root's own files if the whole root was requested, then partition by partition."""
     if logs.whole:
         yield from _root_rows(logs.root)
     for partition in logs.partitions:

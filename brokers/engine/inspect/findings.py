@@ -12,7 +12,7 @@ Emit = Callable[[Row], None]
 
 @dataclass(slots=True)
 class Findings:
-    """Reports each finding at once and counts them. `partition` is the one being verified, "" for the root."""
+    """Reports each finding at once and counts them. `partition` is the partition being verified, "" for the root."""
 
     emit: Emit
     partition: str = ""
@@ -23,18 +23,18 @@ class Findings:
     def fault(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something that is damaged, missing or contradictory."""
         self.faults += 1
-        self._tell("fault", file, what, position, offset)
+        self._report("fault", file, what, position, offset)
 
     def note(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something worth knowing that does no harm."""
         self.notes += 1
-        self._tell("note", file, what, position, offset)
+        self._report("note", file, what, position, offset)
 
     def count(self, what: str, number: int = 1) -> None:
         """Adds to the number of checked `segments`, `batches`, `records` or `bytes`."""
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def _tell(self, kind: str, file: str, what: str, position: int | None, offset: int | None) -> None:
+    def _report(self, kind: str, file: str, what: str, position: int | None, offset: int | None) -> None:
         row: Row = {KIND: kind, "partition": self.partition or None, "file": file}
         row.update({"position": position, "offset": offset, "what": what})
         self.emit(row)

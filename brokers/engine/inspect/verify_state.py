@@ -26,8 +26,8 @@ _METADATA: Final = re.compile(r"\Aversion: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?\Z
 def checkpoint_rows(path: Path, columns: int) -> list[tuple[str, ...]]:
     """Returns the rows of a checkpoint file, none if it does not exist.
 
-    Raises Unreadable for a malformed file, and for one that a broker would have written differently: with another
-    separator, or numbers with a plus sign or leading zeros.
+    Raises UnreadableCheckpoint for a malformed file, and for a file that a broker would have written differently: with
+    another separator, or numbers with a plus sign or leading zeros.
     """
     rows = [tuple(row) for row in parse_lines(path, columns, path.parent)]
     numbers = [number for row in rows for number in row[max(columns - 2, 0) :]]
@@ -91,6 +91,7 @@ class EpochCheck:
             self.findings.fault(file, what, position=position, offset=header.base_offset)
 
     def end(self, log_end_offset: int) -> None:
+        """Checks that no epoch begins past the end of the log."""
         if self.entries and self.entries[-1][1] > log_end_offset and not self._reported:
             self._fault(f"epoch {self.entries[-1][0]} begins past the log's end", self.entries[-1][1])
 
@@ -120,6 +121,7 @@ class ProducerCheck:
         return self.transactions.see(batch)
 
     def end(self, log_end_offset: int) -> None:
+        """Checks the remaining snapshots; a snapshot past the end of the log is a fault."""
         self._complete(log_end_offset)
         for offset in self._waiting:
             name = snapshot_path("", offset).name

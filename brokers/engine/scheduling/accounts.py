@@ -1,8 +1,7 @@
 """Accounts of instances that are queued in a `FairQueue`, and of their tenants.
 
-An account is created when its instance is queued for the first time, and kept while anything is queued, since a debt
-has to count in the rounds of the others. Instances that are not queued have no account, so the memory is bounded by the
-queue.
+An account is created when its instance is first queued, and remains until the queue is empty: an instance that is
+queued again meanwhile still has its debt. An empty queue has no accounts, so the memory is bounded by the queue.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ class InstanceAccounts(Generic[T]):
         return instance
 
     def renew(self, instance: InstanceQueue[T]) -> None:
-        """Gives an account that is not in the queue its current tenant and weights."""
+        """Updates the tenant and the weights of an account that is not in the queue."""
         tenant = instance.tenant = self._tenant(instance.key)
         instance.weight, tenant.weight = self._ownership.weights_of(instance.key, tenant.key)
 
     def forget_idle(self, queue: FairQueue[T]) -> None:
-        """Drops the accounts without queued items when nothing is queued."""
+        """Drops the accounts when nothing is queued, except those of suspended instances, which have items."""
         if not len(queue):
             self._instances = {key: instance for key, instance in self._instances.items() if instance.items}
             self._tenants.clear()

@@ -5,9 +5,9 @@ and served while it has credit; so are the instances of a tenant. The cost of an
 the item was served, so the credit may become negative; later rounds pay the debt. Use of the resource outside the queue
 is charged in the same way, and paid before the account is served from the queue. An account that has used less than its
 grants is served in the current round, before those that are already queued (the list of new flows of FQ-CoDel, RFC
-8290): it waits for the item that is being served, never for a whole round. An item costs a constant number of steps;
-after an item that cost many quanta, the rounds in which all accounts are in debt are skipped in one step over the
-queued tenants.
+8290): it waits for the item that is being served, never for a whole round. Serving an item takes a constant number of
+steps; after an item that cost many quanta, the rounds in which all accounts are in debt are skipped in one step over
+the queued tenants.
 """
 
 from __future__ import annotations
@@ -223,6 +223,7 @@ class FairQueue(Generic[T]):
         self._remove(instance)
 
     def resume(self, instance: InstanceQueue[T]) -> None:
+        """Adds a suspended instance, with its items, to the queue again."""
         self._add(instance)
 
     def move(self, instance: InstanceQueue[T], tenant: TenantAccount) -> None:

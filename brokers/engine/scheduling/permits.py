@@ -48,7 +48,7 @@ class Permits:
         return not self._free
 
     async def acquire(self, instance_id: str) -> None:
-        """Acquires a permit; give it back with `release`.
+        """Acquires a permit, which the caller must `release`.
 
         Raises:
             QueueFull: the instance has its maximum number of waiters.
@@ -70,7 +70,7 @@ class Permits:
             raise
 
     def release(self) -> None:
-        """Gives a permit back, and passes it to the next waiter."""
+        """Returns a permit to the semaphore, which grants it to the next waiter."""
         queue = self._queue
         while (instance := queue.next_instance()) is not None:
             granted = queue.pop(instance)
@@ -109,6 +109,7 @@ class Permit:
         self._delayed_bytes = 0
 
     def release(self) -> None:
+        """Frees the memory, or ends the delay, of the request."""
         count_bytes, self._count_bytes = self._count_bytes, 0
         if count_bytes:
             self._limiter.release(self._instance_id, count_bytes)
@@ -117,8 +118,9 @@ class Permit:
             self._limiter.end_delay(self._instance_id, delayed_bytes)
 
     def begin_delay(self) -> bool:
-        """Lets others use the memory while the request waits for an event. Returns False, and changes nothing, if too
-        many decoded requests of the instance do so already.
+        """Frees the memory for other requests while this one waits for an event.
+
+        Returns False, changing nothing, if too many decoded requests of the instance wait already.
         """
         if not self._limiter.begin_delay(self._instance_id, self._request_bytes):
             return False
@@ -156,6 +158,7 @@ class DecodeMemoryLimiter:
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
+        """Waits until there is room for a request of `count_bytes` received bytes, and returns its permit."""
         await self.await_room(instance_id, count_bytes)
         return Permit(self, instance_id, count_bytes, is_short=False)
 
@@ -172,6 +175,7 @@ class DecodeMemoryLimiter:
         return True
 
     def end_delay(self, instance_id: str, count_bytes: int) -> None:
+        """Removes a request that `begin_delay` counted."""
         delayed_bytes = self._delayed_bytes[instance_id] - count_bytes
         if delayed_bytes:
             self._delayed_bytes[instance_id] = delayed_bytes
@@ -179,7 +183,7 @@ class DecodeMemoryLimiter:
             del self._delayed_bytes[instance_id]
 
     async def await_room(self, instance_id: str, count_bytes: int) -> None:
-        """Counts the memory as used as soon as there is room; `release` gives it back."""
+        """Waits until there is room, and counts the memory as used until `release`."""
         used_bytes = self._used_bytes.get(instance_id, 0)
         if instance_id not in self._waiting and self._has_room(used_bytes, count_bytes):
             self._used_bytes[instance_id] = used_bytes + count_bytes
@@ -194,6 +198,7 @@ class DecodeMemoryLimiter:
                 raise
 
     def release(self, instance_id: str, count_bytes: int) -> None:
+        """Frees memory, and grants it to waiting requests of the instance."""
         used_bytes = self._used_bytes[instance_id] - count_bytes
         waiting = self._waiting.get(instance_id)
         while waiting and (waiting[0][1].done() or self._has_room(used_bytes, waiting[0][0])):

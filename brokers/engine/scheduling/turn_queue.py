@@ -1,7 +1,7 @@
 """Turns of tasks on the event loop: one task continues in each iteration of the loop.
 
 All sockets that are ready are served between two turns. Tenants take turns, then the instances of a tenant, whatever
-the number of their tasks. An instance that exceeded its share of the broker's time pauses until it is paid.
+the number of their tasks. An instance that exceeded its share of the broker's time pauses until its debt is paid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 TURN: Final = 1.0
 # Work that can stop anywhere stops after this time and waits for its next turn.
 TURN_MS_MAX: Final = 5
-# Stands for the broker's own work, which belongs to no instance.
+# Instance id under which the broker's own work is queued.
 OWN_WORK: Final = ""
 
 
@@ -31,7 +31,7 @@ def _owes_nothing(instance_id: str) -> int:
 class TurnQueue:
     """Queue of tasks that wait for a turn: `await queue.enqueue(instance_id)` before each part of the work.
 
-    `debt_ms` returns the time before which no more work is done for an instance.
+    `debt_ms` returns the time in milliseconds for which an instance must wait, because it exceeded its share.
     """
 
     __slots__ = ("_accounts", "_debt_ms", "_is_due", "_loop", "_queue")
@@ -49,14 +49,17 @@ class TurnQueue:
         self._is_due = False
 
     def enqueue(self, instance_id: str = OWN_WORK) -> asyncio.Future[None]:
-        """Returns the turn of a task, which may be cancelled."""
+        """Returns a future that is done when the turn of the task begins; it may be cancelled."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._queue.enqueue(self._accounts.to_enqueue(instance_id), turn)
         self._schedule()
         return turn
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Runs steps of own work to their end, as many in each turn as its time allows. Returns their result."""
+        """Runs steps of the broker's own work to their end, as many in each turn as its time allows.
+
+        Returns their result.
+        """
         while True:
             await self.enqueue()
             ends_s = perf_counter() + TURN_MS_MAX / 1000

@@ -29,6 +29,7 @@ class LoopWeights:
         self._tenants: dict[str, dict[str, float]] = {}
 
     def set(self, instance_id: str, tenant_id: str, weight: float) -> None:
+        """Sets the tenant and the weight of an instance."""
         if self._instances.get(instance_id) != (tenant_id, weight):
             self.remove(instance_id)
             self._instances[instance_id] = tenant_id, weight

@@ -16,7 +16,7 @@ _IN_TRANSACTION: Final = layout.TRANSACTIONAL | layout.CONTROL
 
 
 def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
-    """Writes the verified batches that fill `data`, as many in one write as fit into the segment.
+    """Appends the verified batches that fill `data`, rolling segments as needed, with one write for each segment.
 
     Raises StorageFailed; batches written before the failure stay.
     """

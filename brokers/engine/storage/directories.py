@@ -1,4 +1,4 @@
-"""Roots of `log.dirs`: their owner, their partition directories and how they were stopped (LOG-1 to LOG-4, LOG-34)."""
+"""Roots of `log.dirs`: owner, partition directories, and the marker of a clean shutdown (LOG-1 to LOG-4, LOG-34)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class DirectoryRefused(Exception):
 
 
 class FoundPartition(NamedTuple):
+    """A partition directory that a scan found; `topic_id` is all zeros if its file is missing."""
+
     directory: str
     topic: str
     partition: int
@@ -102,6 +104,7 @@ class LogRoot:
             )
 
     def unlock(self) -> None:
+        """Releases the lock of the root."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -171,6 +174,7 @@ class LogRoot:
         write_atomically(self.path / CLEAN_SHUTDOWN_FILE, content, self.path)
 
     def sync(self) -> None:
+        """Makes created, renamed and removed files and directories of the root durable."""
         sync_directory(self.path, self.path)
 
 
@@ -185,7 +189,7 @@ def _is_foreign(directory: str) -> bool:
 def remove(path: str, root: Path) -> None:
     """Removes a file or directory that was marked as deleted; a missing one is no error."""
     with storage_errors(root), contextlib.suppress(FileNotFoundError):
-        # Of a partition that an operator moved elsewhere with a symbolic link, only the link is removed.
+        # If an operator moved the partition elsewhere and left a symbolic link, only the link is removed.
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             shutil.rmtree(path)
         else:
@@ -193,6 +197,7 @@ def remove(path: str, root: Path) -> None:
 
 
 def write_topic_id(directory: Path, topic_id: bytes, root: Path) -> None:
+    """Writes the topic id, 16 bytes, to `partition.metadata`; the first flush of the log makes it durable."""
     encoded = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
     content = f"version: 0\ntopic_id: {encoded}\n".encode()
     write_atomically(directory / PARTITION_METADATA_FILE, content, root, durable=False)

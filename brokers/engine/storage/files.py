@@ -1,8 +1,8 @@
 """File system access of the log, the only place that handles disk errors.
 
 Every `OSError` becomes `StorageFailed(directory)`: the partitions of that directory go offline and the process
-continues. Descriptors are a bounded resource (`OpenFiles`): a segment has one open only while it is used. A shortage of
-descriptors is no disk error and is temporary (`StorageFailed.passes`).
+continues. The number of open descriptors is bounded (`OpenFiles`): a segment has a descriptor only while it is used. A
+shortage of descriptors is no disk error and is temporary (`StorageFailed.passes`).
 """
 
 from __future__ import annotations
@@ -90,12 +90,15 @@ class SegmentFile:
 
     @property
     def pinned(self) -> bool:
+        """True while a slice or a flush needs the descriptor."""
         return self._pins > 0
 
     def pin(self) -> None:
+        """Keeps the descriptor open until the matching `unpin`."""
         self._pins += 1
 
     def unpin(self) -> None:
+        """Ends one `pin`; the last one closes the descriptor of a retired file."""
         self._pins -= 1
         if self._retired and self._pins == 0:
             self._close()
@@ -143,11 +146,13 @@ class OpenFiles:
         return len(self._open)
 
     def opened(self, file: SegmentFile) -> None:
+        """Registers a file that was opened, and closes others if too many are open."""
         self._open[file] = None
         if len(self._open) > self.limit:
             self._sweep(keep=file)
 
     def closed(self, file: SegmentFile) -> None:
+        """Removes a file that was closed."""
         self._open.pop(file, None)
 
     def _sweep(self, keep: SegmentFile) -> None:
@@ -254,7 +259,7 @@ class FileSlice:
 
 
 class UncachedFile:
-    """A whole small file that is not in the page cache; the counterpart of a slice in `NotCached`."""
+    """A whole small file that is not in the page cache; `NotCached` carries it in place of a `FileSlice`."""
 
     __slots__ = ("path",)
 

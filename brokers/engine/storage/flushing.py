@@ -118,7 +118,7 @@ class FlushJob:
                 log.epochs.saves = 0
             if log.trims == self._trims:
                 log.trims = 0
-                log.producers.unflushed_snapshots -= self._snapshots  # otherwise one may have been taken again
+                log.producers.unflushed_snapshots -= self._snapshots  # otherwise one may have been replaced since
 
 
 def needs_flush(log: Log) -> bool:

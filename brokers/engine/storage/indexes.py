@@ -64,11 +64,12 @@ class _Index:
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
         self._is_cut = False  # the file is longer than the stored entries
-        # True if the content of the file has reached the disk; so has a file that was found at start and is trusted.
+        # True if the content of the file is on disk, which is assumed of a file that was found at start.
         self.synced = True
 
     @property
     def entries(self) -> bytearray | bytes:
+        """The packed entries, which are read from the file unless they are in memory."""
         if self._entries is None:
             with storage_errors(self.root):
                 self._entries = Path(self.path).read_bytes() if Path(self.path).exists() else b""
@@ -142,7 +143,7 @@ class _Index:
     def make_file(self) -> None:
         """Creates an empty file for an index without entries when its segment is closed.
 
-        Kafka and recovery take an index without a file for lost.
+        Kafka and recovery treat an index without a file as lost.
         """
         if not os.path.exists(self.path):  # noqa: PTH110
             with storage_errors(self.root):
@@ -221,6 +222,7 @@ class OffsetIndex(_Index):
 
     @property
     def last(self) -> OffsetEntry | None:
+        """The last entry, None if there is none."""
         entries = self.entries
         if not entries:
             return None
@@ -228,6 +230,7 @@ class OffsetIndex(_Index):
         return OffsetEntry(self.base_offset + relative, position)
 
     def last_position(self) -> int:
+        """Returns the position of the last entry, 0 if there is none."""
         entries = self.entries
         return int(OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)[1]) if entries else 0
 
@@ -260,6 +263,7 @@ class TimeIndex(_Index):
 
     @property
     def last(self) -> TimeEntry:
+        """The last entry, (-1, base offset) if there is none."""
         entries = self.entries
         if not entries:
             return TimeEntry(-1, self.base_offset)
@@ -296,6 +300,9 @@ class TimeIndex(_Index):
         self._cut(count)
 
     def sane(self) -> bool:
+        """True if all entries are whole, the last offset is not before the base offset and the last timestamp is not
+        before the first one (LOG-14).
+        """
         entries = self.entries
         if len(entries) % TIME_ENTRY.size:
             return False
@@ -330,6 +337,7 @@ class AbortedIndex(_Index):
             self.add(source.entry(number))
 
     def entry(self, number: int) -> Aborted:
+        """Returns an entry by its number, from 0 on."""
         _, producer_id, first, marker, stable = ABORTED_ENTRY.unpack_from(self.entries, number * ABORTED_ENTRY.size)
         return Aborted(producer_id, first, marker, stable)
 

@@ -69,6 +69,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
+        """The latest epoch, -1 if there is none."""
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:

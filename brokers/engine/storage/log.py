@@ -22,8 +22,8 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Maximum number of batch positions in each of the two position caches of a log: a consumer at the tail finds its
 # position without a scan.
 POSITIONS_MAX: Final = 64
-# The first segments of a log are rolled by time after one second at the earliest, later ones after one minute unless
-# they have grown. Producers choose record timestamps freely, and each segment costs files.
+# Minimum age of an active segment that is rolled by time: none in a log of few segments; in a longer log one second, or
+# one minute for a small segment. Producers choose record timestamps freely, and each segment costs files.
 ROLLED_MS_MIN: Final = 1_000
 ROLLED_RAPIDLY_MAX: Final = 8
 ROLLED_SMALL_MS_MIN: Final = 60_000
@@ -89,14 +89,14 @@ class Log:
         self.segments = segments
         self.active = segments[-1]
         self.log_start_offset = segments[0].base_offset
-        # Log start offset that survives a crash; the advance from here to `log_start_offset` is not on disk yet.
+        # Log start offset that a crash cannot undo; an advance beyond it, to `log_start_offset`, is not on disk yet.
         self.kept_start_offset = self.log_start_offset
         self.log_end_offset = self.active.base_offset
         self.recovery_point = self.log_end_offset
         self.trims = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
-        # First offset missed by recovery where it is unknown whether compaction or a power cut removed the records.
+        # Start of the first gap that recovery found, if compaction or a power cut may have removed the records there.
         self.hole_offset = NO_HOLE
         self.damage_reported = ""  # last damage that a reader met, to report each damage once
         self.has_aborts = False  # True if a segment may list aborted transactions
@@ -105,6 +105,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
+        """Size of the log files of all segments in bytes, without their indexes."""
         segments = self.segments
         return segments[0].size_bytes if len(segments) == 1 else sum(segment.size_bytes for segment in segments)
 
@@ -178,6 +179,7 @@ class Log:
         return segment
 
     def remember(self, offset: int, position: int) -> None:
+        """Caches the position of `offset` in the segment that contains it."""
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             self._old_positions = positions
@@ -217,7 +219,7 @@ class Log:
         """Returns (segment number, position) of the first batch whose last offset is >= `offset`, or None at the log
         end.
 
-        Raises DamagedSegment: records behind the damage must not be skipped to silently.
+        Raises DamagedSegment, because a reader must not silently skip damaged records.
         """
         at, segment = self._segment_for(offset)
         position = self._positions.get(offset)
@@ -434,7 +436,7 @@ class Log:
                 segment.rest()
 
     def check(self) -> None:
-        """Asserts the invariants; called by tests and at role changes."""
+        """Asserts the invariants, for tests."""
         bases = [segment.base_offset for segment in self.segments]
         assert bases == sorted(set(bases)), "segments overlap"
         assert self.segments[-1] is self.active, "the active segment is the last one"

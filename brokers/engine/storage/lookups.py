@@ -1,4 +1,4 @@
-"""Record lookups by timestamp (LOG-25, LOG-26): the indexes select a batch, and its records give the answer."""
+"""Record lookups by timestamp (LOG-25, LOG-26): the indexes select a batch, whose records are then searched."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from brokers.engine.storage.segment import DamagedSegment, Segment
 
 
 class FoundRecord(NamedTuple):
+    """Timestamp, offset and leader epoch of a record, as ListOffsets returns them."""
+
     timestamp_ms: int
     offset: int
     leader_epoch: int
@@ -41,8 +43,8 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
                     return record
             if header.record_count and header.base_offset >= log.log_start_offset:
-                # The producer set a maximum timestamp that no record has. Skipping the batch would let a log of such
-                # batches be read whole.
+                # The producer set a maximum timestamp that no record has. If such batches were skipped, a log full of
+                # them would be read to its end.
                 return _by_header(header)
         if end < segment.size_bytes:
             raise DamagedSegment(segment.file.path, end)
@@ -73,9 +75,9 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
 def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     """Returns a position before which every record is older than `timestamp_ms`, 0 if none is known.
 
-    Both indexes grow together: if a record was as late when the offset entry before the first later batch was added,
-    the time index would name it. So decreasing timestamps do not make a search long. The time index entry below
-    `timestamp_ms` was verified by the caller.
+    Both indexes get their entries at the same appends: if a record up to the returned offset index entry were as late,
+    the time index would have an entry for it. So decreasing timestamps do not make a search long. The caller verified
+    the time index entry below `timestamp_ms`.
     """
     later = segment.time_index.above(timestamp_ms) or TimeEntry(segment.max_timestamp, segment.max_timestamp_offset)
     named = segment.locate(later.offset, wait)

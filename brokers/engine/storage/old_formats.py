@@ -1,7 +1,7 @@
 """Detection of messages in formats 0 and 1 behind record batches in a segment (REC-5).
 
-A segment that begins with such messages is rewritten (`rewriting`). Behind batches they exist only in a cluster that
-was set back to an old format. Recovery must not truncate them as corrupt batches: the log is left unchanged and its
+A segment that begins with such messages is rewritten (`rewriting`). Behind batches they exist only if the cluster's
+message format was lowered again. Recovery must not truncate them as corrupt batches: the log is left unchanged and its
 partition stays offline.
 """
 

@@ -246,6 +246,7 @@ class ProducerState:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
+        """Removes all producers; the log continues at `end_offset`."""
         self.producers.clear()
         self._idle.clear()
         self.transactions.clear()
@@ -328,7 +329,8 @@ def save_snapshot(state: ProducerState, directory: str, offset: int, root: Path)
 def begin_segment(state: ProducerState, directory: str, offset: int, root: Path) -> None:
     """Ensures a snapshot at `offset`, the base of a new segment; the next flush makes it durable.
 
-    It is the only source once the segments before it are deleted. A clean stop may have left it there.
+    The snapshot is the only source of the state once the segments before it are deleted. A clean stop may have left the
+    file there.
     """
     save_snapshot(state, directory, offset, root)
     state.unflushed_snapshots.add(offset)
@@ -348,7 +350,7 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
 def drop_strays(state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path) -> None:
     """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
 
-    Every clean stop leaves one within the active segment, which no segment deletion removes.
+    Every clean stop leaves a snapshot within the active segment, and no deletion of a segment removes it.
     """
     with storage_errors(root):
         for offset in offsets:

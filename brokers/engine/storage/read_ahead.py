@@ -22,7 +22,7 @@ WARM_BYTES: Final = 33_554_432
 # Maximum number of read positions in one file that are tracked separately.
 READERS_MAX: Final = 4
 
-# (position that a thread has reached for one reader, number of last bytes that were found in memory)
+# (position that a thread has reached for one reader, number of bytes since the last disk read)
 Front = tuple[int, int]
 
 

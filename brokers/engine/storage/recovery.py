@@ -128,8 +128,9 @@ def load_log(
 def _prepare_segments(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
-    """Rewrites and splits segments that the log cannot hold; returns the result of `clean_up`, and how many were
-    rewritten and split.
+    """Rewrites segments of old message formats and splits segments with offsets out of range.
+
+    Returns the result of `clean_up` after that, and how many segments were rewritten and split.
     """
     contents = clean_up(directory, root)
     rewritten = rewrite_old_segments(directory, root, contents[0], interval_bytes)
@@ -159,7 +160,7 @@ def _segments(
 
 
 def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
-    """True if nothing that a clean stop left contradicts the rest; the log end offset is then set.
+    """True if the files that a clean stop left are consistent with each other; also sets the log end offset.
 
     A recovery point of 0 is not checked: the directory may have been created without a checkpoint of recovery points.
     """
@@ -254,16 +255,16 @@ def _recover(
             # interruption
             if not has_markers:
                 segment.finish()
-    believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
-    log.epochs.replay(epochs, believed, end)
+    replayed_from = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
+    log.epochs.replay(epochs, replayed_from, end)
     log.log_end_offset = end
     return truncated, scanned, unlisted
 
 
 def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
-    """Truncates the log within its last segment and removes the `later` ones: first, and from the end on.
+    """Removes the `later` segments, from the last to the first, and then truncates the segment before them.
 
-    A crash in between must leave a state that is detected as damaged again, or the remainder would pass for a log.
+    After a crash in between, the next start must detect the damage again and not accept the remaining files as a log.
     """
     for other in reversed(later):
         _unlink(other)
@@ -314,6 +315,7 @@ def _rebuild(
 
 
 def _note_hole(log: Log, next_offset: int, found_offset: int) -> None:
+    """Records the first gap in the offsets above the log start: from `next_offset` to `found_offset`."""
     start_offset = log.kept_start_offset
     if max(next_offset, start_offset) < found_offset and log.hole_offset == NO_HOLE:
         log.hole_offset = max(next_offset, start_offset)

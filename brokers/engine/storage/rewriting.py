@@ -39,7 +39,7 @@ BATCH_BYTES_MAX: Final = 64 * 1024
 
 
 class RewrittenBatch(NamedTuple):
-    """A batch to be stored."""
+    """A batch of a rewritten segment."""
 
     data: bytes | bytearray
     last_offset: int

@@ -21,7 +21,10 @@ ABORTED_CHECKED_MAX: Final = 1_000
 
 
 def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
-    """True if the batch cannot follow (LOG-36); no checksum covers its base offset and its length."""
+    """True if the offsets of the batch are invalid, below `next_offset` or not below `limit_offset` (LOG-36).
+
+    No checksum covers the base offset and the length of a batch.
+    """
     if header.last_offset_delta < 0 or header.record_count < 0:
         return True
     return header.base_offset < next_offset or header.next_offset > limit_offset
@@ -86,8 +89,8 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
 def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bool:
     """True if no entry contradicts the batches that it names.
 
-    An entry with the wrong producer would present aborted records to read_committed consumers. Compaction leaves
-    entries whose batches are gone.
+    An entry with the wrong producer would present aborted records to read_committed consumers. Compaction may have
+    removed the batches of an entry.
     """
     if not aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
         return False
@@ -113,13 +116,14 @@ def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
+    """True if no index of the segment is missing or contradicts its log (`wrong_index`)."""
     return not wrong_index(segment, is_dense)
 
 
 def epochs_contradicted(log: Log, start_offset: int) -> bool:
     """True if the batches contradict `leader-epoch-checkpoint` at either end of the log or at the start of an epoch.
 
-    A leader with wrong epochs would tell followers to keep records that other replicas do not have (LOG-31).
+    A leader with wrong epochs would make followers retain records that other replicas do not have (LOG-31).
     """
     end = log.log_end_offset
     starts = {start for _, start in log.epochs.entries[-EPOCHS_CHECKED_MAX:]}

@@ -243,9 +243,7 @@ class Segment:
         return None
 
     def check_chain(self, offset: int, wait: bool = True) -> None:
-        """Raises DamagedSegment if damage, and not the end of the segment, is why no batch contains `offset` or
-        more.
-        """
+        """Raises DamagedSegment if damage, not the end of the segment, is the reason that `locate(offset)` failed."""
         end = 0
         for start in (self.offset_index.lookup(offset), 0):
             end = start
@@ -276,6 +274,7 @@ class Segment:
         return end, next_offset
 
     def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
+        """Returns the `size` bytes at `position`, fewer at the end of the file."""
         return read_at(self.file, position, size, wait)
 
     def largest_timestamp(self) -> int:
@@ -320,7 +319,7 @@ class Segment:
     def truncate(self, size_bytes: int, next_offset: int) -> None:
         """Truncates the file to `size_bytes`, where the batch of `next_offset` began or would begin.
 
-        The truncation is fsynced: removed batches must not reappear beside the ones that are written later.
+        The truncation is fsynced: removed batches must not reappear beside batches that are written later.
         """
         fd = self.file.open()
         with storage_errors(self.file.root, halfway=True):
@@ -350,6 +349,7 @@ class Segment:
         self.file.open()
 
     def paths(self) -> list[str]:
+        """Returns the paths of the log and of all index files that a segment may have."""
         stem = self.file.path.removesuffix(LOG_SUFFIX)
         return [stem + suffix for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
 

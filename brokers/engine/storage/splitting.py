@@ -167,7 +167,7 @@ def _last_offset(segment: Segment) -> int:
 def _skip_to_last_batch(segment: Segment, position: int) -> int:
     """Returns the position of the last whole batch if every length from `position` on is right.
 
-    A start after a crash scans all unflushed batches this way, so it reads nothing else of them.
+    A start after a crash scans all unflushed batches this way, so only their lengths are read.
     """
     last, end = position, segment.size_bytes
     chunk, chunk_at = b"", position
@@ -184,7 +184,7 @@ def _skip_to_last_batch(segment: Segment, position: int) -> int:
 
 
 def believed(batches: Iterable[Span], base: int, following: int, recovery_point: int) -> Iterator[Span]:
-    """Yields the batches that go into parts, out of the intact ones of a segment with that `base`.
+    """Yields those intact batches of a segment that go into its parts; `base` is the segment's base offset.
 
     No checksum covers a base offset, so a batch that is alone in a part at the end of the log may have a flipped bit.
     It needs confirmation by a batch behind it, by a segment or by the recovery point.

@@ -1,7 +1,7 @@
 """Changes of producer state and transaction index by transactional batches and markers (TXN-14, TXN-20, LOG-12).
 
-Leader append, follower append and replay at start share them. Also returns the aborted transactions that read_committed
-consumers need (TXN-21).
+Leader append, follower append and replay at start share these functions. `aborted_within` returns the aborted
+transactions that a read_committed consumer needs (TXN-21).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def apply_control_batch(
 ) -> None:
     """Ends the transaction whose marker is in `data`; other control batches change nothing.
 
-    `segment` holds the batch, and is None if its index has the entry of an aborted transaction already.
+    `segment` contains the batch; it is None if the index already has the entries of aborted transactions.
     """
     producers = log.producers
     marker = read_marker(data)

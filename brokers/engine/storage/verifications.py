@@ -17,8 +17,8 @@ VERIFICATIONS_MAX: Final = 20_000
 
 
 class Verification:
-    """A verification, kept until the transaction opens: a failed request may be retried, and no batch may overtake
-    it.
+    """A pending verification. It remains until the transaction opens, because a failed request may be retried and no
+    later batch may overtake it.
     """
 
     __slots__ = ("begun_ms", "epoch", "lowest_sequence", "verification_token")
@@ -58,6 +58,7 @@ class Verifications:
         return verification.verification_token
 
     def holds(self, producer_id: int, verification_token: int) -> bool:
+        """True if the token is that of the producer's pending verification."""
         verification = self._by_producer.get(producer_id)
         return verification is not None and verification.verification_token == verification_token
 
@@ -72,6 +73,7 @@ class Verifications:
             self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
+        """Removes the verifications that began at least `after_ms` ago."""
         expired = [
             producer_id
             for producer_id, verification in self._by_producer.items()

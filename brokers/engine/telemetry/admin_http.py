@@ -44,6 +44,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
+    """A response of the admin port."""
+
     status: int
     body: bytes
     content_type: str = "application/json"

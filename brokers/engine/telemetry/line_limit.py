@@ -55,6 +55,7 @@ def cut(line: MutableMapping[str, Any]) -> None:
 
 
 def cut_text(text: str, chars_max: int) -> str:
+    """Returns the text, or its beginning and end if it has more than `chars_max` characters."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2

@@ -57,6 +57,7 @@ class _JsonLines(logging.Formatter):
 
 
 def configure(broker_id: int) -> None:
+    """Configures structlog and `logging` for this process; lines of structlog carry the broker's id."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     limiter = _LineLimiter()

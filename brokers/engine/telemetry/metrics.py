@@ -26,6 +26,8 @@ ReadSamples = Callable[[], Iterable[Sample]]
 
 
 class _Collector:
+    """Collector in the form that `prometheus_client` requires."""
+
     def __init__(self, read: ReadSamples) -> None:
         self._read = read
 

@@ -125,6 +125,7 @@ class AccountingRegistry:
         return iter(self._accountings.items())
 
     def of(self, instance_id: str) -> InstanceAccounting:
+        """Returns the accounting of an instance, which is created if there is none."""
         accounting = self._accountings.get(instance_id)
         if accounting is None:
             numbers_for = numbers_in_memory if self._numbers_for is None else partial(self._numbers_for, instance_id)
@@ -144,9 +145,11 @@ class AccountingRegistry:
         return Pool((instance_id, direction, clients), self.pools, self.burst_ms)
 
     def get(self, instance_id: str) -> InstanceAccounting | None:
+        """Returns the accounting of an instance, None if there is none."""
         return self._accountings.get(instance_id)
 
     def usage(self) -> dict[str, UsageAccounting]:
+        """Returns the usage counters of all instances, by instance id."""
         return {instance_id: accounting.usage for instance_id, accounting in self._accountings.items()}
 
     def retire(self, instance_id: str) -> None:
@@ -154,15 +157,16 @@ class AccountingRegistry:
         self._retired.add(instance_id)
 
     def forget_retired(self) -> None:
-        """Forgets the accountings of instances that have gone, of which everything was reported."""
-        for instance_id in [each for each in self._retired if each in self._accountings]:
+        """Removes the accountings of deleted instances whose usage has been reported."""
+        for instance_id in [retired for retired in self._retired if retired in self._accountings]:
             if self._accountings[instance_id].usage.is_reported:
                 del self._accountings[instance_id]
         self._retired.intersection_update(self._accountings)
 
     def drop_unused(self, now_ms: int) -> Generator[None, None, int]:
-        """Drops the counters of quotas that were not used for an hour (QUO-8), of an instance in each step. Returns
-        their number. `now_ms` is monotonic.
+        """Drops the counters of quotas that were not used for an hour (QUO-8) and returns their number.
+
+        Each step of the generator handles one instance. `now_ms` is monotonic.
         """
         dropped = 0
         for accounting in list(self._accountings.values()):

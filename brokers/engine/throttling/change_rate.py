@@ -28,8 +28,9 @@ class ChangeRate(TokenBucket):
         super().__init__(per_s, burst)
 
     def rest_ms(self, began_ms: int, ended_ms: int) -> int:
-        """Returns the pause after a change, which lets other instances proceed: as long as the change took, once the
-        instance has made many.
+        """Returns the pause after a change in milliseconds, which lets other instances proceed.
+
+        It is 0 for the first `UNPAUSED_TOKENS` of a burst, then the duration of the change, up to `PAUSE_MS_MAX`.
         """
         if self._tokens > self._burst - UNPAUSED_TOKENS:
             return 0

@@ -1,8 +1,8 @@
 """This broker's shares of the client quotas of one instance: a byte rate holds over all brokers together.
 
 A limit is split by leader partitions. When a client has to wait for this broker's part, the limit is reported to the
-flow master, which gives the broker what others leave unused. At most `KEYS_MAX` limits of an instance are shared at a
-time, so that invented client ids cannot load the flow master; further ones stay split by partitions.
+flow master, which assigns to the broker what other brokers leave unused. At most `KEYS_MAX` limits of an instance are
+shared at a time, so that invented client ids cannot load the flow master; further limits stay split by partitions.
 """
 
 from __future__ import annotations

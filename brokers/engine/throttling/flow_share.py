@@ -1,4 +1,4 @@
-"""This broker's share of one limit: static by partitions, or given by the flow master (CKA-22, CKA-34, CKA-35). Pure.
+"""This broker's share of one limit: by partitions, or assigned by the flow master (CKA-22, CKA-34, CKA-35). Pure.
 
 Times are monotonic milliseconds. A share from the flow master is valid for `LEASE_MS` from the request for it. Without
 a newer answer by then, the smaller one of this share and the static share applies. Brokers fall back at different
@@ -20,10 +20,10 @@ INTERVAL_MS: Final = 1_000
 # time.
 REPORT_MS: Final = INTERVAL_MS // 2
 LEASE_MS: Final = 3 * INTERVAL_MS
-# A shorter measurement is continued into the next interval: it would say little.
+# A shorter measurement is continued into the next interval, because its rates would be too inaccurate.
 MEASURED_MS_MIN: Final = REPORT_MS * 4 // 5
 UNMEASURED: Final = -1
-# After this time no broker has a share of a former basis any more, because no lease of it is left.
+# After this time every lease of a share under a former basis has expired, on every broker.
 REMEMBERED_MS: Final = LEASE_MS + INTERVAL_MS
 # A change of a share by less than 1/64 of it waits for the next interval's report.
 CHANGE_PART: Final = 64
@@ -59,7 +59,7 @@ class FlowShare:
         is_lost: True if the lease of the last share ran out without an answer.
         is_waiting: True if the flow master will raise the share once other brokers have lowered theirs.
         has_to_say: True if the share in force differs from the one that the flow master knows.
-        has_moved: True from a change of the basis until the next answer.
+        has_basis_changed: True from a change of the basis until the next answer.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class FlowShare:
         }
         is_same_limit = limit_per_s == self.whole_limit_per_s
         if not is_same_limit and self.limiter is not None and self.given_bps is not None:
-            # Scales the samples from the given share to the static one, before the whole limit changes.
+            # Scales the samples from the assigned share to the static one, before the whole limit changes.
             self.limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         if self.pool is not None:
@@ -219,6 +219,7 @@ class FlowShare:
         self._begin_measuring(now_ms)
 
     def report(self) -> ReportedFlow:
+        """Returns the report to send to the flow master, with the last complete measurement."""
         self.has_to_say = False
         self._is_report_unanswered = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
@@ -242,7 +243,10 @@ class FlowShare:
         self._apply_share(share_bps, now_ms)
 
     def expire(self, now_ms: int) -> bool:
-        """Falls back if the lease of the last answer has run out (CKA-35); returns True if it has. Call often."""
+        """Falls back if the lease of the last answer has run out (CKA-35), and returns True then.
+
+        The caller repeats this several times within a lease.
+        """
         if self.given_bps is None or now_ms - self._answered_ms < LEASE_MS:
             return False
         self.is_lost, self.is_waiting = True, False

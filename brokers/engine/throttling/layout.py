@@ -38,6 +38,7 @@ class Layout(NamedTuple):
         moves: int = 0,
         is_shared: bool = True,
     ) -> Layout:
+        """Returns the layout for these numbers of leader partitions by broker; `moves` counts the leader changes."""
         counted = {broker: count for broker, count in sorted(leaders.items()) if count}
         epochs = broker_epochs or {}
         text = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
@@ -63,7 +64,7 @@ class Layout(NamedTuple):
 def static_part(limit_per_s: float, layout: Layout, broker_id: int) -> float:
     """Returns this broker's part of a client quota by partitions, which is above 0 if the limit is.
 
-    A broker that leads no partition gets the part of one more broker with an equal share.
+    A broker that leads no partition gets an equal part, as if it were one more leader.
     """
     leaders = layout.leaders
     if not leaders or list(leaders) == [broker_id]:

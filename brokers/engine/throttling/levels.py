@@ -61,8 +61,9 @@ class LevelMeters:
         self._rests: dict[str, _Rest] = {}
 
     def sample(self, had: Mapping[str, InstanceLevels], *, monotonic_ms: int, now_ms: int) -> Iterator[Increment]:
-        """Yields the increments of all instances since the last sample. Instances that are absent from `had` are
-        forgotten.
+        """Yields the increments since the last sample, from the levels that instances `had` in that time.
+
+        The remainders of instances without levels are dropped. `now_ms` is wall time.
         """
         elapsed_ms = min(max(0, monotonic_ms - self._sampled_ms), ELAPSED_MS_MAX)
         self._sampled_ms = monotonic_ms

@@ -165,10 +165,12 @@ class PoolOutbox:
         self.on_request_due: Callable[[], object] | None = None
 
     def add(self, pool: Pool) -> None:
+        """Lists a pool for the next request."""
         pool.is_listed = True
         self._pools.append(pool)
 
     def request_soon(self) -> None:
+        """Calls `on_request_due`, once until the next `take`."""
         if not self._is_request_due:
             self._is_request_due = True
             if self.on_request_due is not None:

@@ -1,7 +1,7 @@
 """Causes of an instance's delays on this broker by minute, for the last quarter of an hour.
 
-The control plane collects them every few seconds and keeps them for a week; the quarter of an hour covers what it may
-have missed.
+The control plane reads them every few seconds and stores them for a week; the quarter of an hour covers the times at
+which it does not read them.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class _Cause:
 
 
 class _Minute:
+    """Causes of the delays of one minute; `noted_ms` is the time of the latest record."""
+
     __slots__ = ("causes", "noted_ms")
 
     def __init__(self) -> None:

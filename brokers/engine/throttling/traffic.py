@@ -33,18 +33,21 @@ class Traffic:
         self._delayed_minutes: dict[int, int] = {}
 
     def produced(self, count: int, now_ms: int) -> None:
+        """Adds `count` bytes that the broker accepted. All times here are wall time."""
         second = now_ms // STEP_MS
         if second != self._second:
             self._end_second(second)
         self._produce_bytes += count
 
     def consumed(self, count: int, now_ms: int) -> None:
+        """Adds `count` bytes that the broker sent to consumers."""
         second = now_ms // STEP_MS
         if second != self._second:
             self._end_second(second)
         self._consume_bytes += count
 
     def delayed(self, delay_ms: int, now_ms: int) -> None:
+        """Records a delay of a client; the longest one of each second and minute is kept."""
         second = now_ms // STEP_MS
         if second != self._second:
             self._end_second(second)
@@ -53,7 +56,7 @@ class Traffic:
             self._note_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
 
     def delayed_minutes(self, now_ms: int) -> list[list[int]]:
-        """Returns `[t_ms, delay_ms_max]` of those of the last 15 minutes in which a client was delayed, in order."""
+        """Returns `[t_ms, delay_ms_max]` for each of the last 15 minutes in which a client was delayed, in order."""
         oldest_ms = now_ms - MINUTES_KEPT * MINUTE_MS
         return sorted([at_ms, delay_ms] for at_ms, delay_ms in self._delayed_minutes.items() if at_ms > oldest_ms)
 

@@ -28,8 +28,8 @@ NUMBERS: Final = 3
 BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
-# Limits of a part, each of which takes a broker's event loop about three milliseconds: counters in the part, characters
-# of their names, and counters that were examined.
+# Limits of one part of a report: counters in it, characters of their names, and counters that were examined. A part
+# takes about three milliseconds of a broker's event loop.
 EVENTS_PER_PART_MAX: Final = 100
 NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
@@ -66,9 +66,11 @@ class UsageCounter:
 
     @property
     def is_reported(self) -> bool:
+        """True if the current value was confirmed."""
         return bool(self.numbers[REQUESTS] == self.numbers[REPORTED])
 
     def add(self, count: int) -> None:
+        """Adds one request and its bytes, or an increment of a level."""
         numbers = self.numbers
         numbers[BYTES] += count
         numbers[REQUESTS] += 1
@@ -125,6 +127,7 @@ class UsageReport:
         self._counters: list[tuple[UsageCounter, int]] = []
 
     def add(self, at_ms: int, instance_id: str, counter: UsageCounter) -> None:
+        """Adds the current value of a counter. `at_ms` is the time of the report."""
         topic, user, client_id, direction = counter.key
         requests = counter.requests
         counter.moved_ms = at_ms
@@ -133,6 +136,7 @@ class UsageReport:
         self.values.append(CounterValue(instance_id, topic, user, client_id, direction, counter.bytes, requests))
 
     def confirm(self) -> None:
+        """Marks the values of this report as reported."""
         for counter, requests in self._counters:
             counter.confirm(requests)
 

@@ -22,6 +22,8 @@ CANCELLED_MIN: Final = 64
 
 
 class WaitTimer(Protocol):
+    """Handle of a timer."""
+
     def cancel(self) -> object: ...
 
 
@@ -69,6 +71,7 @@ class Wait:
             self._queue.on_cancelled()
 
     def end(self) -> None:
+        """Ends the wait and calls `on_over`, unless the wait was cancelled."""
         on_over, self._on_over = self._on_over, None
         if on_over is not None:
             on_over()
@@ -111,11 +114,12 @@ class LimiterQueue:
         return wait
 
     def debt_changed(self, now_ms: int) -> None:
+        """Schedules the waits anew after a change of the limiter's debt."""
         self.changes += 1
         self._schedule()
 
     def release(self) -> None:
-        """Ends all waits soon, because limits have changed; each client's next request applies them."""
+        """Ends all waits soon, because limits have changed; they apply from the next request of each client."""
         for wait in self._requests:
             self._muted.append(wait)
         self._requests.clear()
@@ -124,6 +128,7 @@ class LimiterQueue:
         self._schedule()
 
     def on_cancelled(self) -> None:
+        """Counts a cancelled wait, and removes all cancelled waits once there are many."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_MIN and 2 * self._cancelled > len(self):
             self._muted = deque(wait for wait in self._muted if not wait.is_cancelled)

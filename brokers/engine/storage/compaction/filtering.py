@@ -33,9 +33,10 @@ class BatchRetention(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """Result of rewriting a batch; `data` is None if the batch is removed.
+    """Result of rewriting a batch: `data`, None if the batch is removed, and the numbers of kept and dropped records.
 
-    `largest_timestamp` is the one in the header, even if no record is left: followers, recovery and Kafka index it too.
+    `keyless` counts the dropped records without a key. `largest_timestamp` is that of the header, even if no record is
+    left, because followers, recovery and Kafka index it too.
     """
 
     data: bytes | bytearray | memoryview | None
@@ -75,27 +76,27 @@ def rewrite(
         if not retention.marker_served or horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
         return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
-    kept, keyless, markers = _live_offsets(records, header, offsets, now_ms)
+    kept, keyless, has_tombstones = _retained_records(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
         return _without_records(header, retention.keep_empty, dropped, keyless)
-    completes = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
-    if not dropped and not completes:
+    needs_horizon = has_tombstones and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
+    if not dropped and not needs_horizon:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
-    horizon = _horizon(now_ms, delete_retention_ms) if completes else None
+    horizon = _horizon(now_ms, delete_retention_ms) if needs_horizon else None
     return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 
-def _live_offsets(
+def _retained_records(
     records: list[Fields], header: BatchHeader, offsets: OffsetMap, now_ms: int
 ) -> tuple[list[Fields], int, bool]:
     """Returns (retained records, number of records without a key, whether tombstones are retained)."""
     latest, get, base = offsets.latest_offset, offsets.get, header.base_offset
     horizon = horizon_of(header)
-    markers_stay = horizon is None or now_ms < horizon
+    tombstones_stay = horizon is None or now_ms < horizon
     kept = []
     keyless = 0
-    markers = False
+    has_tombstones = False
     for record in records:
         offset = base + record[0]
         key = record[5]
@@ -103,12 +104,12 @@ def _live_offsets(
             if key is None:
                 keyless += 1
                 continue
-            if offset < get(key) or not (record[6] or markers_stay):
+            if offset < get(key) or not (record[6] or tombstones_stay):
                 continue
         if not record[6]:
-            markers = True
+            has_tombstones = True
         kept.append(record)
-    return kept, keyless, markers
+    return kept, keyless, has_tombstones
 
 
 def _untouched(data: memoryview, header: BatchHeader) -> Rewritten:
@@ -116,7 +117,7 @@ def _untouched(data: memoryview, header: BatchHeader) -> Rewritten:
 
 
 def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int) -> Rewritten:
-    """Returns no batch, or one that consists of its header only (REC-26)."""
+    """Returns the batch as removed or, with `keep`, reduced to its header (REC-26)."""
     if not keep:
         return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
     attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)

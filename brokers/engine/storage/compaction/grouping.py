@@ -19,8 +19,8 @@ class SourceSegment(NamedTuple):
 
 
 def group(sources: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
-    """Returns runs of adjacent segments whose sums are within the limits of one segment; one that is too large stays
-    alone.
+    """Returns groups of adjacent segments that together are within the limits of one segment; a segment that exceeds
+    them alone is a group of its own.
     """
     groups: list[list[SourceSegment]] = []
     for source in sources:

@@ -1,7 +1,7 @@
 """Filter for batches of the head without live records, which are removed without being decompressed. Pure.
 
-Of the mapped records only the offsets in the map are live, so their offsets decide about a batch. One byte stands for
-one offset, or for two, four, ... adjacent ones in a long head; then a batch may be decompressed in vain.
+A mapped record is live if the map has its offset, so a batch without such an offset has no live records. One byte
+represents one offset, or two, four, ... adjacent offsets in a long head; then a batch may be decompressed in vain.
 """
 
 from __future__ import annotations

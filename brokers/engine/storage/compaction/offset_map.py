@@ -34,6 +34,7 @@ _SWEEP_SLOTS: Final = 65_536
 
 
 def slots_of(buffer_bytes: int) -> int:
+    """Returns the number of entries for which a buffer has room."""
     return buffer_bytes // ENTRY_BYTES
 
 
@@ -143,8 +144,9 @@ class OffsetMap:
 
 
 def probe(digest: bytes, attempt: int) -> int:
-    """Returns the position of probe `attempt`, before the modulus: each four bytes of the hash in turn, then
-    upwards.
+    """Returns the slot of probe `attempt`, before the modulus.
+
+    It is the four bytes of the hash that start at byte `attempt`; after the last four bytes, each probe adds one.
     """
     word: int = _WORD.unpack_from(digest, min(attempt, _LAST_WORD_AT))[0]
     word += max(0, attempt - _LAST_WORD_AT)

@@ -32,7 +32,7 @@ from brokers.engine.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRAN
 
 
 class Run:
-    """State of one job; `report` is called with every finished group, in order, and at the end."""
+    """One cleaning run; `report` gets an event for each rewritten group, in order, and one at the end."""
 
     def __init__(self, job: Job, report: Callable[[Event], None], pacer: Pacer) -> None:
         self._job = job
@@ -204,7 +204,7 @@ class Run:
             target.add(rewritten.data, header.last_offset, rewritten.largest_timestamp)
             aborted = self._listed.get(header.last_offset)
             if aborted is not None and not retention.marker_served:
-                # Some of its data was still there, and a reader may be reading it (CMP-22).
+                # The source still had data of this transaction, which a reader may be reading (CMP-22).
                 target.add_aborted(aborted)
 
     def _retention(self, header: BatchHeader) -> BatchRetention:

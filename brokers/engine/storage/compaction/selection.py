@@ -71,7 +71,7 @@ def measure(
             if segment.largest_timestamp_ms() > now_ms - rules.lag_ms_min:
                 limit = min(limit, segment.base_offset)
                 break
-    # Only whole segments are cleaned: one that reaches past the limit waits.
+    # Only whole segments are cleaned: a segment that reaches past the limit is left to a later run.
     ends = [segment.base_offset for segment in segments[1:]]
     end = max((at for at in ends if at <= limit), default=segments[0].base_offset)
     cleanable = [segment for segment in dirty if segment.base_offset < end]

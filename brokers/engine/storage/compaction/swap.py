@@ -1,8 +1,8 @@
 """Replacement of segments by cleaned ones, live and after a crash (CMP-26, LOG-35).
 
-`.cleaned` files do not count. Once all files of a segment are called `.swap` they are valid for the offsets they span,
-whatever other files exist: a start completes the replacement. At every moment each record to be kept is in one of the
-two.
+`.cleaned` files may be incomplete and are removed at the next start. Once all files of a rewritten segment are named
+`.swap`, they supersede all other files of the offsets they span, and the next start completes the replacement. So each
+retained record is at any moment in a source or in a complete rewritten segment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEGMENT_PARTS: Final = (*PARTS, RARE_PART)
 
 
 def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
-    """Replaces the group's source segments in the live log and returns files to unlink after the delay.
+    """Replaces the group's source segments in the live log; returns the files to unlink after the file delete delay.
 
     Returns None, changing nothing, if the log changed meanwhile: retention or truncation removed a source. Readers keep
     their slices (CMP-29). Raises StorageFailed.
@@ -89,7 +89,8 @@ def complete(directory: str, root: Path) -> bool:
             if first_cleaned is not None and base >= first_cleaned:
                 for path in swaps.pop(base):
                     Path(path).unlink()
-        # Last: without these, the remains of an incomplete set would pass for a complete one after a crash.
+        # `.cleaned` files are removed last: without them, the rest of an incomplete swap set would look complete after
+        # another crash.
         for _, path in cleaned:
             Path(path).unlink()
         for base, paths in sorted(swaps.items()):
@@ -101,7 +102,7 @@ def _finish(directory: str, base: int, paths: list[str]) -> None:
     """Removes the sources of one swap set and puts the set in their place."""
     log = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
     if log + SWAP_SUFFIX in paths:
-        # A part of a split segment may be empty: the segment whose base it keeps is removed all the same.
+        # A part of a split segment may be empty; the source segment with its base offset is removed all the same.
         next_offset = max(_next_offset(log + SWAP_SUFFIX, base), base + 1)
         for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             if _LOG.match(entry.name) and base <= int(entry.name.removesuffix(LOG_SUFFIX)) < next_offset:

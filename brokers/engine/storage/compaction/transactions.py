@@ -31,6 +31,7 @@ class Outcomes:
 
     @property
     def undecided(self) -> bool:
+        """True if a transaction has begun whose marker was not seen yet."""
         return bool(self._open)
 
     def saw(self, header: BatchHeader, marker: int | None, *, beyond: bool = False) -> None:
@@ -56,7 +57,7 @@ class Outcomes:
 
 
 class Markers:
-    """Decides about end markers, from every batch of the rewritten segments in order."""
+    """Determines which end markers still have data, from every batch of the rewritten segments in order."""
 
     __slots__ = ("_with_data",)
 

@@ -1,8 +1,8 @@
 """Cleaner process (`python -m brokers.engine.storage.compaction.worker`): cleans one log after another.
 
 Jobs are lines on standard input, events are lines on standard output. A separate process keeps the work away from the
-broker's event loop, and its memory is freed when it ends: at the end of its input, at the latest when the broker is
-gone. While it works it holds a lock on the partition's directory, so that no log is cleaned by two processes at once,
+broker's event loop, and frees its memory when it ends: at the end of its input, so at the latest when the broker has
+ended. While it works it holds a lock on the partition's directory, so that no log is cleaned by two processes at once,
 even if a worker outlives its broker for a moment.
 """
 
@@ -73,7 +73,7 @@ def work(job: object) -> None:
 
     def report(event: Event) -> None:
         if os.getppid() != parent:
-            sys.exit(1)  # the broker is gone, and the next owner of the log has its own cleaner
+            sys.exit(1)  # the broker has ended, and its successor has its own cleaner
         print(event_to_json(event), flush=True)  # noqa: T201
 
     try:

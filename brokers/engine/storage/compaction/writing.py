@@ -108,6 +108,7 @@ class CleanedSegment:
         os.utime(self.path, ns=(modified_ns, modified_ns))
 
     def close(self) -> None:
+        """Closes the log file, finished or not."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
