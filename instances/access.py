@@ -1,4 +1,6 @@
-"""Access to a tenant's instances and operations. Unknown, foreign and deleted ones all raise `NotFound`."""
+"""Access to the instances and operations of an actor's tenant. Ids that are unknown or of another tenant, and deleted
+instances, all raise `NotFound`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ def names_of(tenant: Tenant) -> dict[str, str]:
 
 
 def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance:
-    """Returns one instance of the actor's tenant; operators working across tenants and the system reach
-    every tenant's.
+    """Returns an instance of the actor's tenant; for the system, and for an operator who works across tenants, an
+    instance of any tenant. `lock` locks its row until the transaction ends.
     """
     if acting.tenant is None and acting.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR):
         rows = Instance.objects.exclude(phase=Phase.DELETED.value)
@@ -38,7 +40,7 @@ def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance
 
 
 def route(found: Instance, name: str) -> Route:
-    """Returns one route of an instance that was fetched for the actor."""
+    """Returns a route, by its name, of an instance that was fetched for the actor."""
     return fetch(found.routes.all(), name=name)
 
 

@@ -1,4 +1,4 @@
-"""Instances and operations in the operator panel."""
+"""Instances, operations and address lists of topics in the operator panel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InstanceAdmin(OperatorAdmin):
 
     @admin.action(description=_("Suspend: refuse produce"), permissions=["operate"])
     def suspend(self, request: HttpRequest, queryset: QuerySet[Instance]) -> HttpResponse | None:
-        """Confirms the effects and asks for the note to the tenant; then suspends the instances."""
+        """Shows the effects and a form for the note to the tenant; suspends the instances when the form is sent."""
         rows = list(queryset[:ACTION_ROWS_MAX])
         form = asked_form(request, rows, NoteForm)
         if not form.is_valid():

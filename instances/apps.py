@@ -1,4 +1,4 @@
-"""Django configuration of the app: it connects instances to their tenants, and plugs the interfaces of `quotas`."""
+"""Django configuration of the app: it registers limits, and plugs the interfaces of `quotas` and `tenants`."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

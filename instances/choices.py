@@ -53,7 +53,7 @@ class StorageWhenFull(models.TextChoices):
 
 
 class TopicState(models.TextChoices):
-    """The state of a topic that was not deleted: brokers hear of a change about a second later."""
+    """State of a topic that is not deleted. Brokers show a created or restored topic about a second later."""
 
     READY = "ready", _("Ready")
     BEING_CREATED = "being_created", _("Being created")
@@ -124,7 +124,7 @@ class Reason(models.TextChoices):
 
 
 class MessagePart(models.TextChoices):
-    """Part of a message that a schema or a mask is about; schemas are of keys and values."""
+    """Part of a message to which a schema or a mask applies. Schemas apply to keys and values only."""
 
     KEY = masks.KEY, pgettext_lazy("message", "Key")
     VALUE = masks.VALUE, _("Value")
@@ -139,7 +139,7 @@ class SchemaFormat(models.TextChoices):
 
 
 class SchemaFraming(models.TextChoices):
-    """Bytes before the value that a schema describes."""
+    """Framing of a key or value with a schema: the bytes before it, if any."""
 
     PLAIN = sources.PLAIN, _("The value alone")
     CONFLUENT = sources.CONFLUENT, _("Confluent's header, then the value")

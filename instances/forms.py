@@ -1,4 +1,4 @@
-"""Forms of instances and topics: they parse the input; services and brokers decide."""
+"""Forms of instances, topics and quotas. They parse the input; services and brokers decide what is allowed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SharingForm(forms.Form):
 
 
 class StorageForm(forms.Form):
-    """The behaviour of full storage. The service decides how far an instance may grow."""
+    """Settings for storage that is full or nearly full. The service checks how far an instance may grow."""
 
     storage_when_full = forms.ChoiceField(label=_("When it is full"), choices=StorageWhenFull.choices)
     storage_retention_minutes_min = forms.IntegerField(
@@ -214,7 +214,7 @@ class AddressForm(forms.Form):
 
     @property
     def address(self) -> str | None:
-        """Returns the address; None is the default."""
+        """Address that is limited; None stands for each address without a limit of its own."""
         return self.cleaned_data["ip"] if self.cleaned_data["ip_kind"] == "name" else None
 
 

@@ -74,8 +74,10 @@ class PlanCatalogue(Protocol):
         held: str | None = None,
         currency: str | None = None,
     ) -> PlanTerms | None:
-        """Returns the plan with `code`, if it is on sale or `held` by the caller; without a code the smallest one on
-        sale that holds the requested size, or None. With a `currency` only plans with a price in it are on sale.
+        """Returns the plan with `code` if it is on sale, or if it is `held`, the plan that the instance has already;
+        without a code, the smallest plan on sale that allows the requested size. None if there is no such plan.
+
+        With a `currency`, only plans with a price in it are on sale.
         """
         ...
 
@@ -92,8 +94,9 @@ class AccountNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringAlert:
-    """A firing alert rule of a tenant. `kind` is the rule's, `text` is the measurement in the reader's language; `link`
-    leads to the rule, and is empty for members who may not see it.
+    """A firing alert rule of a tenant. `kind` is the kind of the rule, `text` the measurement in the reader's language,
+    `group` the consumer group of a rule about one. `link` leads to the rule, and is empty for members who may not see
+    it.
     """
 
     instance_id: str
@@ -110,7 +113,7 @@ class FiringAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """One partition as in Metadata; broker ids, `leader` -1 = none at the moment."""
+    """A partition as in Kafka's Metadata response, with ids of brokers; `leader` -1: none at the moment."""
 
     index: int
     leader: int
@@ -120,7 +123,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """One topic under the tenant's name."""
+    """A topic as brokers describe it, under the tenant's name."""
 
     name: str
     topic_id: str
@@ -133,8 +136,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One configuration value of a topic; `is_default` if it is not set on the topic. `default` is the value it would
-    then have, if brokers report it.
+    """A configuration value of a topic. `is_default`: it is not set on the topic itself. `default` is the value without
+    such a setting; None if brokers do not report it.
     """
 
     name: str
@@ -145,7 +148,7 @@ class ConfigEntry:
 
 
 class DataPlane(Protocol):
-    """The admin client, connected to the instance as its owner. The same checks as for any Kafka client.
+    """Kafka admin client that is connected to an instance as its owner. Brokers check its requests as any client's.
 
     All methods raise `tenants.errors.Unavailable` if no broker answers in time, and otherwise the error that
     corresponds to the Kafka error: `NotFound`, `Conflict`, `Invalid`, `PermissionDenied`, `QuotaExceeded`.
@@ -177,11 +180,11 @@ class DataPlane(Protocol):
     def delete_topic(self, instance_id: str, name: str) -> None: ...
 
     def delete_hidden_topic(self, instance_id: str, name: str) -> None:
-        """Deletes a deleted topic that is hidden from clients; it may already be purged."""
+        """Purges a deleted topic, which brokers hide from clients. Does nothing if it is purged already."""
         ...
 
 
-# --- brokers: what is seen ------------------------------------------------------------------------------------------
+# --- brokers: observation -------------------------------------------------------------------------------------------
 
 
 @cacheable
@@ -195,12 +198,13 @@ class BrokerUnresponsive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Bytes per step summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest delay ms)`.
+    """Bytes by step of `step_ms`, summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest
+    delay ms)`; steps without data have none.
 
-    Points exist only for steps with data; a step without a point is zero if it is known of every broker (all since
-    `alive_since_ms`), otherwise it is partially known, or unknown: `known_by_broker` has the spans `[from, to)` in ms
-    of which each broker's part is known. `by_broker` has the bytes of the last full step: broker id -> (produce,
-    consume).
+    `known_by_broker` has the spans `[from, to)` in ms in which the traffic of each broker is known. A step without a
+    point is zero if it is known of every broker; else it is unknown, in part or as a whole. Since `alive_since_ms` the
+    traffic of all brokers that answered is known. `by_broker` has the bytes of the last full step: broker id ->
+    (produce, consume).
     """
 
     now_ms: int
@@ -246,7 +250,7 @@ class Throttle:
 
     @property
     def limit_bytes_per_s(self) -> float | None:
-        """The broker's limit if its unit is bytes."""
+        """Limit of this broker in bytes/s; None if the unit is another one."""
         return self.limit_per_s if self.unit == BYTES_PER_S else None
 
 
@@ -313,8 +317,9 @@ class RefusedTopic:
 class TopicSizes:
     """Sizes of topics: `(bytes, messages)` at the leaders by topic, without the partitions of unresponsive brokers.
 
-    `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic, `hidden` of each
-    deleted topic that may be restored.
+    `stored_bytes` is the storage used by the instance, with all replicas; `stored_by_topic` is that of each topic, and
+    `hidden` that of each deleted topic that can be restored. `partitions` has the leader's report of each partition, by
+    topic and partition number.
     """
 
     topics: Mapping[str, tuple[int, int]]
@@ -327,10 +332,12 @@ class TopicSizes:
 
 
 class BrokerObservation(Protocol):
-    """Reports of an instance's brokers on their admin ports; short timeouts, partial results, no errors."""
+    """Reader of the reports on the admin ports of an instance's brokers, with short timeouts. A broker that does not
+    answer makes a result incomplete and raises no error.
+    """
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        """Returns the traffic since an instant; below 0: since that long before the brokers' current time."""
+        """Returns the traffic since `since_ms` (ms since 1970); below 0 it counts from the brokers' current time."""
         ...
 
     def throttles(self, instance_id: str) -> Throttles: ...
@@ -344,8 +351,8 @@ class BrokerObservation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementForecast:
-    """Forecast of an instance's placement: a sentence, and in machine-readable form `outcome` (`placed`,
-    `forms_cluster`, `waits`) with figures.
+    """Forecast of an instance's placement: `fact` in a sentence, and `data` for programs, with `outcome` (`placed`,
+    `forms_cluster` or `waits`) and figures.
     """
 
     fact: str
@@ -356,7 +363,7 @@ class Capacity(Protocol):
     """Capacity of the cluster of an instance."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-        """Reserves the capacity for another size, in the caller's transaction; `Conflict(no_room)` if there is none."""
+        """Reserves the capacity for another size, in the caller's transaction. Raises `Conflict(no_room)`."""
         ...
 
     def forecast(self, instance: Instance) -> PlacementForecast:

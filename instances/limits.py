@@ -28,7 +28,7 @@ from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_M
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
 from tenants.limits import Limit, register, take_long_bodies
 
-# The last part of its address in the API.
+# Last segments of paths in the API whose request bodies may be long.
 REVOCATION_LIST = "revocation-list"
 MESSAGES = "messages"
 
@@ -39,7 +39,7 @@ NAME_PATTERN = rf"^[a-z](?:[a-z0-9-]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?$"
 BANDWIDTH_MB_S_MAX = 100_000
 STORAGE_GB_MAX = 1_000_000
 
-# With "shrink_retention", no record younger than the tenant's floor, in minutes, is deleted.
+# Minimum age in minutes of records that "shrink_retention" deletes: default and maximum of the tenant's setting.
 RETENTION_MINUTES_MIN_DEFAULT = 60
 RETENTION_MINUTES_MAX = 525_600
 # Percent of the bought storage at which a growing instance grows. Refused growth is retried after this time.
@@ -55,7 +55,7 @@ TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
 RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
-# Every broker reads all of them.
+# Topics with allow-lists. Every broker reads all lists.
 ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
 # Changes of one topic, of one user and of the access rules are serialized, but no web thread waits long behind a slow
 # broker.
@@ -64,24 +64,24 @@ ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
 
 # Offsets moved by one reset: its table is read by a person, and its audit row contains all of them.
 RESET_PARTITIONS_MAX = 1_000
-# A list of groups sums up lags to this extent; a larger group's lag is on its own page, one page of partitions at a
-# time.
+# Partitions of one group, and of all groups of a list, whose lags are summed up. The lag of a larger group is shown on
+# its own page, one page of partitions at a time.
 LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
-# Partitions of a late group whose leaders are asked for open transactions, and transactions named of those found.
+# Partitions of a lagging group whose leaders are queried for open transactions, and transactions shown.
 HELD_PARTITIONS_ASKED_MAX = 50
 HELD_SHOWN_MAX = 5
 # Partitions of one group in one query; beyond that, one topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
-# The trend of a lag: a sample at this interval, for a quarter of an hour.
+# Trend of a lag: interval of samples, their number (for a quarter of an hour), and span in which a lag has to grow.
 LAG_SAMPLE_EVERY_S = 10
 LAG_SAMPLES_MAX = 90
 LAG_GREW_FOR_S = 60
-# The least history for which "more than … behind" is shown.
+# Shortest span of samples for which "more than … behind" is shown, and partitions whose ends are sampled for it.
 LAG_BEHIND_SHOWN_FROM_S = 60
 LAG_ENDS_PARTITIONS_MAX = 200
-# Time for which the last known lag of a group is shown: in a large cluster groups are sampled that rarely.
+# Time for which the last known lag of a group is shown: in a large cluster, a group is sampled only this often.
 LAG_SHOWN_FOR_S = 300
 LAG_GROUPS_SHOWN_MAX = 2_000
 # Topics, and pairs of a group and a topic, in one scrape of an instance's metrics.
@@ -96,33 +96,34 @@ DELETED_STORAGE_GB_MAX = 2_000
 # Delays are kept by the minute for the longest span of a chart.
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
-# Includes the last full second, regardless of the brokers' clocks.
+# Span of traffic, back from the brokers' own time, that is queried for the last full second.
 TRAFFIC_LATEST_MS = 10_000
-# Causes of throttling, by minute and broker: a whole week and the current day. Bounds of causes and clients per row,
-# and of their names; old rows are deleted in batches larger than the rows that can arrive meanwhile.
+# Causes of throttling by minute and broker: retention (a whole week and the current day), causes and clients in a row,
+# length of their names, and rows deleted at once, which are more than can arrive meanwhile.
 THROTTLED_MINUTES_KEPT = timedelta(days=8)
 THROTTLED_CAUSES_MAX = 8
 THROTTLED_CLIENTS_MAX = 3
 THROTTLED_NAME_CHARS_MAX = 64
 THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
-# One page of the console: steps and causes in total.
+# Causes on one page of the console, over all steps.
 THROTTLED_STEPS_SHOWN_MAX = 300
-# Snippets use the newest topic among this many that were created last.
+# Number of topics created last among which a snippet's topic is chosen.
 TOPICS_CREATED_LOOKED_AT_MAX = 50
-# The table of topics: up to this age it is shown as it is; a table that took longer than this to build is shown older
-# while the next one is built, requested at this interval. Deleted topics are left out of it for a while.
+# Table of topics: age up to which it is shown without a refresh; build time beyond which an older table is shown while
+# the next one is built, up to the next age; and interval of requests for the next one.
 TOPIC_TABLE_FRESH_S = 1
 TOPIC_TABLE_QUICK_MS = 100
 TOPIC_TABLE_KEPT_S = 60
 TOPIC_TABLE_REFRESH_EVERY_S = 2
-# Brokers rest for this many times the duration of building the last table.
+# A table is refreshed only when it is this many times older than its build took, so that brokers rest in between.
 TOPIC_TABLE_REST = 10
+# Time for which a deleted topic is left out of the table.
 TOPIC_TABLE_DELETED_KEPT_S = 30
-# A topic that was just created or restored is shown as such for at most this time; and number of those of an instance.
+# Time for which a topic is shown as being created or restored at most, and number of such topics of an instance.
 PENDING_TOPIC_SHOWN_S = 30
 PENDING_TOPICS_KEPT_MAX = 200
-# Deleted topics of an instance that can be restored: the oldest is purged if there are more, and if this much of the
-# instance's storage is used, before it grows (`GROW_FROM_PERCENT`). The last is the number per round of the task.
+# Deleted topics of an instance that can be restored. The oldest is purged if there are more, and if this percentage of
+# the storage is used, which is less than `GROW_FROM_PERCENT`. The last constant bounds one round of the task.
 DELETED_TOPICS_MAX = 100
 DELETED_TOPICS_GO_FROM_PERCENT = 85
 DELETED_TOPICS_PER_ROUND_MAX = 50

@@ -59,13 +59,13 @@ NAME_CONSTRAINT = "instance_name_once"
 HOST_CHARS_MAX = 253
 # As a replication factor: a replica on each broker of the instance, `REPLICATION_FACTOR_MAX` at most.
 ONE_ON_EACH_BROKER = -1
-assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
+assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # a topic's lists fit into a ZooKeeper node
 
 
 def default_settings() -> dict[str, Any]:
-    """Settings of a new instance: automatic topics, resources without access rules, limits over brokers, full storage.
+    """Returns the settings of a new instance: automatic topics, access without rules, sharing of limits, full storage.
 
-    A new instance is closed: users do what access rules allow.
+    A new instance is closed: users may do only what access rules allow.
     """
     return {
         "auto_create_topics": True,
@@ -82,17 +82,17 @@ def default_settings() -> dict[str, Any]:
 
 
 def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as a row stores them: a replication factor of None is stored as -1, as brokers know it."""
+    """Returns settings as a row stores them: a default replication factor of None becomes -1, as brokers know it."""
     factor = given.get("default_replication_factor", ...)
     return {**given, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(given)
 
 
 class Instance(Versioned):
-    """A bandwidth, a storage capacity and an address of its own.
+    """An instance that a tenant bought: a bandwidth, a storage capacity and a Kafka address of its own.
 
     `generation` counts the changes that brokers apply, `observed_generation` is the last one that all of them
-    confirmed; they are equal while nothing is pending. `endpoints` is the advertised `host:port` by broker id, written
-    by the reconciler.
+    confirmed; they are equal while nothing is pending. `endpoints` has the advertised `host:port` of the first route by
+    broker id, written by the reconciler.
     """
 
     id = TypedIdField("ins")
@@ -278,8 +278,9 @@ class Route(models.Model):
 class RouteCertificates(models.Model):
     """Certificates of a route that brokers need; public summaries of them are columns of the route.
 
-    The private key is encrypted (`certificate_checks`), `revoked` has the entries of `certificate_entries`,
-    `crl_numbers` are by authority. `warned` has the warnings about expiry that the owner got, so that none is repeated.
+    `private_key_pem` is encrypted. `revoked` is a set of hashes of revoked certificates
+    (`instances.routes.certificate_entries.Revoked`), `crl_numbers` has the number of each authority's revocation list.
+    `warned` has the last warning about an expiry, in days before it, by kind, so that none is repeated.
     """
 
     route = models.OneToOneField(
@@ -348,7 +349,7 @@ class OAuthConfiguration(models.Model):
 
 
 class Operation(models.Model):
-    """A slow call whose progress can be followed. It is a row, so that it survives the process that works on it.
+    """A slow change of an instance whose progress can be followed. As a row, it survives the process that works on it.
 
     Billing reads sizes from here: `plan`, `bandwidth_mb_s`, `storage_gb` and `is_suspended` describe the instance after
     the operation has succeeded. `generation` is the instance's generation at the request: brokers have confirmed it

@@ -13,7 +13,7 @@ from base64 import b32encode
 from hashlib import sha256
 from typing import Final
 
-# Client id with which the control plane sends for "push the limit" as the instance: client quotas apply to it.
+# Client id under which the control plane produces to demonstrate a limit ("push the limit"): client quotas apply to it.
 DEMO_CLIENT_ID: Final = "penstock-demo"
 TOPIC_NAME_LENGTH_MAX = 249
 HASHED_PREFIX = "h."

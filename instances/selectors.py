@@ -171,7 +171,7 @@ def topics_created(instance: Instance) -> list[str]:
 
 
 def topic_names(instance: Instance) -> list[str]:
-    """Returns the names of all topics, cached for a few seconds: a form that completes names asks at each key press."""
+    """Returns the names of all topics, cached for a few seconds: completion in a form reads them at each key press."""
     key = f"topic-names:{instance.pk}"
     names: list[str] | None = cache.get(key)
     if names is None:
@@ -183,8 +183,8 @@ def topic_names(instance: Instance) -> list[str]:
 def topic_detail(instance: Instance, name: str) -> TopicView:
     """Returns one topic with its configuration.
 
-    Raises `NotFound`, `TopicNotReady` while brokers do not show it yet, and `Conflict` while there are no brokers to
-    ask.
+    Raises `NotFound`, `TopicNotReady` while brokers do not show it yet, and `Conflict` while the instance has no
+    brokers.
     """
     access.require_reachable(instance)
     description = described(instance, name)
@@ -219,7 +219,9 @@ def unassigned_partitions(count: int) -> tuple[PartitionSummary, ...]:
 
 
 def traffic(instance: Instance, *, since_ms: int) -> Traffic:
-    """Returns the traffic since an instant, at most a quarter of an hour ago; below 0: relative to the current time."""
+    """Returns the traffic since `since_ms` (ms since 1970), at most of the last quarter of an hour. Below 0 it counts
+    from the brokers' current time.
+    """
     return interfaces.observation.it.traffic(instance.pk, since_ms)
 
 
@@ -234,7 +236,7 @@ def throttles(instance: Instance) -> Throttles:
 
 
 def bandwidth(instance: Instance) -> Bandwidth:
-    """Returns the current shares of its bandwidth by broker, with the reason of each."""
+    """Returns the current share of an instance's bandwidth on each of its brokers, with the reason."""
     return interfaces.observation.it.bandwidth(instance.pk)
 
 

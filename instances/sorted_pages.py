@@ -40,7 +40,7 @@ def sorted_page(
     page_size: int,
     binding: str,
 ) -> SortedPage[Row]:
-    """Returns a page of `rows`, which are sorted in place. None comes last in either order; equals are sorted by name.
+    """Returns a page of `rows`, which are sorted in place. None comes last in either order; ties are sorted by name.
 
     Raises `DomainError(invalid_page_token)`.
     """
@@ -68,7 +68,7 @@ def sorted_page(
 
 
 def sorts_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """Orders by these columns: `-` before a name is the largest first."""
+    """Returns the names of the orders by these columns: `size` is ascending, `-size` descending, for example."""
     return tuple(sign + name for name in columns for sign in ("", "-"))
 
 
@@ -81,7 +81,7 @@ def _key(is_descending: bool, value: Any, name: str) -> tuple[Any, ...]:
 
 
 class _Reversed(str):
-    """A string that sorts before smaller ones."""
+    """A string that compares in reverse, for descending order."""
 
     __slots__ = ()
 

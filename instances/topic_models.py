@@ -16,8 +16,8 @@ ANY_SCHEMA_ID = -1
 
 
 class TopicSchema(models.Model):
-    """Schema by which keys or values of a topic are shown. It is for any id of a framed value where `schema_id` is
-    ANY_SCHEMA_ID. Topics that clients delete leave theirs behind; they count towards the limit of the instance.
+    """Schema by which keys or values of a topic are shown. With `schema_id` ANY_SCHEMA_ID it applies to framed values
+    of any id. Schemas of a topic that a client deletes stay, and count towards the limit of the instance.
     """
 
     id = TypedIdField("sch")

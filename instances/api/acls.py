@@ -1,4 +1,4 @@
-"""REST API of the access rules of an instance, and of the decision for a user."""
+"""REST API of an instance's access rules, and of the test whether a user may do something."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ class AccessTest(ApiView):
         return self.one(selectors.access_decision(instance, question), s.AccessOut)
 
     def query_parts(self) -> dict[str, str]:
-        """Returns the parts of the query, with the address as brokers write it. Raises `Invalid`."""
+        """Returns the fields of the query, with the host in the form in which brokers store addresses.
+
+        Raises `Invalid` for an operation that the resource type does not have, and for a wrong address.
+        """
         given = {name: str(self.query[name]) for name in AccessQuestion.__dataclass_fields__}
         if given["operation"] not in OPERATIONS_OF[given["resource_type"]]:
             raise _wrong("operation", "Kafka never asks for this of such a resource.", "unsupported_operation")
@@ -121,8 +124,8 @@ def _wrong(parameter: str, detail: str, code: str) -> Invalid:
 
 
 def _key(rule: AclRule) -> str:
-    """Returns the key by resource. It is part of page tokens: a long name is truncated, with a hash that makes it
-    unique.
+    """Returns the sort key of a rule, by resource. Page tokens contain it: a long name is truncated, and a hash of the
+    rule keeps the key unique.
     """
     parts = astuple(rule)
     shown = f"{rule.resource_type} {rule.resource_name}"[:KEY_CHARS_MAX]

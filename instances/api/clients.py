@@ -65,8 +65,9 @@ class ClientCollection(ApiView):
 
     @endpoint("list_clients", Scope.CLIENTS_READ, query=ClientQuery, returns=ClientPageOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List the current connections of clients, over all brokers of the instance. They are at most two
-        seconds old.
+        """List the current connections of clients, over all brokers of the instance.
+
+        The list is at most two seconds old.
         """
         page = connection_page(
             access.instance(self.actor, instance_id),

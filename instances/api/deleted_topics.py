@@ -50,8 +50,10 @@ class TopicRestore(ApiView):
 
     @endpoint("restore_topic", Scope.TOPICS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Restore a deleted topic: clients see it again within about a second, with its records, settings, address
-        lists and the offsets of groups. Records that retention removed meanwhile are lost.
+        """Restore a deleted topic.
+
+        Clients see it again within about a second, with its records, settings, address lists and the offsets of groups.
+        Records that retention removed meanwhile are lost.
         """
         instance = access.instance(self.actor, instance_id)
         services.restore_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)

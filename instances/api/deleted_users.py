@@ -46,8 +46,10 @@ class UserRestore(ApiView):
 
     @endpoint("restore_user", Scope.USERS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Restore a deleted user: it signs in with the passwords that it had, and has the rights and quotas that name
-        it now. One that was disabled stays disabled.
+        """Restore a deleted user.
+
+        It may sign in with its earlier passwords again, and has the rights and quotas that name it now. A user that was
+        disabled before its deletion stays disabled.
         """
         instance = access.instance(self.actor, instance_id)
         services.restore_user(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)

@@ -64,7 +64,9 @@ class OffsetGiven(StrictSerializer):
 
 
 class ResetIn(StrictSerializer):
-    """The new offsets: `time` needs `time`, `offset` needs `offset`, `shift` `by`, and `given` `offsets`."""
+    """The target of a reset. If `to` is `time`, `offset`, `shift` or `given`, the field `time`, `offset`, `by` or
+    `offsets` is required.
+    """
 
     to = Choice(choices=[aim.value for aim in ResetMode])
     time = Instant(required=False, help_text="To the first message that is as young as this.")
@@ -104,7 +106,7 @@ class WorstOut(PlaceOut):
 
 
 class GroupSummaryOut(serializers.Serializer):
-    """A group in a list. Null is not known: `trouble` gives the reason if it is a broker."""
+    """A group in a list. A value that is unknown is null; `trouble` has the reason if a broker is the cause."""
 
     id = serializers.CharField(allow_blank=True)
     state = serializers.CharField()
@@ -218,7 +220,7 @@ class ResetOut(serializers.Serializer):
 
 
 class TransactionOut(serializers.Serializer):
-    """A transactional id. Null is what its coordinator did not report."""
+    """A transactional id. Values that its coordinator did not report are null."""
 
     id = serializers.CharField(allow_blank=True)
     state = serializers.CharField()

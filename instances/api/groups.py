@@ -18,6 +18,7 @@ from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, Message
 
 DATA_PLANE_ERRORS = (409, 503)
+# Field of the body that has the value of a mode.
 VALUES = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by", ResetMode.GIVEN: "offsets"}
 
 
@@ -70,7 +71,7 @@ class GroupOffsets(ApiView):
         """Reset the offsets of a group without members.
 
         Returns the offsets before and after, also in a dry run. Offsets outside of a log are clipped to its bounds. To
-        undo it, send the offsets before with `"to": "given"`.
+        undo a reset, send the offsets before it with `"to": "given"`.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
@@ -160,8 +161,10 @@ def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str,
 
 
 def _target(body: Any) -> ResetTarget:
-    """Returns the target of a reset. Raises `Invalid` for a missing value, or a value that belongs to
-    another target.
+    """Returns the target of a reset.
+
+    Raises `Invalid` if the value of its mode is missing, if a value of another mode is given, and if a partition is
+    listed twice.
     """
     aim = ResetMode(body["to"])
     needed = VALUES.get(aim)

@@ -88,10 +88,10 @@ class InstanceResource(ApiView):
     def delete(self, request: Request, instance_id: str) -> Response:
         """Delete an instance.
 
-        Clients are refused immediately. Data and address are kept for seven days, in which `/restore` restores it;
-        meanwhile its storage counts against the tenant's limits, which `/purge` ends. An instance that never ran or has
-        no topic has nothing to restore and is purged immediately: `restorable_until`, in the data of the operation's
-        first step, is null.
+        Clients are refused immediately. Data and address are kept for seven days, in which `/restore` restores the
+        instance. Until then, or until `/purge`, its storage counts against the tenant's limits. An instance that never
+        ran or has no topic has nothing to restore and is purged immediately: `restorable_until`, in the data of the
+        operation's first step, is null.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)

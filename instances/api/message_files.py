@@ -1,4 +1,4 @@
-"""Response that has a page of messages as a file, for the API and the console."""
+"""HTTP response with a page of messages as a file, for the REST API and the console."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tenants.errors import NotFound
 def message_file(page: MessagePage, topic: str, form: str) -> HttpResponseBase:
     """Returns the messages of a page in one of `files.FORMS`.
 
-    A browser saves the response and never renders it: what is in it comes from the clients of a tenant. Raises
-    `NotFound` if the one message whose value is wanted has none.
+    The response is an attachment, so that a browser saves it and never renders it: its content comes from Kafka
+    clients. Raises `NotFound` for the form `value` if the page has no message, or its message has no value.
     """
     if form == files.VALUE:
         return _value(page, topic)

@@ -113,7 +113,7 @@ class FileQuery(MessageQuery):
 
 
 class ContentOut(serializers.Serializer):
-    """Bytes of a key, a value or a header's value as text."""
+    """A key, a value or a header's value, with its bytes shown as text."""
 
     format = serializers.ChoiceField(
         choices=content.SHOWN_FORMATS,
@@ -252,7 +252,7 @@ class MessagesIn(StrictSerializer):
 
 
 class SendResultOut(serializers.Serializer):
-    """The position of a stored message, in the order in which the messages were sent."""
+    """The position of a stored message. Results have the order in which the messages were sent."""
 
     partition = serializers.IntegerField()
     offset = serializers.IntegerField(allow_null=True, help_text="null with an `error`.")
@@ -269,7 +269,7 @@ class SendResultsOut(serializers.Serializer):
 
 
 def new_message(given: Mapping[str, Any]) -> NewMessage:
-    """Returns the message of a validated body."""
+    """Returns the message to send from the validated fields of `NewMessageIn`."""
     moment = given.get("timestamp")
     return NewMessage(
         key=given["key"],
@@ -284,7 +284,7 @@ def new_message(given: Mapping[str, Any]) -> NewMessage:
 
 
 def moment_of(timestamp_ms: int) -> datetime | None:
-    """Returns the time; None if it is outside the calendar, and for -1, which means no timestamp."""
+    """Returns a timestamp as datetime in UTC; None for -1 (no timestamp) and beyond the range of datetime."""
     if timestamp_ms < 0:
         return None
     try:

@@ -31,7 +31,7 @@ LAST_EVENT_ID = "Last-Event-ID"
 
 
 class EventRenderer(BaseRenderer):
-    """Lets a caller accept events only; the view writes them itself."""
+    """Lets content negotiation succeed for a caller that accepts only events, which the view writes itself."""
 
     media_type = EVENT_STREAM
     format = "events"
@@ -84,7 +84,7 @@ class MessageCollection(ApiView):
 
 
 class FileRenderer(BaseRenderer):
-    """Lets a caller accept any media type; the view writes the file itself."""
+    """Lets content negotiation succeed for any media type; the view writes the file itself."""
 
     media_type = "*/*"
     format = "file"
@@ -107,9 +107,9 @@ class MessageFile(ApiView):
     def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:
         """Download a page of messages as a file.
 
-        It has the messages that `list_messages` answers to the same query. The header `Link` with `rel="next"` has the
-        address of the next page, if there is one. Values as they are stored (`zip`, `value`) take `messages:unmask` if
-        the topic masks fields of its values.
+        The file has the messages that `list_messages` returns for the same query. The header `Link` with `rel="next"`
+        has the address of the next page, if there is one. Values as they are stored (`zip`, `value`) require
+        `messages:unmask` if the topic masks fields of its values.
         """
         instance = access.instance(self.actor, instance_id)
         form = self.query.get("form", files.JSON_LINES)
@@ -139,10 +139,10 @@ class MessageEvents(ApiView):
     def get(self, request: Request, instance_id: str, name: str) -> HttpResponse:
         """Stream new messages of a topic as server-sent events.
 
-        It begins behind the last message. The data of an event is a message as `list_messages` answers it; an event
-        `trouble` has `code` and `detail` of what is in the way for now. With `Last-Event-ID` it goes on where it was: a
-        message may come twice, and none is left out. It ends after a minute, or when its caller may read no longer, and
-        counts against the instance's bandwidth.
+        The stream begins after the last message. The data of an event is a message as `list_messages` returns it; an
+        event `trouble` has `code` and `detail` of an error that prevents reading for now. With `Last-Event-ID` the
+        stream resumes where it stopped: a message may be repeated, and none is left out. It ends after a minute, or
+        when the caller loses the permission to read, and counts against the instance's bandwidth.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = services.ReadRequest(

@@ -20,12 +20,12 @@ from tenants.errors import Unavailable
 
 MEDIA_TYPE = "text/plain"
 MS_PER_S = 1_000
-# A minute of full seconds, and the current second.
+# The full seconds of a rate, the current second, and one second of margin.
 RATE_MS = (METRIC_RATE_OVER_S + 2) * MS_PER_S
 
 
 class TextRenderer(BaseRenderer):
-    """Lets a caller accept text only; the view renders the text itself."""
+    """Lets content negotiation succeed for a caller that accepts only text, which the view renders itself."""
 
     media_type = MEDIA_TYPE
     format = "text"

@@ -30,7 +30,7 @@ OFFSET_MAX = 2**63 - 1
     }
 )
 class Before(serializers.Field):
-    """Offsets by partition, or an instant for all partitions."""
+    """End of a purge: offsets by partition, or an instant for all partitions."""
 
     def to_internal_value(self, data: Any) -> PurgeTarget:
         if isinstance(data, str):
@@ -61,7 +61,7 @@ class PurgeErrorOut(serializers.Serializer):
 
 
 class PurgeLineOut(serializers.Serializer):
-    """One partition. `end` is the offset of its next message."""
+    """Effect of the purge on one partition. `end` is the offset of its next message."""
 
     partition = serializers.IntegerField()
     start = serializers.IntegerField(help_text="First offset before the purge.")
@@ -78,7 +78,7 @@ class PurgeOut(serializers.Serializer):
 
 
 def shown(purge: Purge) -> dict[str, Any]:
-    """Returns the response of a purge, or of the plan of one."""
+    """Returns the response body for a purge, or for the plan of a dry run."""
     return {
         "topic": purge.topic,
         "messages": purge.messages,
@@ -99,7 +99,9 @@ def _line(line: PurgeLine, purge: Purge) -> dict[str, Any]:
 
 
 def _partition(name: Any) -> int:
-    """Parses a partition; keys of a JSON object are strings, and a partition has one spelling."""
+    """Parses a partition number from a key of a JSON object. A number has one spelling, so that no two keys name the
+    same partition.
+    """
     if not isinstance(name, str) or len(name) > 4 or not name.isascii() or not name.isdigit() or str(int(name)) != name:
         raise serializers.ValidationError("Partitions are numbers from 0 on.")
     return int(name)

@@ -24,7 +24,7 @@ PUSH = OpenApiExample("To a topic of your own", value={"topic": "orders"}, reque
 
 
 class QuickstartIn(StrictSerializer):
-    """Both may be left out: the topic is `orders`, the user `quickstart`, or with a number if that is taken."""
+    """Names of the topic and the user. Defaults: `orders`, and `quickstart`, with a number if that name is taken."""
 
     topic = Text(
         required=False,
@@ -43,7 +43,7 @@ class CodeOut(serializers.Serializer):
 
 
 class QuickstartOut(serializers.Serializer):
-    """Result of a quickstart. A repeated response leaves `password` and `code` out."""
+    """Result of a quickstart. A response repeated for the same Idempotency-Key leaves `password` and `code` out."""
 
     topic = serializers.CharField()
     is_topic_new = serializers.BooleanField(help_text="False for a topic that was there.")
@@ -77,8 +77,8 @@ class Quickstart(ApiView):
     def post(self, request: Request, instance_id: str) -> Response:
         """Create everything that a first message needs.
 
-        A topic, a user that may produce and consume, its password, sample data for a minute, and code. Also needs the
-        scopes `users:write`, `acls:write` and `messages:write`.
+        Creates a topic and a user that may produce and consume, sends sample data for a minute, and returns the user's
+        password and code. Also needs the scopes `users:write`, `acls:write` and `messages:write`.
         """
         instance = access.instance(self.actor, instance_id)
         made = services.quickstart(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)

@@ -19,19 +19,21 @@ Declare = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _sets(name: str, body: SerializerClass, **declared: Any) -> Declare:
+    """Declares a PUT that sets a part of a route."""
     return endpoint(
         name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, requires_if_match=True, errors=(409,), **declared
     )
 
 
 def _removes(name: str) -> Declare:
+    """Declares a DELETE that removes a part of a route, by an operation."""
     return endpoint(
         name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, requires_if_match=True, errors=(409,)
     )
 
 
 class _OfRoute(ApiView):
-    """Base of the parts of a route that are set and removed as a whole."""
+    """Base of the views of one part of a route, such as its certificate, which is set and removed as a whole."""
 
     tag = "Instances"
 

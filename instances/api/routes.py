@@ -16,14 +16,14 @@ class RouteCollection(ApiView):
 
     @endpoint("list_routes", Scope.INSTANCES_READ, page_item=s.RouteOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List the routes of an instance, the first one first."""
+        """List the routes of an instance in the order of their creation."""
         return self.page(selectors.route_list(access.instance(self.actor, instance_id)), s.RouteOut, order=("id",))
 
     @endpoint("create_route", Scope.INSTANCES_WRITE, body=s.RouteIn, returns=s.RouteOut, status=202, errors=(409,))
     def post(self, request: Request, instance_id: str) -> Response:
         """Create a route of an instance.
 
-        Returns the operation in `Location`; the route has its addresses when that has succeeded.
+        Returns the operation in `Location`; the route has its addresses when the operation has succeeded.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         route, operation = services.create_route(

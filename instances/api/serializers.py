@@ -40,8 +40,8 @@ REASONS = [reason.value for reason in Reason]
 
 
 class SettingsIn(StrictSerializer):
-    """Settings of an instance: defaults of new topics, resources without access rules, limits over brokers, and
-    storage.
+    """Settings of an instance: defaults of new topics, access to resources without access rules, sharing of limits over
+    brokers, and behaviour when the storage is full.
     """
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
@@ -282,7 +282,7 @@ class NameField(serializers.RegexField):
         super().__init__(NAME_PATTERN, **kwargs)
 
     def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str) or "\n" in data:  # `$` of the pattern, as schemas write it, allows one at the end
+        if not isinstance(data, str) or "\n" in data:  # `$` in the pattern also matches before a last "\n"
             self.fail("invalid")
         return str(super().to_internal_value(data))
 
@@ -329,7 +329,7 @@ class RoutePatch(StrictSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Stores a host that is null as an empty string."""
+        """Replaces a null `advertised_host` by an empty string, as a row stores it."""
         return {name: "" if name == "advertised_host" and value is None else value for name, value in attrs.items()}
 
 
@@ -341,13 +341,13 @@ class RouteIn(RoutePatch):
 
 
 class ClientCaIn(StrictSerializer):
-    """Certificates of authorities, concatenated."""
+    """Certificates of the authorities that may sign client certificates, concatenated."""
 
     ca_pem = Text(max_length=CLIENT_CA_BYTES_MAX)
 
 
 class RevocationListIn(StrictSerializer):
-    """A list of revoked certificates, or one of each authority, concatenated."""
+    """A certificate revocation list, or one for each authority, concatenated."""
 
     crl_pem = Text(max_length=REVOCATION_LIST_BYTES_MAX)
 
@@ -360,7 +360,9 @@ class RouteCertificateIn(StrictSerializer):
 
 
 class InstanceIn(StrictSerializer):
-    """The instance to create. Without a plan the smallest one that holds the sizes; without sizes those of the plan."""
+    """The instance to create. The default plan is the smallest one that allows the sizes; the default sizes are those
+    that the plan includes.
+    """
 
     name = NameField(help_text="Unique among your instances; it can be changed.")
     plan = Text(required=False, max_length=32, help_text="Code of a plan, from /plans.")

@@ -61,7 +61,7 @@ class TopicProducerOut(serializers.Serializer):
 
 
 class TopicGroupShareOut(serializers.Serializer):
-    """Partitions of the topic that a client reads as members of a group."""
+    """Partitions of the topic that a client reads as a member of a group."""
 
     group = serializers.CharField()
     partitions = serializers.IntegerField()
@@ -69,7 +69,9 @@ class TopicGroupShareOut(serializers.Serializer):
 
 
 class TopicConsumerOut(TopicProducerOut):
-    """A user and client id that consumed from the topic since the brokers' start, or that has partitions by a group."""
+    """A user and client id that consumed from the topic since the brokers' start, or to which a group assigned some of
+    its partitions.
+    """
 
     user = serializers.CharField(
         allow_blank=True,

@@ -1,4 +1,4 @@
-"""REST API of copies of topics: follow one, stop it, go on with it."""
+"""REST API of copies of topics: list them with their progress, cancel and resume one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses of copies of topics."""
+"""Responses of the endpoints of topic copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TopicCopyErrorOut(serializers.Serializer):
 
 
 class TopicCopyOut(serializers.Serializer):
-    """Copy of a topic's messages into another topic. Poll until `state` is none of `running`."""
+    """Copy of a topic's messages into another topic. Poll until `state` is not `running`."""
 
     id = serializers.CharField(allow_null=True, help_text="Null in a dry run.")
     source = serializers.CharField(help_text="Topic that is copied.")

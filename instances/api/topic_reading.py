@@ -116,7 +116,10 @@ class SchemaCollection(ApiView):
         "add_topic_schema", Scope.TOPICS_WRITE, body=SchemaIn, returns=SchemaOut, status=201, errors=DATA_PLANE_ERRORS
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Add a schema of a topic's keys or values. On a topic with masks this takes `messages:unmask`, too."""
+        """Add a schema of a topic's keys or values.
+
+        On a topic with masks this also requires `messages:unmask`.
+        """
         instance = access.instance(self.actor, instance_id)
         row = services.add_schema(acting=self.actor, instance=instance, topic=name, given=self.body)
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}/schemas/{row.pk}"
@@ -148,8 +151,9 @@ class MaskCollection(ApiView):
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Replace the masked fields of a topic.
 
-        They are hidden in the console, over REST, in files and from filters. They hold for reading through Penstock: a
-        Kafka client reads what its user may read. They outlive a topic that is deleted; an empty list removes them.
+        They are hidden in the console, over REST, in files and from filters. They apply to reading through Penstock
+        only: a Kafka client reads what its user may read. They stay when the topic is deleted; an empty list removes
+        them.
         """
         instance = access.instance(self.actor, instance_id)
         masks = [Mask(given["part"], value_paths.parse(given["path"])) for given in self.body["masks"]]

@@ -1,5 +1,5 @@
-"""REST API of the topics of an instance, through the data plane's admin client: the same checks as for any Kafka admin
-client.
+"""REST API of the topics of an instance. Changes go through a Kafka admin client, so that brokers check them like those
+of any client.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class TopicResource(ApiView):
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """Read a topic with its partitions and configuration.
 
-        For about a second after it is created or restored, `state` says so, and it has no leaders, settings and ETag.
+        For about a second after the topic was created or restored, its `state` is `being_created` or `being_restored`,
+        and it has no leaders, settings and ETag.
         """
         try:
             topic = selectors.topic_detail(access.instance(self.actor, instance_id), name)
@@ -120,7 +121,7 @@ class TopicResource(ApiView):
         try:
             after = selectors.topic_detail(instance, name)
         except (NotFound, TopicNotReady, Unavailable):
-            # What is done stays done; without an ETag, because this is not what was read.
+            # The change is not undone. There is no ETag, because this is the expected topic, not one that was read.
             return self.one(_changed(before, self.body), s.TopicOut)
         # In a dry run the brokers still return the previous topic; the address lists are read inside the transaction.
         if self.dry_run:
@@ -136,8 +137,10 @@ class TopicResource(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Delete a topic. It is hidden from clients within about a second, and can be restored for some days; until
-        then its name is taken and it counts as storage. With `for_good` it is deleted permanently and immediately.
+        """Delete a topic.
+
+        It is hidden from clients within about a second, and can be restored for some days; until then its name is taken
+        and it counts as storage. With `for_good` it is deleted permanently and immediately.
         """
         instance = access.instance(self.actor, instance_id)
         services.hold_topic(instance, name)
@@ -165,13 +168,13 @@ class TopicClone(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Create a topic with the partitions, replicas and settings of this one, and with its messages if `copy` is
-        `records`.
+        """Clone a topic.
 
-        Messages that the topic has now are copied in the background, at a quarter of the instance's bandwidth and at
-        most 5 MB/s, against its bandwidth and storage: committed ones, each in its partition, in its order, with key,
-        value, headers and timestamp. Offsets begin at 0. Where the topic stamps the time of the append, copies have a
-        new one. Address lists and offsets of groups are not copied.
+        Creates a topic with the partitions, replicas and settings of this one, and with its messages if `copy` is
+        `records`. Messages that the topic has now are copied in the background, at a quarter of the instance's
+        bandwidth and at most 5 MB/s, against its bandwidth and storage: committed ones, each in its partition, in its
+        order, with key, value, headers and timestamp. Offsets begin at 0. If timestamps are those of the append, copies
+        have later ones. Address lists and offsets of groups are not copied.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = self.body["name"]
@@ -195,8 +198,8 @@ class TopicClone(ApiView):
 
 
 def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
-    """Returns the topic as the brokers report it, or as planned if they do not know it yet or do not answer: the
-    creation is not undone.
+    """Returns a created topic as the brokers report it, or as planned if they do not show it yet or do not answer: the
+    creation is not undone then.
     """
     try:
         return selectors.topic_detail(instance, str(wanted["name"]))
@@ -205,7 +208,7 @@ def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
 
 
 def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
-    """Returns the topic with the requested changes."""
+    """Returns a topic as it would be after the requested changes, without querying the brokers."""
     count = max(before.partition_count, wanted.get("partitions", 0))
     more = range(before.partition_count, count)
     lists = wanted.get("allow_list", {})
@@ -232,7 +235,7 @@ def _stays(entry: ConfigEntry, wanted: Mapping[str, str | None]) -> bool:
 
 
 def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
-    """Returns the requested topic: what a dry run would have created."""
+    """Returns the requested topic as planned: for a dry run, and while brokers do not show the created topic."""
     count = int(str(wanted.get("partitions") or settings["default_partitions"]))
     return TopicView(
         name=str(wanted["name"]),

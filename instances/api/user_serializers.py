@@ -66,7 +66,7 @@ class UserPatch(StrictSerializer):
 
 
 class SecretOut(serializers.Serializer):
-    """A password of a user, without the password itself."""
+    """Description of a password of a user, without the password itself."""
 
     id = serializers.CharField()
     created_at = serializers.DateTimeField()
@@ -146,7 +146,7 @@ class UserMadeOut(UserOut):
 
 
 class AclIn(StrictSerializer):
-    """An access rule: who may, or may not, do what to which resource, from where."""
+    """An access rule: a principal may, or may not, do an operation on resources, from a host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`, or `User:*` for everybody.")
     host = Text(max_length=HOST_CHARS_MAX, required=False, default=words.WILDCARD, help_text="One IP address, or `*`.")
@@ -207,7 +207,7 @@ class AclsDeletedOut(serializers.Serializer):
 
 
 class AccessQuery(StrictSerializer):
-    """A query whether this principal may do this, connected from this host."""
+    """The question whether a principal may do an operation on a resource, connected from a host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`.")
     operation = Choice(choices=tuple(word for word in words.OPERATIONS if word != words.ALL))

@@ -175,5 +175,5 @@ class SecretResource(ApiView):
 
 
 def _shown(secret: NewSecret, *, dry_run: bool) -> dict[str, Any]:
-    """Returns the password; None after a dry run, in which it was not set."""
+    """Returns the content of `SecretMadeOut`; the password is None after a dry run, in which it was not set."""
     return {"id": secret.id, "password": None if dry_run else secret.password, "mechanisms": MECHANISMS}

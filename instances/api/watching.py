@@ -20,6 +20,7 @@ from tenants.choices import Scope
 from tenants.errors import Unavailable
 
 MS_PER_S = 1_000
+# Default span of the list of throttled minutes.
 THROTTLED_SPAN = timedelta(hours=1)
 
 
@@ -147,8 +148,9 @@ class UnknownOut(serializers.Serializer):
 
 
 class TrafficOut(serializers.Serializer):
-    """Bytes per second. A second without a point is zero; `unknown` has the spans in which a broker's part is missing
-    in the points, because it did not run or did not answer. After `alive_since_ms` there is none.
+    """Bytes by second. A second without a point is zero. `unknown` has the spans in which points lack the traffic of a
+    broker, because it did not run or did not answer. Since `alive_since_ms` the traffic of all brokers that answered
+    is known.
     """
 
     now_ms = serializers.IntegerField()
@@ -273,7 +275,7 @@ class Metrics(ApiView):
 
 
 def _unknown(seen: Traffic, since_ms: int) -> list[dict[str, int]]:
-    """Returns the gaps between the known spans of each broker."""
+    """Returns the spans since `since_ms` (ms since 1970) in which the traffic of a broker is unknown."""
     result = []
     for number, spans in sorted(seen.known_by_broker.items()):
         from_ms = since_ms
@@ -296,14 +298,14 @@ def _shared(number: int, flow: tuple[int, int], part: BrokerBandwidth | None) ->
     }
 
 
-def _summed(bandwidth: Bandwidth, what: str) -> dict[str, int] | None:
-    """Returns the sum of each direction over all brokers; None if a part of it is not known."""
+def _summed(bandwidth: Bandwidth, field: str) -> dict[str, int] | None:
+    """Returns the sum of a field of `Flow` over all brokers, by direction; None if a broker did not report it."""
     parts = [part for part in bandwidth.brokers.values() if part is not None]
     if not bandwidth.is_known:
         return None
     return {
-        "produce_bytes_per_s": sum(getattr(part.produce, what) for part in parts),
-        "consume_bytes_per_s": sum(getattr(part.consume, what) for part in parts),
+        "produce_bytes_per_s": sum(getattr(part.produce, field) for part in parts),
+        "consume_bytes_per_s": sum(getattr(part.consume, field) for part in parts),
     }
 
 

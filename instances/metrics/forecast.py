@@ -16,10 +16,10 @@ from instances.metrics.storage_use import is_storage_full
 
 MS_PER_S = 1_000
 MS_PER_HOUR = 3_600_000
-# Fewer samples do not allow a forecast of several days.
+# Shortest span and smallest number of samples for a forecast.
 SPAN_MS_MIN = 30 * 60 * MS_PER_S
 SAMPLES_MIN = 10
-# Bounds the number of pairs, which is quadratic.
+# Number of samples that are compared with each other: the number of pairs is quadratic in it.
 COMPARED_MAX = 60
 # Storage that is full later than this counts as not filling.
 HORIZON_S = 365 * 24 * 3_600

@@ -71,6 +71,7 @@ def by_topic(sizes: TopicSizes) -> tuple[TopicStorage, ...]:
 
 
 def topics_of(result: Storage, *, contains: str = "") -> list[TopicStorage]:
+    """Returns the topics whose names contain a text, regardless of case."""
     return [topic for topic in result.topics if contains.lower() in topic.name.lower()]
 
 

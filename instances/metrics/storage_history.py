@@ -14,7 +14,10 @@ KEEP_S = STORAGE_SAMPLE_EVERY_S * STORAGE_SAMPLES_MAX
 
 
 def note(used_bytes: Mapping[str, int], now_ms: int) -> int:
-    """Adds a sample for each instance whose last one is not recent. Returns the number of samples added."""
+    """Adds a sample of used bytes for each instance whose last sample is older than half of the sampling interval.
+
+    Returns the number of samples added.
+    """
     kept = cache.get_many([_key(instance_id) for instance_id in used_bytes])
     grown: dict[str, tuple[Sample, ...]] = {}
     for instance_id, used in used_bytes.items():

@@ -49,7 +49,9 @@ FROM heaviest ORDER BY start DESC, waited_ms DESC, count DESC, kind, quota
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCause:
-    """A rule that throttled clients in the step that began at `start`, over all brokers. `waited_ms` 0: it refused."""
+    """A rule that throttled clients in the step that began at `start`, over all brokers. `waited_ms` is 0 for a rule
+    that refused requests instead of delaying them.
+    """
 
     start: datetime
     kind: str
@@ -67,8 +69,8 @@ class PastCause:
 def past_causes(
     instance: Instance, *, start: datetime, end: datetime, step_s: int
 ) -> tuple[list[PastCause], datetime | None]:
-    """Returns the causes of each step, latest step first and longest waits first within a step; and the start of the
-    oldest step if the list is cut, else None.
+    """Returns the causes by step of `step_s` seconds, latest step first and longest waits first within a step; and the
+    start of the oldest listed step if causes were left out, else None.
     """
     given: dict[str, Any] = {
         "instance_id": instance.pk,

@@ -28,7 +28,7 @@ from tenants.models import AuditEntry
 DELETED: Final = "acl.deleted"
 REF_CHARS_MAX: Final = 300
 FILTERS_AT_ONCE_MAX: Final = 100
-NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL has no text with it
+NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # not valid in PostgreSQL text
 
 
 @audit.atomic
@@ -99,7 +99,9 @@ def delete_acls(
 
 @audit.atomic
 def restore_acls(*, acting: Actor, instance: Instance, entry_id: str) -> list[AclRule]:
-    """Creates the rules of a deletion again, which is named by its audit row. Raises `NotFound` for any other row."""
+    """Creates the rules of a deletion again, and returns those that are new. `entry_id` is the audit row of the
+    deletion; any other row raises `NotFound`.
+    """
     access.require(acting, Scope.ACLS_WRITE)
     rows = AuditEntry.objects.filter(
         tenant_id=instance.tenant_id, action=DELETED, target_id__startswith=f"{instance.pk}/"
@@ -109,7 +111,7 @@ def restore_acls(*, acting: Actor, instance: Instance, entry_id: str) -> list[Ac
 
 
 def acl_ref(instance: Instance, rules: Sequence[AclRule]) -> tuple[str, str]:
-    """Returns the audit log's name of rules: with their resource, `ins-…/acls/topic/orders`, if they share one."""
+    """Returns the audit log's name of rules: `ins-…/acls/topic/orders` if they share a resource, else `ins-…/acls`."""
     resources = {(rule.resource_type, rule.resource_name) for rule in rules}
     shown = "/".join(next(iter(resources))).translate(NO_NUL) if len(resources) == 1 else ""
     return "acl", f"{instance.pk}/acls/{shown}".rstrip("/")[:REF_CHARS_MAX]

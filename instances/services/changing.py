@@ -117,7 +117,7 @@ def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance
 
 @transaction.atomic
 def protect_instance(*, acting: Actor, instance: Instance, protected: bool) -> Instance:
-    """Forbids or allows deletion."""
+    """Protects an instance from deletion, or ends its protection."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if protected == instance.protected:
         return instance

@@ -1,4 +1,4 @@
-"""Closing connections of clients. A client that is not stopped connects again at once."""
+"""Closing of client connections. A client that may still sign in reconnects immediately."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tenants.choices import Scope
 
 @audit.atomic
 def close_connection(*, acting: Actor, instance: Instance, connection_id: str, dry_run: bool = False) -> Connection:
-    """Closes one connection at its broker; returns it as it was.
+    """Closes one connection at its broker, and returns its description.
 
-    Raises `NotFound` for one that is not there, and `Unavailable` where its broker does not answer.
+    Raises `NotFound` for an unknown connection, and `Unavailable` if its broker does not answer.
     """
     access.require(acting, Scope.CLIENTS_WRITE)
     require_reachable(instance)

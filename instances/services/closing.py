@@ -1,4 +1,4 @@
-"""Closing an open instance, so that users do what access rules allow and nothing else."""
+"""Closing of an open instance, after which users may do only what access rules allow."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from tenants.choices import Scope
 
 
 def close_instance(*, acting: Actor, instance: Instance) -> tuple[Operation | None, list[AclRule]]:
-    """Closes an instance whose clients go on: everybody may produce and consume by rules, which are returned.
+    """Closes an open instance without interrupting its clients: creates rules by which every user may produce and
+    consume. Returns the operation and the created rules.
 
-    Kinds of resources that have rules already get none: one for everybody would open what those rules close. The
-    operation is None where the instance is closed. The rules come first, so that no client is refused in between, and
-    outside the lock of the row, as brokers may take their time; called again after a failure it goes on from there.
+    Resource types that have rules already get none: a rule for every user would open what those rules close. The
+    operation is None if the instance is closed already. The rules are created first, so that no client is refused in
+    between, and without a lock on the row, because brokers may be slow. A call after a failure does what is left.
     Raises `Conflict`, `Unavailable` and `QuotaExceeded`.
     """
     access.require(acting, Scope.INSTANCES_WRITE)

@@ -41,10 +41,11 @@ def bump_generation(instance: Instance) -> list[str]:
 
 
 def want_published(instance: Instance, *, dry_run: bool = False) -> None:
-    """Counts a change beside the row of an instance that is not locked, such as the address lists of a topic.
+    """Counts a change of data that belongs to an instance whose row is not locked, such as the address lists of a
+    topic, and enqueues its publication.
 
-    A queued task may be lost, and the sweep finds instances by their generation. Call this last: it locks the row,
-    which others would wait for during a call to a broker. A caller that changes a topic calls `hold_topic` before.
+    If the task is lost, the sweep finds the instance by its generation. Call this last: it locks the row, for which
+    other transactions would wait during a call to a broker. A caller that changes a topic calls `hold_topic` before.
     """
     Instance.objects.filter(pk=instance.pk).update(generation=F("generation") + 1)
     reconcile_on_commit(instance, dry_run=dry_run)
@@ -74,7 +75,7 @@ def hold_user(instance: Instance, name: str) -> None:
 
 
 def hold_copies(instance: Instance) -> None:
-    """Serialises changes of the copies of topics of all instances of a tenant, which have limits together."""
+    """Locks the topic copies of all instances of a tenant, like `hold_topic`, because some limits are by tenant."""
     _hold(f"copies\n{instance.tenant_id}", "Another copy of a topic is being begun or stopped.")
 
 
@@ -84,7 +85,7 @@ def hold_acls(instance: Instance) -> None:
 
 
 def user_ref(instance: Instance, name: str) -> tuple[str, str]:
-    """Returns the name of an instance's user in the audit log: `ins-…/users/alice`. A column holds no U+0000."""
+    """Returns the name of an instance's user in the audit log: `ins-…/users/alice`, without U+0000."""
     shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return "user", f"{instance.pk}/users/{shown}"[:USER_REF_CHARS_MAX]
 

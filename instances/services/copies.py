@@ -1,4 +1,4 @@
-"""Copies of a topic's records: begin one, stop it, and go on with one that failed or was stopped."""
+"""Copies of a topic's records: start one, cancel it, and resume one that failed or was cancelled."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, Message, NotFound, QuotaExceeded
 
+# Permissions that every change of a copy requires.
 NEEDED = (Scope.TOPICS_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE)
 
 
 @audit.atomic
 def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_run: bool = False) -> TopicCopy:
-    """Creates a topic like another one and begins to copy the records that the other one has now.
+    """Clones a topic under another name, and starts to copy the records that it has now.
 
-    Raises `NotFound` for a topic that is not there, `Conflict(copies_running)` where as many copies run as may,
-    `QuotaExceeded` where the instance's storage does not hold the copy, and what creating a topic raises.
+    Raises `NotFound` for an unknown topic, `Conflict(copies_running)` if the maximum number of copies is running,
+    `QuotaExceeded` if the instance lacks storage for the copy, and the errors of `clone_topic`.
     """
     for scope in NEEDED:
         access.require(acting, scope)
     require_reachable(instance)
     hold_copies(instance)
-    _require_turn(instance)
+    _require_free_slot(instance)
     source = described(instance, topic)
     _require_storage(instance, topic)
     with waiting(instance, topic):
@@ -63,8 +64,11 @@ def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_
 
 @audit.atomic
 def cancel_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
-    """Stops a copy within seconds; its topic stays with what was copied. Raises `Conflict` for one that has ended."""
-    copy = _held(acting, instance, copy_id)
+    """Cancels a copy, which stops within seconds; the new topic stays with the records copied so far.
+
+    Raises `Conflict` for a copy that has ended.
+    """
+    copy = _locked_copy(acting, instance, copy_id)
     if copy.state != CopyState.RUNNING:
         raise Conflict(gettext_noop("The copy has ended already."), code="already_ended")
     copy.state, copy.finished_at = CopyState.CANCELLED, timezone.now()
@@ -76,14 +80,14 @@ def cancel_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy
 
 @audit.atomic
 def resume_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
-    """Goes on with a copy that failed or was cancelled, where it stopped, with the masks that its topic has now.
+    """Resumes a failed or cancelled copy where it stopped. The new topic gets the masks that the source has by now.
 
-    Raises `Conflict` for any other one.
+    Raises `Conflict` for a copy in another state, and if the maximum number of copies is running.
     """
-    copy = _held(acting, instance, copy_id)
+    copy = _locked_copy(acting, instance, copy_id)
     if copy.state not in (CopyState.FAILED, CopyState.CANCELLED):
         raise Conflict(gettext_noop("Only a copy that failed or was cancelled goes on."), code="not_resumable")
-    _require_turn(instance)
+    _require_free_slot(instance)
     inherit_whole(instance, copy.source, copy.target)
     copy.state, copy.finished_at, copy.progress_at = CopyState.RUNNING, None, timezone.now()
     copy.error = copy.error_code = ""
@@ -106,7 +110,8 @@ def topic_copy(instance: Instance, copy_id: str) -> TopicCopy:
     return copy
 
 
-def _held(acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
+def _locked_copy(acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
+    """Returns a copy with its row locked, for an actor who may change it. Raises `NotFound`."""
     for scope in NEEDED:
         access.require(acting, scope)
     require_reachable(instance)
@@ -117,7 +122,8 @@ def _held(acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
     return copy
 
 
-def _require_turn(instance: Instance) -> None:
+def _require_free_slot(instance: Instance) -> None:
+    """Raises `Conflict(copies_running)` if the instance, its tenant or the installation runs its maximum of copies."""
     running = TopicCopy.objects.filter(state=CopyState.RUNNING)
     if (
         running.filter(instance=instance).count() >= COPIES_PER_INSTANCE_MAX

@@ -12,7 +12,7 @@ from instances.models import DelayedMinute, Instance
 
 MS_PER_S = 1_000
 
-# Several reports of several brokers have a minute: the longest delay stays.
+# A minute is in several reports, of one broker and of others: the longest delay is stored.
 _KEEP = """
 INSERT INTO instances_delayedminute (instance_id, minute, delay_ms_max) VALUES (%s, %s, %s)
 ON CONFLICT (instance_id, minute) DO UPDATE SET delay_ms_max = EXCLUDED.delay_ms_max
@@ -23,7 +23,7 @@ WHERE instances_delayedminute.delay_ms_max < EXCLUDED.delay_ms_max
 def keep_delays(delays: Mapping[str, Mapping[int, int]]) -> int:
     """Stores the longest delay in ms by instance and minute (ms since 1970). Returns the number of minutes.
 
-    Instances without a row are left out: usage outlives an instance, its delays do not.
+    Instances without a row are left out: unlike usage, delays are not stored longer than their instance.
     """
     known = set(Instance.objects.filter(pk__in=list(delays)).values_list("pk", flat=True))
     rows = [

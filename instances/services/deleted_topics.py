@@ -46,7 +46,9 @@ def kept_for() -> timedelta:
 
 
 def keep_aside(instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool) -> DeletedTopic:
-    """Notes that a topic is deleted, so that brokers hide it. The oldest deleted topic beyond the limit expires now."""
+    """Writes the row of a deleted topic, because of which brokers hide it. The oldest deleted topics beyond the limit
+    of the instance expire now.
+    """
     rows = DeletedTopic.objects.filter(instance=instance, is_restored=False).exclude(topic=description.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
     too_many = list(oldest_first[: max(0, rows.count() - DELETED_TOPICS_MAX + 1)])
@@ -77,8 +79,8 @@ def require_name_free(instance: Instance, name: str) -> None:
 
 @audit.atomic
 def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Shows a deleted topic to clients again, within about a second, with its records, offsets and settings, less what
-    retention has removed meanwhile.
+    """Shows a deleted topic to clients again, within about a second, with its records, offsets and settings, except
+    records that retention has removed meanwhile.
 
     Raises `NotFound` for a topic that is not deleted, and `Conflict(already_exists)` if another topic has its name.
     """
@@ -100,7 +102,11 @@ def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool
 
 @audit.atomic
 def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Purges a deleted topic. Raises `NotFound` for a topic that is not deleted."""
+    """Purges a deleted topic with its records, schemas and address lists; masks stay. If brokers show another topic of
+    its name, only the row is deleted.
+
+    Raises `NotFound` for a topic that is not deleted.
+    """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
@@ -137,7 +143,9 @@ def purge_expired(now: datetime) -> int:
 
 
 def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) -> None:
-    """Expires one topic of an instance for each sample of its storage; the next sample shows if that was enough."""
+    """Expires the oldest deleted topic of each instance that is nearly full: one for each sample of its storage,
+    because the next sample shows if that was enough.
+    """
     samples = storage_history.latest_of(instance_ids)
     for instance in Instance.objects.filter(pk__in=list(samples)):
         at_ms, used_bytes = samples[instance.pk]
@@ -166,8 +174,8 @@ def _deleted(instance: Instance, name: str) -> DeletedTopic:
 
 
 def _shown_as(instance: Instance, name: str) -> str | None:
-    """Returns the id of the topic that brokers show under a name; shortly after a deletion it is still the deleted
-    one's.
+    """Returns the id of the topic that brokers show under a name, or None. Shortly after a deletion it is still the id
+    of the deleted topic.
     """
     try:
         return interfaces.data_plane.it.topic(instance.pk, name).topic_id

@@ -1,4 +1,4 @@
-"""Restoration of deleted users: they may not sign in and are not listed, and are purged when their time is over.
+"""Deletion of users with undo: a deleted user may not sign in and is not listed, and is purged when its time is over.
 
 Passwords, full access, expiry, access rules and quotas stay where they are; so the name stays taken.
 """
@@ -27,7 +27,7 @@ KEPT_FOR = timedelta(days=DELETED_USERS_KEPT_DAYS)
 
 
 def keep_user_aside(instance: Instance, present: UserDescription, *, now: datetime) -> DeletedUser:
-    """Notes that a user is deleted. The oldest deleted user beyond the limit goes soon."""
+    """Writes the row of a deleted user. The oldest deleted users beyond the limit of the instance expire now."""
     rows = DeletedUser.objects.filter(instance=instance).exclude(name=present.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
     too_many = list(oldest_first[: max(0, rows.count() - DELETED_USERS_MAX + 1)])
@@ -43,7 +43,9 @@ def keep_user_aside(instance: Instance, present: UserDescription, *, now: dateti
 
 
 def require_user_name_free(instance: Instance, name: str) -> None:
-    """Raises `Conflict(recently_deleted)` for the name of a deleted user that can be restored."""
+    """Raises `Conflict(recently_deleted)` for the name of a deleted user that can be restored; deletes the row of one
+    that cannot.
+    """
     row = DeletedUser.objects.filter(instance=instance, name=name).first()
     if row is None:
         return
@@ -60,9 +62,9 @@ def require_user_name_free(instance: Instance, name: str) -> None:
 
 @audit.atomic
 def restore_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Lets a deleted user sign in again, with its passwords, rights and quotas; one that was disabled stays so.
+    """Lets a deleted user sign in again, with its passwords, rights and quotas; a disabled user stays disabled.
 
-    Raises `NotFound` for a user that is not among the deleted ones, or whose passwords a Kafka client has changed or
+    Raises `NotFound` for a user that is not deleted, or whose passwords a Kafka client has changed or
     deleted since.
     """
     access.require(acting, Scope.USERS_WRITE)
@@ -80,7 +82,7 @@ def restore_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
 
 @audit.atomic
 def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Deletes a deleted user for good. Raises `NotFound` for one that is not among the deleted ones."""
+    """Purges a deleted user. Raises `NotFound` for a user that is not deleted."""
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     hold_user(instance, name)
@@ -94,9 +96,7 @@ def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run:
 
 
 def purge_expired_users(now: datetime) -> int:
-    """Purges users that can no longer be restored, and returns their number; a failed one is tried again in the next
-    round.
-    """
+    """Purges expired users, and returns their number; a user whose purge fails is tried again in the next round."""
     reachable = [phase.value for phase in REACHABLE]
     rows = DeletedUser.objects.filter(expires_at__lte=now, instance__phase__in=reachable)
     done = 0
@@ -109,7 +109,7 @@ def purge_expired_users(now: datetime) -> int:
 
 
 def deleted_users(instance: Instance) -> Iterable[DeletedUser]:
-    """Deleted users that can be restored, the latest first."""
+    """Returns the deleted users that can be restored, latest first."""
     return DeletedUser.objects.filter(instance=instance).order_by("-deleted_at", "name")
 
 

@@ -59,7 +59,8 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
 def has_nothing_to_restore(instance: Instance) -> bool:
     """True for an instance that never ran or has no topic; False if its brokers do not answer.
 
-    A topic that a client creates during the deletion is purged with the instance.
+    Deleted topics do not count, even if they can be restored. A topic that a client creates during the deletion is
+    purged with the instance.
     """
     if instance.first_running_at is None:
         return True
@@ -160,9 +161,9 @@ def suspend_instance(
 
 @transaction.atomic
 def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Ends a suspension. A tenant may end one for idleness, an operator any.
+    """Ends a suspension. A tenant may end a suspension for idleness, an operator any suspension.
 
-    Raises `Conflict` if there is none, or while the instance is being deleted.
+    Raises `Conflict` if the instance is not suspended, or is being deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE if instance.suspended_for == Reason.IDLE else Scope.OPERATOR)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:

@@ -1,4 +1,4 @@
-"""First steps on an instance: a topic, a user with rights and a password, sample data, and a quota to watch at work."""
+"""First steps on an instance: a topic, a user with rights and a password, sample data, and a quota in effect."""
 
 from __future__ import annotations
 
@@ -118,6 +118,7 @@ def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run
 
 
 def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bool:
+    """Creates the topic; returns False if it exists already."""
     try:
         create_topic(acting=acting, instance=instance, name=name, dry_run=dry_run)
     except Conflict as error:
@@ -130,6 +131,7 @@ def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bo
 def _user(
     acting: Actor, instance: Instance, asked: str | None, rights: Preset, *, dry_run: bool
 ) -> tuple[str, NewSecret]:
+    """Creates the user `asked`, or one with the first default name that is not taken."""
     names = [asked] if asked else [USER, *(f"{USER}-{number}" for number in range(2, USER_NAMES_TRIED_MAX + 1))]
     for name in names:
         try:
@@ -143,6 +145,7 @@ def _user(
 
 
 def _samples(acting: Actor, instance: Instance, topic: str) -> datetime | None:
+    """Starts to send sample data; returns its end, or None if too many runs are active."""
     run = runs.begin(instance.tenant_id, instance.pk)
     if not run:
         return None

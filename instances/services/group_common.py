@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 REF_CHARS_MAX = 240
 NO_EPOCH = -1
-# Limit of one audit row: a thousand partitions may have four thousand characters each, and a page shows fifty rows.
+# Characters of metadata in one audit row: a thousand partitions may have four thousand characters each, and a page
+# shows fifty rows.
 METADATA_KEPT_CHARS_MAX = 65_536
 # None stands for no committed offset.
 Offsets = Mapping[Partition, CommittedOffset | None]
@@ -127,7 +128,9 @@ def group_ref(instance: Instance, group: str) -> tuple[str, str]:
 
 
 def scoped_ref(kind: str, instance: Instance, name: str) -> tuple[str, str]:
-    """Returns the audit log's name of an object that a client named; one that no column can hold gets a hash."""
+    """Returns the audit log's name of an object whose name a client chose. A name that is too long or has U+0000 is
+    changed, and a hash of the original is appended.
+    """
     shown = name.replace("\x00", "�")
     if shown != name or len(shown) > REF_CHARS_MAX:
         shown = f"{shown[: REF_CHARS_MAX - 20]}…{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -146,7 +149,7 @@ def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, D
 
 
 def _restore(instance: Instance, group: str, before: Offsets) -> None:
-    """Restores offsets after a partial write. A failure here is logged; the caller raises the first one."""
+    """Restores offsets after a partial write. A failure here is logged; the caller raises the error of the write."""
     if not before:
         return
     try:

@@ -33,7 +33,7 @@ from tenants.models import AuditEntry
 
 @audit.atomic
 def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str, dry_run: bool = False) -> AuditEntry:
-    """Restores the offsets before a reset or a deletion, which is named by its audit row.
+    """Restores the offsets that a group had before a reset or a deletion; `entry_id` is the audit row of that change.
 
     Raises `NotFound` for an audit row of another group, `Conflict(changed_since)` if an offset has moved since, and
     `Conflict(group_not_empty)`.
@@ -70,7 +70,7 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
 def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool = False) -> AuditEntry:
     """Deletes a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
 
-    Returns the audit row, from which it can be undone if the row has all the offsets.
+    Returns the audit row. `undo_offsets` needs the offsets in it, which it has up to `RESET_PARTITIONS_MAX`.
     """
     description, committed = present(acting, instance, group)
     require_empty(group, description.state)
@@ -94,10 +94,11 @@ def delete_offsets(
     partitions: Sequence[int] | None = None,
     dry_run: bool = False,
 ) -> AuditEntry:
-    """Deletes a group's offsets of a topic or of some of its partitions; members may run, but not read the topic.
+    """Deletes a group's offsets of a topic or of some of its partitions. The group may have members that do not read
+    the topic.
 
-    Raises `NotFound` if there are none, `Conflict(topic_subscribed)`, and the error of the brokers if they refuse all.
-    The returned audit row has the offsets that were deleted.
+    Raises `NotFound` if there are no such offsets, `Invalid` if there are too many, `Conflict(topic_subscribed)`, and
+    the error of the brokers if they refuse all. The returned audit row has the offsets that were deleted.
     """
     description, committed = present(acting, instance, group)
     offsets = [
@@ -130,7 +131,7 @@ def delete_offsets(
 
 
 class _RefusedInPart(Exception):
-    """Some partitions refused; rolls back the audit row of the request in favour of one of the deleted offsets."""
+    """Some partitions refused; rolls back the audit row of all offsets, and a row of the deleted ones is written."""
 
     def __init__(self, refused: Mapping[Partition, DomainError]) -> None:
         super().__init__()

@@ -19,11 +19,10 @@ from tenants.errors import DomainError
 
 @transaction.atomic
 def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
-    """Grows the storage by steps until there is room; returns True if it grew.
+    """Grows the storage by steps until less than `GROW_FROM_PERCENT` is used; returns True if it grew.
 
-    A refused resize is recorded as an event and tried again after `GROWTH_RETRIED_AFTER`.
-
-    Safe to run twice: the second call finds the size that the first one set.
+    A refused resize sets a condition and is tried again after `GROWTH_RETRIED_AFTER`. A repeated call changes nothing:
+    it finds the size that the first one set.
     """
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()

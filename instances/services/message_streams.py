@@ -1,4 +1,4 @@
-"""Live messages of a topic: a stream that reads on from its end, in steps, as a reader of pages would."""
+"""Stream of new messages of a topic, read in steps from its end as pages are read."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ STREAM = "stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStep:
-    """New messages, with the token that goes on behind them; `trouble` where reading failed for now.
+    """Result of a step: new messages, with the token that continues after them, or the error because of which reading
+    failed (`trouble`).
 
-    The next step is due after `wait_s`; None: the stream is over.
+    The next step is due after `wait_s` seconds; None: the stream has ended.
     """
 
     messages: tuple[ShownMessage, ...] = ()
@@ -40,7 +41,7 @@ class StreamStep:
 
 @dataclass(slots=True, kw_only=True)
 class MessageStream:
-    """Open stream of one reader. `close` gives its place to others."""
+    """Open stream of one reader. It counts towards the limits of streams until `close`."""
 
     acting: Actor
     instance: Instance
@@ -88,10 +89,10 @@ class MessageStream:
 def open_stream(
     *, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest, last_event_id: str = ""
 ) -> MessageStream:
-    """Opens a stream that begins behind the last message of the topic, or where `last_event_id` was.
+    """Opens a stream that begins after the last message of the topic, or after the event `last_event_id`.
 
-    A message may come twice after a stream was interrupted; none is left out. Raises `NotFound` for a topic that is not
-    there, `DomainError(invalid_page_token)`, and `Unavailable` where as many streams are open as may be.
+    A message may be repeated after an interruption; none is left out. Raises `NotFound` for an unknown topic,
+    `DomainError(invalid_page_token)`, and `Unavailable` if the maximum number of streams is open.
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)

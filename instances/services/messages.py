@@ -1,4 +1,4 @@
-"""Messages of a topic, read and sent for a person or an API client. The audit log says who did, and no contents."""
+"""Reading and sending of a topic's messages for the console and the API. Audit rows have no contents of messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tenants.errors import DomainError, FieldError, Invalid, OutcomeUnknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Page that a reader asks for. `start_words` are the caller's own for `start`: a token belongs to them."""
+    """Request for a page of messages. `start_words` is `start` as the caller wrote it: page tokens are bound to it."""
 
     start: Start
     start_words: str
@@ -47,18 +47,20 @@ class ReadRequest:
     filters: FilterTexts = field(default_factory=FilterTexts)
     token: str = ""
     decode: str = content.AUTO
-    # Form of the file that is made of the page (`instances.messages.files`), if one is.
+    # Format of the file that is made of the page (`instances.messages.files`); empty without a file.
     file: str = ""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Start, partition and filters: a token belongs to a list with the same ones."""
+        """Start, partition and filters, to which page tokens are bound."""
         return {"start": self.start_words, "partition": self.partition, **self.filters.given}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    """Messages in reading order. The token of the direction of reading is `next_token`, None at its end."""
+    """A page of messages in reading order. `reached` has the offset by partition at which the next page begins;
+    `next_token` continues in the direction of reading, and is None at the end.
+    """
 
     messages: Sequence[ShownMessage]
     direction: str
@@ -83,7 +85,7 @@ class _Rendering:
     """Contents of the records of one page, rendered once: their size decides where the page ends."""
 
     renderer: Renderer
-    # A file of raw values has all of each: they decide where its page ends.
+    # True for a file of raw values: the page then ends by the size of whole values.
     counts_raw: bool = False
     by_place: dict[tuple[int, int], ShownMessage] = field(default_factory=dict)
 
@@ -96,10 +98,10 @@ class _Rendering:
 
 
 def read_messages(*, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest) -> MessagePage:
-    """Returns one page of a topic's messages. No offset is committed and no group moves.
+    """Returns one page of a topic's messages. No offset is committed.
 
-    Fields that the actor may not see are masked, and filters do not find them. Raises `NotFound` for a topic that is
-    not there, `Invalid` for a partition that is not and for a wrong filter, and `Unavailable`.
+    Fields that the actor may not see are masked, and filters do not find them. Raises `NotFound` for an unknown
+    topic, `Invalid` for an unknown partition and for a wrong filter, and `Unavailable`.
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)
@@ -128,7 +130,7 @@ def read_page(
     binding: str,
     turns: ReadTurns = read_turns,
 ) -> tuple[MessagePage, bool]:
-    """Returns a page for an actor who may read, and whether fields of it are masked. Writes no audit row."""
+    """Returns a page for an actor who may read messages, and True if masks apply to the actor. Writes no audit row."""
     schemas, masks = TopicSchemas(schemas_of(instance, topic)), masks_for(acting, instance, topic)
     if wanted.file in files.RAW and masks.covers(VALUE):
         access.require(acting, Scope.MESSAGES_UNMASK)
@@ -163,7 +165,7 @@ def _shown(page: Page, rendering: _Rendering, positions: Positions | None, bindi
     before = {} if positions is None else positions.offsets
 
     def token(direction: str, offsets: Mapping[int, int]) -> str:
-        """Partitions that did not answer stay where they were."""
+        """Returns a token in which partitions that did not answer keep their offsets."""
         return page_token.encode(Positions(direction=direction, offsets={**before, **offsets}), binding)
 
     reads_newer = page.direction == NEWER
@@ -185,10 +187,9 @@ def _shown(page: Page, rendering: _Rendering, positions: Positions | None, bindi
 def send_messages(
     *, acting: Actor, instance: Instance, topic: str, messages: Sequence[NewMessage]
 ) -> Sequence[SendResult]:
-    """Stores messages in a topic, those of a partition in the order given.
+    """Produces messages to a topic; those of one partition keep their order.
 
-    Returns the place of each. Raises what is wrong with all of them: one that is refused alone is a result with its
-    error.
+    Returns the position of each message, or its error if it was refused. Raises an error if all are refused.
     """
     access.require(acting, Scope.MESSAGES_WRITE)
     require_reachable(instance)
@@ -204,5 +205,5 @@ def send_messages(
 
 
 def _worst(errors: Sequence[DomainError]) -> DomainError:
-    """The error of a request that stored nothing for certain: doubt about one message is doubt about it."""
+    """Returns the error of a request all of whose messages failed: `OutcomeUnknown` if one of them may be stored."""
     return next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])

@@ -32,9 +32,9 @@ def note_health(instance_id: str, seen: Observation) -> bool:
 
 
 def store_conditions(acting: Actor, instance: Instance, result: list[Condition]) -> bool:
-    """Stores the conditions of a locked instance and gives notice of changes; returns True if any changed.
+    """Stores the conditions of a locked instance and sends notices of changes; returns True if any changed.
 
-    The row's version stays, so that an observation does not make an owner's change fail.
+    The row's version does not change, so that an observation does not make an owner's change fail.
     """
     before = instance.conditions
     if result == before:

@@ -49,8 +49,8 @@ class Reset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the plan. A change to an end of a log counts without its offset, since the ends of a log in use move
-        faster than a person confirms.
+        """Hash of the plan. For a change to the start or end of a log it covers that word instead of the offset,
+        because the ends of a log in use move before a person can confirm the plan.
         """
         changes = [(change.place, change.before, change.edge.value or change.after) for change in self.changes]
         return hashlib.sha256(repr(changes).encode()).hexdigest()[:16]

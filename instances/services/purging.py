@@ -97,7 +97,10 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
 
 @audit.atomic
 def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeTarget, dry_run: bool = False) -> Purge:
-    """Deletes records for good. Raises as `plan_purge`; what some partitions refuse is in `errors` of the answer."""
+    """Deletes records permanently. If only some partitions refuse, their errors are in `errors` of the result.
+
+    Raises the errors of `plan_purge`, and the first refusal if no partition was purged.
+    """
     hold_topic(instance, topic)
     purge = plan_purge(acting=acting, instance=instance, topic=topic, target=target)
     if dry_run or not purge.offsets:

@@ -37,16 +37,16 @@ def set_client_ca(
 ) -> Operation | None:
     """Replaces the authorities that may sign certificates of clients; connections by other authorities are closed.
 
-    Revocation lists of removed authorities are removed too. Returns None if nothing differs. Raises `Invalid` and
-    `Conflict`.
+    The revocation lists are removed when none of their authorities is left. Returns None if nothing differs. Raises
+    `Invalid` and `Conflict`.
     """
     row = _begin(acting, instance, route, mtls=True)
-    found = checks.client_ca(ca_pem, timezone.now())
-    if row.client_ca_pem == found.pem:
+    client_ca = checks.client_ca(ca_pem, timezone.now())
+    if row.client_ca_pem == client_ca.pem:
         return None
-    row.client_ca_pem = found.pem
-    row.crl_numbers = {key: number for key, number in row.crl_numbers.items() if key in found.authorities}
-    shown: dict[str, Any] = {CLIENT_CA: found.summary}
+    row.client_ca_pem = client_ca.pem
+    row.crl_numbers = {key: number for key, number in row.crl_numbers.items() if key in client_ca.authorities}
+    shown: dict[str, Any] = {CLIENT_CA: client_ca.summary}
     if route.revocation is not None and not row.crl_numbers:
         row.revoked = b""
         shown[REVOCATION] = None
@@ -69,19 +69,19 @@ def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run
 def set_revocation_list(
     *, acting: Actor, instance: Instance, route: Route, crl_pem: str, dry_run: bool = False
 ) -> Operation | None:
-    """Replaces all revocation lists; connections by revoked certificates are closed. Returns None if nothing differs.
+    """Replaces all revocation lists; connections with revoked certificates are closed. Returns None if nothing differs.
 
     Raises `Invalid`, and `Conflict` without an authority and for a list that is older than the one in force.
     """
     row = _begin(acting, instance, route, mtls=True)
     if not row.client_ca_pem:
         raise Conflict("The route has no authority of clients yet. Set client-ca first.", code="no_client_ca")
-    found = checks.revocation_list(crl_pem, row.client_ca_pem, row.crl_numbers, timezone.now())
-    if (bytes(row.revoked), route.revocation) == (found.revoked, found.summary):
+    lists = checks.revocation_list(crl_pem, row.client_ca_pem, row.crl_numbers, timezone.now())
+    if (bytes(row.revoked), route.revocation) == (lists.revoked, lists.summary):
         return None
-    row.revoked, row.crl_numbers = found.revoked, found.numbers
+    row.revoked, row.crl_numbers = lists.revoked, lists.numbers
     row.warned.pop(REVOCATION, None)
-    return _apply(acting, instance, row, {REVOCATION: found.summary}, "route.revocation_list_set", dry_run=dry_run)
+    return _apply(acting, instance, row, {REVOCATION: lists.summary}, "route.revocation_list_set", dry_run=dry_run)
 
 
 @transaction.atomic
@@ -108,9 +108,9 @@ def set_certificate(
     key to encrypt it with.
     """
     row = _begin(acting, instance, route, tls=True)
-    found = checks.server_certificate(certificate_pem, private_key_pem, _key_password(), timezone.now())
-    row.certificate_pem, row.private_key_pem = found.pem, found.encrypted_key_pem
-    return _apply(acting, instance, row, {CERTIFICATE: found.summary}, "route.certificate_set", dry_run=dry_run)
+    chain = checks.server_certificate(certificate_pem, private_key_pem, _key_password(), timezone.now())
+    row.certificate_pem, row.private_key_pem = chain.pem, chain.encrypted_key_pem
+    return _apply(acting, instance, row, {CERTIFICATE: chain.summary}, "route.certificate_set", dry_run=dry_run)
 
 
 @transaction.atomic
@@ -124,7 +124,9 @@ def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_r
 def _begin(
     acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, present: str = ""
 ) -> RouteCertificates:
-    """Returns the row to change, after checks. Certificates may be removed whatever the route's security is now."""
+    """Returns the row to change. Raises `Conflict` if the route lacks the security that `mtls` or `tls` requires, and
+    `NotFound` if its part `present` is not set. A part can be removed whatever the security of the route is.
+    """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     if mtls and route.security != MTLS:

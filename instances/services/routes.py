@@ -43,7 +43,7 @@ def update_route(
     *, acting: Actor, instance: Instance, route: Route, changes: Mapping[str, Any], dry_run: bool = False
 ) -> Operation | None:
     """Changes the given fields of a route; returns None if nothing differs. Another security closes the route's
-    connections, another allow-list those that it no longer admits. Raises as `create_route`.
+    connections, another allow-list those that it does not admit. Raises the errors of `create_route`.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -65,7 +65,7 @@ def _confirmed(route: Route, changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @transaction.atomic
 def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """Deletes a route and closes its connections. Raises `Conflict` for the last one."""
+    """Deletes a route and closes its connections. Raises `Conflict` for the only route."""
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     if instance.routes.count() <= 1:

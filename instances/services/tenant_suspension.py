@@ -32,7 +32,9 @@ class InstancesOfTenant:
             suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note)
 
     def resume(self, *, tenant: Tenant, acting: Actor) -> None:
-        """Resumes the instances that were suspended with the tenant; a deleted one would be restored unsuspended."""
+        """Resumes the instances that were suspended with the tenant. A deleted one only loses its suspension, so that
+        it is not suspended after a restore.
+        """
         acting = acting.within(tenant)
         followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
         for instance in followers.order_by("pk"):

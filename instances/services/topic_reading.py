@@ -47,6 +47,7 @@ class TopicSchemas:
 
 
 def stored(row: TopicSchema) -> StoredSchema:
+    """Returns the schema of a row, as decoders take it."""
     schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
     return StoredSchema(
         format=row.format, framing=row.framing, text=row.text, message=row.message, schema_id=schema_id
@@ -62,7 +63,7 @@ def masks_of(instance: Instance, topic: str) -> Sequence[TopicMask]:
 
 
 def masks_for(acting: Actor, instance: Instance, topic: str) -> Masks:
-    """Returns the masks that hide fields of a topic from the actor: none from roles that may see all."""
+    """Returns the masks that hide fields of a topic from the actor; none for an actor with `messages:unmask`."""
     if access.permits(acting, Scope.MESSAGES_UNMASK):
         return Masks()
     rows = masks_of(instance, topic)
@@ -70,17 +71,17 @@ def masks_for(acting: Actor, instance: Instance, topic: str) -> Masks:
 
 
 def require_unmasked(acting: Actor, instance: Instance, topic: str) -> None:
-    """Raises `PermissionDenied` where the topic has masks that the actor may not lift."""
+    """Raises `PermissionDenied` if the topic has masks and the actor lacks `messages:unmask`."""
     if TopicMask.objects.filter(instance=instance, topic=topic).exists():
         access.require(acting, Scope.MESSAGES_UNMASK)
 
 
 @audit.atomic
 def add_schema(*, acting: Actor, instance: Instance, topic: str, given: Mapping[str, Any]) -> TopicSchema:
-    """Adds a schema of a topic's keys or values. On a topic with masks that takes `messages:unmask`: another schema
-    gives fields other names.
+    """Adds a schema of a topic's keys or values. On a topic with masks this requires `messages:unmask`, because another
+    schema may give masked fields other names.
 
-    Raises `Invalid` for what is no schema, `Conflict` where there is one for these values, and `QuotaExceeded`.
+    Raises `Invalid` for an unusable schema, `Conflict` if the topic has a schema for these values, and `QuotaExceeded`.
     """
     _require_changeable(acting, instance, topic)
     wanted = TopicSchema(
@@ -114,11 +115,11 @@ def delete_schema(*, acting: Actor, instance: Instance, topic: str, schema_id: s
 
 @audit.atomic
 def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[Mask]) -> Sequence[TopicMask]:
-    """Replaces the masks of a topic. They hold at once, for everybody without `messages:unmask`, and new ones also in
-    a clone to which its records are being copied. Clones that are complete have masks of their own.
+    """Replaces the masks of a topic. They apply at once to every actor without `messages:unmask`. New masks are also
+    added to clones to which the topic's records are being copied; complete clones have masks of their own.
 
-    Masks outlive their topic, because its producers may create it again; none at all can be set without a topic. Raises
-    `NotFound` and `QuotaExceeded`.
+    Masks stay when their topic is deleted, because its producers may create it again; an empty list can be set without
+    a topic. Raises `NotFound` for an unknown topic, and `QuotaExceeded`.
     """
     access.require(acting, Scope.MESSAGES_UNMASK)
     access.require_active(acting)
@@ -146,7 +147,9 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
 
 
 def _pass_on(acting: Actor, instance: Instance, topic: str, added: set[tuple[str, str]]) -> None:
-    """Adds new masks of a topic to clones that are being filled: else their readers saw what the masks hide."""
+    """Adds new masks of a topic to clones to which its records are being copied: without them, readers of a clone would
+    see what the masks hide.
+    """
     for clone in topics_being_filled(instance, topic) if added else ():
         hold_topic(instance, clone)
         passed = pass_on(instance, added, clone)
@@ -187,7 +190,7 @@ def _require_room(
 
 
 def _shown(row: TopicSchema) -> dict[str, Any]:
-    """Entry of the audit log about a schema, without its text."""
+    """Returns what the audit log records about a schema, without its text."""
     schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
     return {
         "id": row.pk, "part": row.part, "format": row.format, "framing": row.framing, "schema_id": schema_id,

@@ -48,6 +48,7 @@ def create_topic(
     """Creates a topic as the instance's owner (CreateTopics); omitted values default to the instance's settings.
 
     Brokers choose the replication factor if the tenant left it open: a broker that is being drained takes no replica.
+    Raises `Conflict(recently_deleted)` for the name of a deleted topic that can be restored, and what brokers refuse.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -77,7 +78,7 @@ def create_topic(
 @audit.atomic
 def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_run: bool = False) -> None:
     """Creates a topic with the partitions, replicas, own settings, schemas and masks of another one, without its
-    messages and address lists. Raises `NotFound` for a topic that is not there, and what brokers refuse of the new one.
+    messages and address lists. Raises `NotFound` for an unknown topic, and the errors of `create_topic`.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -99,8 +100,8 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
 
 
 def inherit_whole(instance: Instance, topic: str, clone: str) -> None:
-    """Gives a clone the schemas and masks of its topic while neither can change (`services.set_masks`): a mask is there
-    before and inherited, or comes afterwards and is passed on. Raises `Conflict` and `QuotaExceeded`.
+    """Gives a clone the schemas and masks of its topic, with both topics locked: a mask that exists is inherited here,
+    and a later one is passed on by `services.set_masks`. Raises `Conflict` and `QuotaExceeded`.
     """
     for name in sorted((topic, clone)):
         hold_topic(instance, name)
@@ -152,14 +153,16 @@ def update_topic(
 
 
 def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: Mapping[str, str | None]) -> None:
-    """Asks the brokers whether they would take settings, and changes nothing. Raises what they refuse."""
+    """Validates settings of a topic with the brokers, and changes nothing. Raises what they refuse."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=True)
 
 
 def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
-    """Adds partitions. Raises `OutcomeUnknown` for a refusal if the first half is done, so that the audit row stays."""
+    """Adds partitions. After a change of settings (`is_half_done`) a refusal is raised as `OutcomeUnknown`, so that the
+    audit row stays.
+    """
     try:
         interfaces.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
     except DomainError as error:
@@ -233,7 +236,7 @@ def set_allow_list(
 
 
 def _require_room_for_a_list(instance: Instance) -> None:
-    """Raises `QuotaExceeded` if no list is left. Lists of topics that clients deleted count too."""
+    """Raises `QuotaExceeded` if the instance has its maximum of allow-lists, those of deleted topics included."""
     if TopicAllowList.objects.filter(instance=instance).count() >= ALLOW_LISTS_PER_INSTANCE_MAX:
         detail = Message(
             gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),

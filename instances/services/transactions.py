@@ -1,4 +1,4 @@
-"""Transactions of an instance: an open one is aborted for its owner."""
+"""Abort of an open transaction of an instance, for its owner."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tenants.models import AuditEntry
 
 @audit.atomic
 def abort_transaction(*, acting: Actor, instance: Instance, transactional_id: str, dry_run: bool = False) -> AuditEntry:
-    """Abort an open transaction through its coordinator: its producer is fenced, as if it had said hello anew (TXN-5).
+    """Aborts an open transaction through its coordinator, which fences its producer as for InitProducerId (TXN-5).
 
-    Raises `NotFound`, `Conflict(not_open)`, `Conflict(decided)` where it is committed or aborted already and a marker
-    is missing, and `Unavailable` when its coordinator does not say.
+    Raises `NotFound`, `Conflict(not_open)`, `Conflict(decided)` if it is committed or aborted already and a marker is
+    missing, and `Unavailable` if its coordinator does not answer.
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
     described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
     if transactional_id not in described:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    found = described[transactional_id]
-    if found is None:
+    transaction = described[transactional_id]
+    if transaction is None:
         raise NotFound
-    if found.state in DECIDED:
+    if transaction.state in DECIDED:
         raise Conflict("Its outcome is decided; what is missing is a marker.", code="decided")
-    if found.state != ONGOING:
+    if transaction.state != ONGOING:
         raise Conflict("No transaction is open under this id.", code="not_open")
-    after = {"fenced": True, "producer_id": found.producer_id, "producer_epoch": found.producer_epoch}
+    after = {"fenced": True, "producer_id": transaction.producer_id, "producer_epoch": transaction.producer_epoch}
     target = scoped_ref("transaction", instance, transactional_id)
     entry = audit.record(acting, "transaction.aborted", target, None, after, tenant=instance.tenant)
     if not dry_run:

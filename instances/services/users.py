@@ -92,7 +92,7 @@ def create_user(
     with audit.in_doubt(entry):
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
     if rules and not dry_run:
-        _give(acting, instance, rules, entry)
+        _create_rules(acting, instance, rules, entry)
     made = UserDescription(
         name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
         last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
@@ -109,7 +109,7 @@ def _require_closed(instance: Instance) -> None:
         )
 
 
-def _give(acting: Actor, instance: Instance, rules: Sequence[AclRule], entry: AuditEntry) -> None:
+def _create_rules(acting: Actor, instance: Instance, rules: Sequence[AclRule], entry: AuditEntry) -> None:
     """Creates the rules of a new user. If that fails the user is deleted again, because its password is lost.
 
     `entry` is the audit row of the user; it stays if the outcome of the deletion is unknown.
@@ -184,7 +184,7 @@ def delete_user(*, acting: Actor, instance: Instance, name: str, for_good: bool 
 
 @audit.atomic
 def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> NewSecret:
-    """Adds a second password to a user, so that its clients can change over. It is not stored.
+    """Adds a second password to a user, so that its clients can change over, and returns it. It is not stored.
 
     Raises `NotFound`, and `QuotaExceeded` if the user has two.
     """

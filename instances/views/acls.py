@@ -40,7 +40,7 @@ FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
 @instance_page(Scope.ACLS_READ)
 @require_http_methods(["GET", "POST"])
 def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Shows rules by resource; a POST creates rules, `?ask` tests a permission, `?user` restricts it to one user."""
+    """Shows rules by resource; a POST creates rules, `?ask` tests a permission, `?user` shows the rules of one user."""
     part = request.POST.get("part", "") if request.method == "POST" else ""
     about = "" if "ask" in request.GET else request.GET.get("user", "")
     initial = {"user": about}  # three forms on a page need different ids
@@ -51,11 +51,11 @@ def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if part == "rule" and adding.is_valid() and _made(request, instance, adding, [adding.rule()], FIELDS):
         return redirect("page-acls", instance.pk)
     is_reachable = instance.current_phase in REACHABLE
-    asked = QuestionForm(request.GET if "ask" in request.GET else None, initial=initial, auto_id="test-%s")
+    question_form = QuestionForm(request.GET if "ask" in request.GET else None, initial=initial, auto_id="test-%s")
     context: dict[str, Any] = {
         "giving": giving,
         "adding": adding,
-        "ask": asked,
+        "ask": question_form,
         "part": part,
         "about": about,
         "everyone": selectors.allows_everyone(instance),
@@ -63,8 +63,8 @@ def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     }
     if is_reachable:
         context |= _listed(request, instance, about)
-        if asked.is_valid():
-            context["decision"] = selectors.access_decision(instance, asked.question())
+        if question_form.is_valid():
+            context["decision"] = selectors.access_decision(instance, question_form.question())
     return render_instance(
         request, "instances/acls.html", instance, context,
         section="acls", crumbs=[(_("Access"), None)], status=422 if part else 200,
@@ -74,6 +74,7 @@ def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _made(
     request: HttpRequest, instance: Instance, form: AccessForm | RuleForm, rules: list[AclRule], fields: dict[str, str]
 ) -> bool:
+    """Creates the rules; returns False if they are refused, with the error in the form."""
     acting = request.actor  # type: ignore[attr-defined]
     access.require(acting, Scope.ACLS_WRITE)
     try:

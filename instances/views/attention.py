@@ -36,7 +36,7 @@ ALERTS_ABOUT = {
 class InstanceNotice:
     """A notice about one fault or alert. `badge` is its short form beside the state, empty if the state says the same.
 
-    `alerts` are the firing alerts about it; `is_storage`: more storage or fewer records end it.
+    `alerts` are the firing alerts about it; `is_storage`: it ends with more storage or fewer records.
     """
 
     instance: Instance

@@ -1,4 +1,6 @@
-"""Pages of an instance's settings, its deletion and restore, and its live steps."""
+"""Pages and actions that change an instance: settings, delete, restore, purge, close, resume and retry; and the live
+steps of an operation.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.formatting import clock
 from tenants.views.base import add_errors, wording
 
-# By the part of the page whose form they are.
+# Forms by the part of the page.
 SETTINGS_FORMS: Final[dict[str, type[forms.Form]]] = {
     "topics": AutoTopicsForm,
     "access": OpenAccessForm,
@@ -120,7 +122,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     try:
         topics = topic_table(instance).rows
     except DomainError:
-        topics = None  # what is lost is not known at the moment; deleting works all the same
+        topics = None  # unknown at the moment; the instance can be deleted anyway
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
@@ -164,7 +166,7 @@ def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE)
 @require_POST
 def close(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Closes an open instance, with rules that let everybody go on producing and consuming if it had none."""
+    """Closes an open instance. Resources without rules get rules by which every user may produce and consume."""
     try:
         operation, rules = services.close_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
     except DomainError as error:

@@ -41,7 +41,7 @@ class ClientListForm(forms.Form):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Filter, order and token; those of the first page of all connections if one is invalid."""
+        """Filter, order and page token; those of the first page of all connections if one of them is invalid."""
         if not self.is_valid():
             return "", DEFAULT_SORT, ""
         values = self.cleaned_data
@@ -70,7 +70,7 @@ def clients_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.CLIENTS_WRITE)
 @require_http_methods(["GET", "POST"])
 def close_page(request: HttpRequest, instance: Instance, connection_id: str) -> HttpResponse:
-    """Confirmation page and closing of a connection."""
+    """Shows the confirmation page before a connection is closed; a POST closes it."""
     acting = request.actor  # type: ignore[attr-defined]
     try:
         if request.method == "POST":

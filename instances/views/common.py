@@ -52,7 +52,7 @@ def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) ->
 
 
 def _absent_topic(request: HttpRequest, instance: Instance, error: TopicNotReady | TopicDeleted) -> HttpResponse:
-    """Returns the page of a topic that brokers do not show: yet, or any more. Nothing was changed."""
+    """Returns the page of a topic that brokers do not show yet, or that was deleted. The view has changed nothing."""
     if isinstance(error, TopicNotReady):
         name, context, status = error.topic.name, {"waiting": error.topic, "posted": request.method == "POST"}, 200
     else:

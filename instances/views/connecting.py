@@ -70,7 +70,7 @@ def quickstart_code(instance: Instance, made: Quickstart) -> QuickstartCode:
 
 
 def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
-    """Returns a topic for the snippets from the brokers' recent reports; None: the first message creates one."""
+    """Returns a topic for the snippets from the brokers' recent reports; None without topics or the permission."""
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
     return topic_for(

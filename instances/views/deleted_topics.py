@@ -1,4 +1,4 @@
-"""Deleted topics on the page of topics: restore one, or delete it for good."""
+"""Deleted topics on the page of topics: their list, and the actions that restore or purge one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenants.views.base import wording
 
 
 def shown_deleted(instance: Instance) -> list[tuple[DeletedTopic, int | None]]:
-    """Deleted topics with the bytes of all their replicas, None where brokers do not say."""
+    """Returns the deleted topics with the bytes of all their replicas, None if brokers do not report them."""
     rows = list(services.deleted_topics(instance))
     if not rows:
         return []
@@ -44,7 +44,7 @@ def restore(request: HttpRequest, instance: Instance, name: str) -> HttpResponse
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def delete_for_good(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Confirmation page and final deletion of a deleted topic."""
+    """Purges a deleted topic, after a question."""
     back = reverse("page-topics", args=[instance.pk])
     question = Question(
         title=_("Delete %(topic)s for good?") % {"topic": name},
@@ -53,9 +53,9 @@ def delete_for_good(request: HttpRequest, instance: Instance, name: str) -> Http
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Topics"), back)]
-    asked = ask_first(request, question, section="topics", crumbs=crumbs, context={"instance": instance})
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="topics", crumbs=crumbs, context={"instance": instance})
+    if question_page is not None:
+        return question_page
     try:
         services.purge_deleted_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
         messages.success(request, _("Topic %(topic)s is deleted for good.") % {"topic": name})

@@ -1,4 +1,4 @@
-"""Deleted users on the page of users: restore one, or delete it for good."""
+"""Deleted users on the page of users: the actions that restore or purge one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USERS_WRITE)
 @require_POST
 def delete_for_good(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Confirmation page and final deletion of a deleted user."""
+    """Purges a deleted user, after a question."""
     name = request.GET.get("user", "")
     back = reverse("page-users", args=[instance.pk])
     question = Question(
@@ -48,9 +48,9 @@ def delete_for_good(request: HttpRequest, instance: Instance) -> HttpResponse:
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Users"), back)]
-    asked = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
+    if question_page is not None:
+        return question_page
     try:
         services.purge_deleted_user(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
         messages.success(request, _("User %(user)s is deleted for good.") % {"user": name})

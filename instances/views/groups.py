@@ -89,8 +89,8 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Renders the groups with the largest lags for the instance's page. If there are too many to query all, those are
-    queried that had the largest lag in the last sample.
+    """Renders the groups with the largest lags for the instance's page. If there are too many groups to query, only
+    those with the largest lags in the last sample are queried.
     """
     page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
     compared: Sequence[GroupRow] = page.rows
@@ -111,6 +111,7 @@ def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _filters(counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, int, bool]]:
+    """Returns the filters by state as `(word in the URL, label, number of groups, is chosen)`."""
     labels = {
         "": _("All"), "stable": _("Stable"), "rebalancing": _("Rebalancing"), "empty": _("No members"),
     }  # fmt: skip
@@ -136,7 +137,7 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     try:
         detail = selectors.group_detail(instance, group)
     except Unavailable as error:
-        context["trouble"] = wording(error)  # the page stands, and its live part goes on asking
+        context["trouble"] = wording(error)  # the page is shown, and its live part queries again
     else:
         context |= {
             "detail": detail,

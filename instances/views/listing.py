@@ -25,7 +25,7 @@ from tenants.views.base import console_page, render_page
 OPERATIONS_SHOWN = 8
 UNWELL_NAMED = 3
 UNWELL_SHOWN = 10
-# Each row asks the instance's brokers, so a page is short, and a longer one is asked for less often.
+# Each row queries the brokers of its instance: pages are short, and longer ones are refreshed less often.
 ROWS_PER_PAGE = 25
 PERIOD_S_MIN = 2
 PERIOD_S_PER_ROW = 0.5
@@ -103,6 +103,7 @@ def _sums(known: list[InstanceFigures]) -> dict[str, str]:
 
 
 def _groups(phases: Counter[str], chosen: str) -> list[tuple[str, str, int, bool]]:
+    """Returns the filters by phase as `(word in the URL, label, number of instances, is chosen)`."""
     labels = {"": _("All"), "running": _("Running"), "changing": _("Changing"), "stopped": _("Stopped")}
     counted = {name: sum(phases[phase.value] for phase in members) for name, members in GROUPS.items()}
     return [(name, label, counted.get(name, phases.total()), name == chosen) for name, label in labels.items()]

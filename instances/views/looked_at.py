@@ -20,6 +20,6 @@ def note_topic(request: HttpRequest, instance: Instance, name: str) -> None:
 
 
 def topic_looked_at(request: HttpRequest, instance: Instance) -> str:
-    """Returns the name or an empty text. The topic may be deleted meanwhile."""
+    """Returns the name of the topic viewed last, which may be deleted by now; empty if there is none."""
     kept: dict[str, str] = request.session.get(KEY, {})
     return kept.get(instance.pk, "")

@@ -32,7 +32,7 @@ from tenants.views.base import add_errors, wording
 @instance_page(Scope.MESSAGES_WRITE)
 @require_http_methods(["GET", "POST"])
 def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Sends one message, or several lines. With `partition` and `offset` in the address, the form is filled from the
+    """Sends one message, or several lines. With `partition` and `offset` in the URL, the form is filled from the
     message stored there.
     """
     topic = selectors.topic_detail(instance, name)
@@ -104,7 +104,7 @@ def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[
         )  # fmt: skip
     except DomainError as error:
         return {"notes": [wording(error)]}
-    shown = next((one for one in page.messages if one.record.offset == offset and one.record.marker is None), None)
+    shown = next((sent for sent in page.messages if sent.record.offset == offset and sent.record.marker is None), None)
     if shown is None:
         return {"notes": [_("There is no message at this place any more. The form is empty.")]}
     if _is_masked(shown):

@@ -1,4 +1,4 @@
-"""Messages of a topic: look into them, follow new ones, and take a page away as a file."""
+"""Pages of a topic's messages: read, follow new ones, and download a page as a file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tenants.live_response import LiveResponse
 from tenants.views.base import wording
 
 LINE_CHARS_MAX = 300
-# Filters that the page folds away while none is used.
+# Filters that the page collapses while none of them is used.
 MORE_FILTERS = ("key", "header", "re", "key_re")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """A message as the page shows it: one line, and what opens."""
+    """A message as the page shows it: one line, and its details. `kcat` and `curl` are commands that read it."""
 
     shown: ShownMessage
     line: str
@@ -80,7 +80,7 @@ def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 @instance_page(Scope.MESSAGES_READ)
 @require_GET
 def messages_file(request: HttpRequest, instance: Instance, name: str, suffix: str) -> HttpResponseBase:
-    """The messages of a page as a file, or the value of its first message."""
+    """Returns the messages of a page as a file, or the value of its first message."""
     topic = selectors.topic_detail(instance, name)
     form = _form(request, topic)
     if not form.is_valid():
@@ -92,7 +92,7 @@ def messages_file(request: HttpRequest, instance: Instance, name: str, suffix: s
 @instance_page(Scope.MESSAGES_READ)
 @require_GET
 def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """New messages as events whose data are rows of the page."""
+    """Streams new messages as server-sent events; the data of an event is a row of the page in HTML."""
     topic = selectors.topic_detail(instance, name)
     form = _form(request, topic)
     if not form.is_valid():
@@ -111,7 +111,7 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     can = access.scopes_of(request.actor)  # type: ignore[attr-defined]
 
     def row_html(shown: ShownMessage) -> str:
-        """A row in the reader's language and time zone, which the thread of a later step does not have."""
+        """Returns a row in the reader's language and time zone, which are not set in the threads of later steps."""
         with override(language), timezone.override(zone):
             context = {"row": _row(name, shown, commands), "instance": instance, "topic": topic, "can": can}
             return render_to_string("instances/message_row.html", context)
@@ -120,7 +120,7 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
 
 
 def _form(request: HttpRequest, topic: TopicView) -> ReadForm:
-    """A topic with more partitions than a page reads opens with its first."""
+    """Returns the form of the query. A topic with more partitions than a page reads opens with partition 0."""
     given = request.GET.copy()
     if topic.partition_count > limits.PAGE_PARTITIONS_MAX and not given.get("partition"):
         given["partition"] = "0"
@@ -164,7 +164,7 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
         "older": None if at_oldest else page.older_token,
         "newer": None if at_newest else page.newer_token,
         "goes_on": page.next_token,
-        # A filter reads on by itself (scan.js) while the list has room.
+        # The page reads more of a filtered list by itself (scan.js) until the list is full.
         "scans": bool(form.filters) and page.next_token is not None and len(shown) < limits.PAGE_MESSAGES_DEFAULT,
         "reads_newer": page.direction == NEWER,
         "prepends": newest_first == (page.direction == NEWER),
@@ -200,6 +200,6 @@ def _tree(value: Content) -> json_tree.Node | None:
 
 
 def _query(request: HttpRequest) -> str:
-    """The page's own parameters without its token, for links to other pages of the same list."""
+    """Returns the parameters of the page without its token, for links to other pages of the same list."""
     kept = {name: value for name, value in request.GET.items() if name != "page_token" and value}
     return urlencode(kept)

@@ -122,7 +122,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry) -> HttpResponse:
-    """Redirects to the rest of the group. An undo is offered if brokers would accept it: without running members."""
+    """Redirects to what is left of the group. Offers an undo unless the group has members: brokers would refuse it."""
     words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
     left = _left(instance, group)
     if left is None or left.is_empty:
@@ -141,7 +141,7 @@ def _left(instance: Instance, group: str) -> GroupDetail | None:
 
 
 def _page_of(instance: Instance, group: str, left: GroupDetail | None) -> str:
-    """The group's page, or the list for a group that has neither members nor offsets: brokers remove it."""
+    """Returns the URL of the group's page, or of the list: brokers remove a group without members and offsets."""
     if left is None or (left.is_empty and all(line.committed is None for line in left.lines)):
         return reverse("page-groups", args=[instance.pk])
     return group_url("page-group", instance.pk, group)

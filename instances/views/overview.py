@@ -34,7 +34,7 @@ STARTING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.FAILED})
 @instance_page()
 @require_GET
 def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Shows gauges, live chart, throttle panel, topics and snippets; while it is being created, its steps instead."""
+    """Shows gauges, live chart, throttle panel, topics and snippets; for an instance being created, its steps."""
     context: dict[str, object] = {"terms_plan": instance.plan.capitalize()}
     if instance.current_phase in STARTING:
         operation = selectors.operation_list(instance.tenant, instance_id=instance.pk).first()
@@ -44,11 +44,11 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
             else {}
         )
         return render_instance(request, "instances/starting.html", instance, context, section="overview")
-    open_one = selectors.operation_list(instance.tenant, instance_id=instance.pk).filter(
+    open_operations = selectors.operation_list(instance.tenant, instance_id=instance.pk).filter(
         state__in=(OperationState.PENDING, OperationState.RUNNING)
     )
     context |= {
-        "operation": open_one.first(),
+        "operation": open_operations.first(),
         "suspension": suspension(instance),
         "is_open": allows_everyone(instance),
         "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ def register() -> None:
 
 
 def places(search: Search) -> Iterable[Entry]:
-    """Yields the open instance's pages and actions, other instances, and for a search also the pages of those."""
+    """Yields pages and actions of the instance whose page is open, other instances, and their pages in a search."""
     acting = search.actor
     if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return
@@ -74,7 +74,7 @@ def names(search: Search) -> list[Entry]:
 
 
 def _instances(search: Search) -> list[Instance]:
-    """Returns the open instance, some that have one of the words in name or id, and the latest ones."""
+    """Returns the instance whose page is open, some with one of the words in name or id, and the latest ones."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     named = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
@@ -83,7 +83,7 @@ def _instances(search: Search) -> list[Instance]:
 
 
 def _queried(search: Search) -> list[Instance]:
-    """Returns the instances whose brokers are queried for names: the open one, else the latest few."""
+    """Returns the instances whose brokers are queried for names: that of the open page, else the latest few."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_ASKED_MAX])

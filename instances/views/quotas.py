@@ -28,8 +28,9 @@ from tenants.formatting import quota_limit, span
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, wording
 
+# Fields of the form by the quota that they set, in MB/s.
 RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
-# Quotas without a unit of bytes.
+# Fields of quotas that are not in bytes.
 OTHERS = {"request_percentage": "request_percent", "controller_mutation_rate": "partitions_per_s"}
 SHOWN_KEYS = {
     "producer_byte_rate": gettext_lazy("Produce"),
@@ -86,14 +87,14 @@ def _warn(request: HttpRequest, quota: ClientQuota) -> None:
 
 def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_form: AddressQuotaForm) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
-    asked = ExplainForm(request.GET if "explain" in request.GET else None)
+    explain_form = ExplainForm(request.GET if "explain" in request.GET else None)
     is_reachable = instance.current_phase in REACHABLE
     quotas = selectors.quota_list(instance) if is_reachable else []
     context = {
         "form": form,
         "address_form": address_form,
-        "ask": asked,
-        "answers": _answers(instance, asked) if is_reachable and asked.is_valid() else [],
+        "ask": explain_form,
+        "answers": _answers(instance, explain_form) if is_reachable and explain_form.is_valid() else [],
         "quotas": [_row(quota) for quota in quotas],
         "addresses": selectors.address_quota_list(instance) if is_reachable else [],
         "user_names": user_names(instance) if access.permits(acting, Scope.USERS_READ) else (),
@@ -141,9 +142,9 @@ def delete_address_quota(request: HttpRequest, instance: Instance) -> HttpRespon
         messages.error(request, _("There is no such quota."))
         return redirect("page-quotas", instance.pk)
     lost = _("It may open as many connections a second as the limit of each address allows.")
-    asked = _ask(request, instance, _address(form.address), lost)
-    if asked is not None:
-        return asked
+    question_page = _ask(request, instance, _address(form.address), lost)
+    if question_page is not None:
+        return question_page
     try:
         services.delete_address_quota(acting=request.actor, instance=instance, address=form.address)  # type: ignore[attr-defined]
         messages.success(request, _("The limit of %(who)s is removed.") % {"who": _address(form.address)})
@@ -166,9 +167,9 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
         return redirect("page-quotas", instance.pk)
     user, client_id = form.part("user"), form.part("client_id")
     lost = _("Its clients fall to the next of the eight levels that applies, or have no limit of their own.")
-    asked = _ask(request, instance, _who(user, client_id), lost)
-    if asked is not None:
-        return asked
+    question_page = _ask(request, instance, _who(user, client_id), lost)
+    if question_page is not None:
+        return question_page
     try:
         services.delete_quota(acting=request.actor, instance=instance, user=user, client_id=client_id)  # type: ignore[attr-defined]
         messages.success(request, _("The quota of %(who)s is removed.") % {"who": _who(user, client_id)})
@@ -211,8 +212,8 @@ def _row(quota: ClientQuota) -> dict[str, object]:
     return values
 
 
-def _answers(instance: Instance, asked: ExplainForm) -> list[dict[str, object]]:
-    user, client_id = asked.cleaned_data["user"] or ANONYMOUS, asked.cleaned_data["client_id"]
+def _answers(instance: Instance, explain_form: ExplainForm) -> list[dict[str, object]]:
+    user, client_id = explain_form.cleaned_data["user"] or ANONYMOUS, explain_form.cleaned_data["client_id"]
     result = selectors.effective_quota(instance, user=user, client_id=client_id)
     return [_answer(effective) for effective in result]
 

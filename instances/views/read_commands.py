@@ -17,7 +17,7 @@ _MS = 1_000
 
 
 class ReadCommands:
-    """Commands for one topic of an instance, over the first of its routes."""
+    """Commands for one topic of an instance, over the route whose name sorts first."""
 
     def __init__(self, instance: Instance, topic: str) -> None:
         route = instance.routes.order_by("name").first()
@@ -28,14 +28,14 @@ class ReadCommands:
         self._url = public_url(f"{API_ROOT}/instances/{instance.pk}/topics/{topic}/messages")
 
     def kcat(self, partition: int, offset: int) -> str:
-        """Reads one message. kcat begins with the first one from the offset on that is still there."""
+        """Returns the command that reads one message: the first one at the offset or after it that still exists."""
         return f"{self._kcat} -p {partition} -o {offset} -c 1 -e -f '%T %p@%o %k %h %s\\n'"
 
     def curl(self, partition: int, offset: int) -> str:
         return self._get({"start": f"{OFFSET}:{offset}", "partition": partition, "limit": 1})
 
     def kcat_of_page(self, form: ReadForm) -> str:
-        """Reads from the place where a page begins. kcat filters nothing."""
+        """Returns the command that reads from the start of a page on, without its filters."""
         values = form.cleaned_data
         kind = values["start"] or NEWEST
         place = {NEWEST: f"-{limits.PAGE_MESSAGES_DEFAULT}", OFFSET: str(values["offset"])}.get(kind, "beginning")

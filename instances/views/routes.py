@@ -26,7 +26,7 @@ from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.views.base import Crumb, add_errors, wording
 
-# Where a service points, and where it stands in the form.
+# Fields of the form by the pointers of services.
 FIELDS = {"/confirm_plaintext": "security"}
 
 
@@ -76,7 +76,7 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     certificates = {} if part in ("", "change") else change_certificates(request, instance, route, part)
     if certificates is None:
         return redirect("page-route", instance.pk, route.name)
-    route.refresh_from_db()  # what was refused is not what the page says the route is
+    route.refresh_from_db()  # without changes that were refused
     context = {
         "route": _shown(route),
         "form": form,

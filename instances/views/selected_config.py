@@ -25,7 +25,7 @@ PREVIEW, SAVE = "preview", "save"
 
 
 def config_of_selected(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
-    """Shows the form, the difference, or applies it, by the posted step."""
+    """Handles the posted step: shows the form, shows the changes with the topics that refuse them, or applies them."""
     step = request.POST.get("step", "")
     if step == SAVE:
         return _save(request, instance, names)

@@ -1,7 +1,7 @@
-"""Several messages from lines of text: a value each, or a message each as JSON.
+"""Messages to send from lines of text: each line is a value, or a message as JSON.
 
-A line of JSON is a message as `POST …/messages` takes it, or as *Take this away* wrote it: what was saved from one
-topic can be sent to another.
+A line of JSON is a message as `POST …/messages` accepts it, or as a downloaded file has it (*Take this away*): messages
+saved from one topic can be sent to another.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class UnusableLines(ValueError):
 
 
 def messages_of(text: str, kind: str) -> list[NewMessage]:
-    """Returns the messages that the lines stand for; empty lines are passed over. Raises `UnusableLines`."""
-    # Not by `str.splitlines`: U+2028 and its like may stand in a value, and unescaped in JSON.
+    """Returns the messages of the lines, without empty lines. `kind` is VALUES or MESSAGES. Raises `UnusableLines`."""
+    # `str.splitlines` also splits at U+2028 and the like, which a value or JSON may contain.
     lines = [(number, line) for number, line in enumerate(re.split("\r?\n", text), 1) if line.strip()]
     if not lines:
         raise UnusableLines(_("There is no line."))
@@ -56,7 +56,7 @@ def _message(number: int, line: str) -> NewMessage:
 
 
 def _unsaved(number: int, given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the body of `POST …/messages` for a message as it was saved; another one as it is."""
+    """Converts a message of a downloaded file to the body of `POST …/messages`; returns another one unchanged."""
     if not any(isinstance(given.get(part), dict) for part in ("key", "value")):
         return given
     if given.get("marker"):
@@ -77,7 +77,7 @@ def _unsaved(number: int, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_of(number: int, saved: Any) -> tuple[str | None, str]:
-    """Returns text and format of a saved key or value. Raises `UnusableLines` where it is not whole."""
+    """Returns text and format of a saved key or value. Raises `UnusableLines` if a part of it is missing."""
     shown = saved if isinstance(saved, dict) else {}
     form = shown.get("format", content.NULL)
     if form == content.NULL:
@@ -89,7 +89,7 @@ def _text_of(number: int, saved: Any) -> tuple[str | None, str]:
 
 def _header_text(number: int, saved: Any) -> Any:
     if not isinstance(saved, dict):
-        return saved  # as the body of a request has it, or wrong
+        return saved  # text as in the body of a request; the serializer refuses other types
     text, form = _text_of(number, saved)
     if text is not None and form not in (content.TEXT, content.JSON):
         raise _unusable(number, _("The value of a header is no text."))

@@ -10,7 +10,7 @@ from instances.routes.kinds import MTLS, WITH_SASL, WITH_TLS
 
 MECHANISM: Final = "SCRAM-SHA-512"
 PLACEHOLDER_USER: Final = "your-user"
-PLACEHOLDER_PASSWORD: Final = "your-password"  # noqa: S105  what stands where the reader's own goes
+PLACEHOLDER_PASSWORD: Final = "your-password"  # noqa: S105  shown in place of the reader's password
 # Names of files in the folder in which a snippet runs.
 CA_FILE: Final = "penstock-ca.pem"
 CLIENT_CERTIFICATE_FILE: Final = "client.pem"
@@ -94,7 +94,7 @@ class ClientSecurity(NamedTuple):
         return f"curl -fsS {shlex.quote(self.tls.ca_url)} -o {CA_FILE}" if self.tls and self.tls.ca_url else ""
 
     def lines(self, choice: str) -> SnippetLines:
-        """Returns the lines of one snippet."""
+        """Returns the lines that security adds to the snippet `choice`; none for a client without security."""
         return SnippetLines() if self == OPEN else LINES[choice](self)
 
 

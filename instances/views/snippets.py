@@ -12,7 +12,7 @@ DEFAULT_TOPIC = "orders"
 
 
 class Snippet(NamedTuple):
-    """One tab. The browser remembers `choice`; `install` installs the client."""
+    """A snippet in one language, shown as a tab. The browser remembers `choice`; `install` installs the client."""
 
     choice: str
     label: str

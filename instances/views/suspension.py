@@ -23,7 +23,7 @@ class Suspension:
 
 
 def suspension(instance: Instance) -> Suspension | None:
-    """Returns the suspension; None while the instance accepts messages."""
+    """Returns the suspension; None if the instance is not suspended."""
     if instance.current_phase is not Phase.SUSPENDED:
         return None
     tenant = instance.tenant

@@ -51,7 +51,7 @@ def is_produce(quota: str) -> bool:
 
 
 def kind_words(kind: str, quota: str) -> str:
-    """Returns the name of a rule that is neither a quota nor bandwidth."""
+    """Returns the name of a rule that is neither a quota nor bandwidth; empty for others."""
     if quota == "disk_space":
         return _("A broker's disk")
     if quota == CONNECTION_CREATION_RATE:
@@ -68,7 +68,7 @@ def kind_words(kind: str, quota: str) -> str:
 
 
 def limit_words(kind: str, quota: str) -> str:
-    """Returns the limit of such a rule in words."""
+    """Returns the limit of a rule that is neither a quota nor bandwidth, in words; empty for others."""
     if quota == "disk_space":
         return _("no limit of the instance")
     if quota == CONNECTION_CREATION_RATE:

@@ -35,7 +35,7 @@ GROUP_COLUMNS = (
 
 
 class TopicClientForm(forms.Form):
-    """Filter, order and place of the list, from its address."""
+    """Filter, order and page of the list, from the query of its URL."""
 
     q = forms.CharField(required=False, max_length=CONTAINS_CHARS_MAX)
     sort = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX)
@@ -45,14 +45,14 @@ class TopicClientForm(forms.Form):
 @instance_page(Scope.CLIENTS_READ)
 @require_GET
 def producers_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Clients that produce to the topic, those seen last first."""
+    """Shows the clients that produce to the topic, last seen first."""
     return _clients_page(request, instance, name, PRODUCE)
 
 
 @instance_page(Scope.CLIENTS_READ)
 @require_GET
 def consumers_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Clients that consume from the topic, with their groups and lag."""
+    """Shows the clients that consume from the topic, with their groups and lag."""
     return _clients_page(request, instance, name, CONSUME)
 
 

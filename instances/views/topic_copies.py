@@ -1,4 +1,4 @@
-"""Copies of topics on the page of topics: follow them, stop one, go on with one."""
+"""Copies of topics on the page of topics: their progress, and the actions that cancel or resume one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CANCEL, RESUME = "cancel", "resume"
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def copies_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Shows the copies with their progress; the page asks for it again while it is open."""
+    """Renders the copies with their progress; the open page refreshes this part."""
     acting = request.actor  # type: ignore[attr-defined]
     context = {**shell(request, acting), "instance": instance, "copies": list(services.topic_copies(instance))}
     return render(request, "instances/topic_copies_part.html", context)
@@ -31,7 +31,7 @@ def copies_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def change_copy(request: HttpRequest, instance: Instance, copy_id: str, act: str) -> HttpResponse:
-    """Cancels a copy, or goes on with one; either is undone by the other."""
+    """Cancels or resumes a copy; each action undoes the other."""
     if act not in (CANCEL, RESUME):
         raise Http404
     change = services.cancel_copy if act == CANCEL else services.resume_copy

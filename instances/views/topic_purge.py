@@ -1,4 +1,4 @@
-"""Page that deletes messages of a topic: a form, the table of what would go, and the question."""
+"""Page that deletes messages of a topic: a form, the table of messages that would be deleted, and the confirmation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES_SHOWN_MAX = 100
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Shows what goes before anything does. What is carried out are the offsets that the table had."""
+    """Shows which messages would be deleted. The POST that confirms it deletes up to the offsets that were shown."""
     acting = request.actor  # type: ignore[attr-defined]
     if request.method == "POST" and request.POST.get("act") == "apply":
         return _apply(request, instance, name)
@@ -50,7 +50,7 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 
 
 def _note(form: PurgeForm, error: DomainError) -> str:
-    """Words for above the form, or none where the fields have them."""
+    """Returns the error as text above the form; empty if it is added to fields of the form."""
     if error.http_status != 400:
         return wording(error)
     partition = form.cleaned_data.get("partition")

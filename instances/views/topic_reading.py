@@ -64,9 +64,9 @@ def delete_schema(request: HttpRequest, instance: Instance, name: str, schema_id
         back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (name, back)]
-    asked = ask_first(request, question, section="topics", crumbs=crumbs, context={"instance": instance})
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="topics", crumbs=crumbs, context={"instance": instance})
+    if question_page is not None:
+        return question_page
     try:
         services.delete_schema(
             acting=request.actor, instance=instance, topic=name, schema_id=schema_id  # type: ignore[attr-defined]

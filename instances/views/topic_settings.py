@@ -1,4 +1,4 @@
-"""Page of a topic's settings: one form, one Save, and the difference shown before it is carried out."""
+"""Page of a topic's settings: one form, whose changes are shown before they are applied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREVIEW, SAVE = "preview", "save"
 @instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "POST"])
 def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Settings in groups. A POST shows what would change, and the one that agrees to it changes it."""
+    """Shows the settings in groups. A POST shows the changes, and a second one applies them."""
     topic = selectors.topic_detail(instance, name)
     act = request.POST.get("act", "")
     if request.method == "POST":
@@ -59,7 +59,9 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
 def _refusal(
     request: HttpRequest, instance: Instance, form: TopicSettingsForm, changes: Sequence[SettingChange]
 ) -> str:
-    """Asks the brokers first. Puts what they refuse beside the setting it names, else returns it."""
+    """Validates the changes with the brokers. Returns their refusal as text, which is also added to the field that it
+    names; empty if they accept.
+    """
     acting = request.actor  # type: ignore[attr-defined]
     config = {change.name: change.after_value for change in changes}
     try:

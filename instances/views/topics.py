@@ -1,4 +1,4 @@
-"""Topics: find one, see its weight, look at its partitions, configuration and address lists, create and delete."""
+"""Pages of topics: list, create, partitions, traffic, address lists, clone and delete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNLIMITED = "-1"
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """50 topics; filter, order and place are in the URL, and filtering changes the rows alone."""
+    """Shows one page of topics; filter, order and page are in the URL. Filtering reloads the rows only."""
     form = TopicListForm(request.GET)
     words, sort, page_token = form.place
     page = topic_page(instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
@@ -59,7 +59,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """A topic through the same admin client as any Kafka client's CreateTopics."""
+    """Shows the form of a new topic; a POST creates it, as a Kafka client does by CreateTopics."""
     initial = {
         "partitions": instance.settings.get("default_partitions", 1),
         "replication_factor": instance.default_replication_factor or 1,
@@ -97,7 +97,7 @@ def render_topic(
     status: int = 200,
     template: str = "",
 ) -> HttpResponse:
-    """One tab of a topic's page; its template is named after it unless `template` names another one."""
+    """Renders one tab of a topic's page. Its template has the name of the tab, unless `template` is given."""
     note_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
@@ -108,7 +108,7 @@ def render_topic(
 @instance_page(Scope.USAGE_READ)
 @require_GET
 def traffic_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Chart of the bytes that clients produced to the topic and consumed from it."""
+    """Shows the chart of the bytes that clients produced to the topic and consumed from it."""
     return render_topic(request, instance, selectors.topic_detail(instance, name), "traffic", {})
 
 
@@ -133,7 +133,7 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
 
 
 def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Renders the tab of partitions, also for other addresses that show it."""
+    """Renders the tab of partitions, also for members whose first tab it is, and handles its form."""
     topic = selectors.topic_detail(instance, name)
     form = PartitionsForm(request.POST or None, initial={"partitions": topic.partition_count})
     if form.is_valid():
@@ -162,14 +162,16 @@ def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpRe
 
 
 def _messages(summary: Mapping[str, int] | None) -> int | None:
-    """Offsets between first and next: records of transactions and compaction make it an upper bound."""
+    """Returns the number of offsets between log start and high watermark. It is an upper bound of the number of
+    messages: transactions and compaction leave gaps.
+    """
     return None if summary is None else summary["high_watermark"] - summary["log_start_offset"]
 
 
 @instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "POST"])
 def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """From which addresses a topic may be used."""
+    """Shows the addresses from which a topic may be used; a POST changes them."""
     topic = selectors.topic_detail(instance, name)
     initial = {name: "\n".join(getattr(topic, f"{name}_ips")) for name in AllowLists._fields}
     form = AllowListForm(request.POST or None, initial=initial)
@@ -191,7 +193,7 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """A topic like this one under another name, and a copy of its messages if that is asked for."""
+    """Shows the form of a clone of the topic; a POST creates the clone, with a copy of the messages if requested."""
     topic = selectors.topic_detail(instance, name)
     may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_NEEDS)  # type: ignore[attr-defined]
     form = CloneForm(request.POST or None, initial={"name": f"{name}.copy"[:TOPIC_CHARS_MAX]})
@@ -221,7 +223,9 @@ def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Confirmed by typing the name, because clients are cut off; it can be restored unless its end is asked for."""
+    """Deletes a topic after its name was typed, because clients are cut off. It can be restored, unless it is deleted
+    for good.
+    """
     topic = selectors.topic_detail(instance, name)
     if request.method == "POST" and request.POST.get("typed") == name:
         for_good = "for_good" in request.POST
@@ -239,11 +243,11 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 @instance_page(Scope.TOPICS_WRITE)
 @require_POST
 def sample_topic(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The empty state's button: a topic with the instance's defaults, ready for the snippet."""
+    """Creates the topic of the snippets with the instance's defaults: the button on a page without topics."""
     access.require(request.actor, Scope.TOPICS_WRITE)  # type: ignore[attr-defined]
     try:
         services.create_topic(acting=request.actor, instance=instance, name="orders")  # type: ignore[attr-defined]
         messages.success(request, _("Topic %(topic)s created.") % {"topic": "orders"})
-    except Conflict as error:  # a second click, or a client was quicker: the topic is there, which was the wish
+    except Conflict as error:  # a second click, or a client created it: the topic exists, as wanted
         messages.info(request, wording(error))
     return redirect(reverse("page-instance", args=[instance.pk]) + "#connect")

@@ -59,6 +59,7 @@ def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _filters(counts: Mapping[str, int], *, shows_all: bool) -> list[tuple[str, str, int, bool]]:
+    """Returns the filters by state as `(word in the URL, label, number of ids, is chosen)`."""
     open_ = sum(counts.get(state, 0) for state in IN_FLIGHT)
     return [("", _("In flight"), open_, not shows_all), ("all", _("All ids"), sum(counts.values()), shows_all)]
 
@@ -79,9 +80,9 @@ def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
         back=here,
     )
     crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, here)]
-    asked = ask_first(request, question, section="groups", crumbs=crumbs, context={"instance": instance})
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="groups", crumbs=crumbs, context={"instance": instance})
+    if question_page is not None:
+        return question_page
     try:
         services.abort_transaction(
             acting=request.actor,  # type: ignore[attr-defined]

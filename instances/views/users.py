@@ -132,7 +132,7 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _changed(request: HttpRequest, instance: Instance, user: UserDescription, part: str) -> HttpResponse:
-    """Does the action of a button, and returns to the user's page."""
+    """Carries out the action of a button, and redirects to the user's page."""
     acting = request.actor  # type: ignore[attr-defined]
     words = {"user": user.name}
     here = user_url("page-user", instance.pk, user.name)
@@ -161,9 +161,9 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
             back=here,
         )
         crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), *_crumbs(instance, user.name)]
-        asked = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
-        if asked is not None:
-            return asked
+        question_page = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
+        if question_page is not None:
+            return question_page
         services.remove_secret(
             acting=acting, instance=instance, name=user.name, secret_id=request.POST.get("secret", "")
         )

@@ -47,7 +47,7 @@ class Rule:
     brokers: tuple[tuple[int, float, str], ...]
     """Broker id, mean delay in ms, and the broker's share in words where the limit is shared out."""
     since_ms: int
-    """When the burst began that goes on, or that ended last; it lasted `seconds`."""
+    """Start of the current or last burst, in ms since 1970. The burst lasted `seconds`."""
     seconds: float
     bursts: int
     first_ms: int
@@ -62,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """An entry of the throttles in words: owner and height of the limit, and the broker's share if it differs."""
+    """An entry of the throttles in words: owner and amount of the limit, and the broker's share if it differs."""
 
     entry: Throttle
     title: str
@@ -181,19 +181,19 @@ def _bandwidth_shares(
 ) -> dict[int, float | None]:
     """Returns the current share of each broker; None for all if it is unknown."""
     known = now.brokers if now is not None else {}
-    found = {
+    share_by_broker = {
         number: float((part.produce if is_produce(quota) else part.consume).share_bytes_per_s)
         for number in brokers
         if (part := known.get(number)) is not None
     }
-    return _fitting({number: found.get(number) for number in brokers}, whole)
+    return _fitting({number: share_by_broker.get(number) for number in brokers}, whole)
 
 
 def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) -> dict[int, float | None]:
     """Returns the share that each broker had of a quota when it last delayed a client; None if that was too long before
     the latest of them.
     """
-    latest = {number: max(found, key=lambda entry: entry.last_ms) for number, found in sorted(by_broker.items())}
+    latest = {number: max(entries, key=lambda entry: entry.last_ms) for number, entries in sorted(by_broker.items())}
     newest_ms = max(entry.last_ms for entry in latest.values())
     shares = {
         number: entry.limit_per_s if newest_ms - entry.last_ms <= ONE_MOMENT_MS else None
