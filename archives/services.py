@@ -1,4 +1,4 @@
-"""Writes: archives of tenants. Copying is done by `running`."""
+"""Writes: archives of tenants are created, changed and deleted; `running` copies their records."""
 
 from __future__ import annotations
 
