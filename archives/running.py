@@ -1,4 +1,4 @@
-"""Selects the archives that are due and runs them. A run reads as a client of the instance, and writes to the address."""
+"""Selects the archives that are due and runs them, reading as clients of their instances."""
 
 from __future__ import annotations
 
