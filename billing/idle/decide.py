@@ -1,4 +1,4 @@
-"""Decisions about warning of an idle stop and stopping an instance: pure."""
+"""Decisions about the warning before an idle stop, and about the stop itself: pure."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ class Draft:
 def inputs_of(tenant: Tenant, period: Period) -> Inputs:
     """Returns all inputs of the bill of a period, as known now."""
     usage = consumption.of_tenant(tenant, period)
-    lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
+    plans = {span.plan for instance_usage in usage for span in instance_usage.spans}
+    lists = prices.price_lists(tenant.currency, plans)
     inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant, period))
     if inputs.has_percentiles:
         return replace(inputs, usage=consumption.of_tenant(tenant, period, with_rates=True))

@@ -61,11 +61,12 @@ class Inputs:
 
 
 def to_json(inputs: Inputs) -> dict[str, Any]:
+    """Returns the inputs as values of JSON."""
     return {
         "version": inputs.version,
         "period": _plain(asdict(inputs.period)),
-        "usage": [_usage_to_json(each) for each in inputs.usage],
-        "prices": [_plain(asdict(each)) for each in inputs.prices],
+        "usage": [_usage_to_json(usage) for usage in inputs.usage],
+        "prices": [_plain(asdict(price_list)) for price_list in inputs.prices],
         "agreement": _agreement_to_json(inputs),
     }
 
@@ -78,23 +79,23 @@ def _agreement_to_json(inputs: Inputs) -> Any:
 
 
 def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
-    """Hours and points are lists instead of objects: there may be thousands of each."""
+    """Converts usage. Hours and points become lists instead of objects, because there may be thousands of each."""
     return {
         "instance_id": usage.instance_id,
-        "spans": [_plain(asdict(each)) for each in usage.spans],
+        "spans": [_plain(asdict(span)) for span in usage.spans],
         "hours": [
             [
-                each.hour.isoformat(), each.bytes_in, each.bytes_out, str(each.stored_byte_hours),
-                str(each.partition_hours), each.connections_peak,
+                hour.hour.isoformat(), hour.bytes_in, hour.bytes_out, str(hour.stored_byte_hours),
+                str(hour.partition_hours), hour.connections_peak,
             ]
-            for each in usage.hours
+            for hour in usage.hours
         ],
-        "rate_points": [[each.start.isoformat(), each.bytes_in, each.bytes_out] for each in usage.rate_points],
+        "rate_points": [[point.start.isoformat(), point.bytes_in, point.bytes_out] for point in usage.rate_points],
     }  # fmt: skip
 
 
 def from_json(raw: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs. Raises `ValueError` for an unknown version."""
+    """Parses what `to_json` returned. Raises `ValueError` for an unknown version."""
     if raw.get("version") not in VERSIONS:
         raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
     return Inputs(
