@@ -54,7 +54,7 @@ def run_for_month(kind: str, month: str, operator_id: str) -> None:
 
 @shared_task(name=replays.TASK, bind=True, max_retries=None)
 def replay_invoice(self: Task, invoice_id: str) -> None:
-    """Replays an invoice from the lake, one after the other. Idempotent and safe to run concurrently."""
+    """Replays an invoice from the lake; retries later while another replay runs. Idempotent."""
     close_old_connections()
     try:
         replays.run(invoice_id)
@@ -64,9 +64,7 @@ def replay_invoice(self: Task, invoice_id: str) -> None:
 
 @shared_task(name="billing.keep_margins")
 def keep_margins() -> None:
-    """Stores the resource usage of clusters for the operator's page of margins. Idempotent and safe to run
-    concurrently.
-    """
+    """Stores the use of clusters for the operators' page of margins. Idempotent and safe to run concurrently."""
     close_old_connections()
     margins.keep(timezone.now().astimezone(UTC))
 

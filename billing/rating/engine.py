@@ -101,6 +101,7 @@ class _Rating:
         self._hours = (period.end - period.start) // HOUR
 
     def lines_of(self, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
+        """Yields the lines of one instance. Raises `NoPrice`."""
         charged = list(segments(self._period, usage.spans, lists, running_first=True, cut_at=self._cuts))
         if not charged:
             return
@@ -155,7 +156,7 @@ class _Rating:
             for component in segment.prices.components:
                 piece = pieces.get((number, component.meter))
                 if piece is None or (not is_inside and component.meter in GAUGES):
-                    continue  # levels that brokers still report for a deleted instance are not charged
+                    continue  # gauges that brokers still report for a deleted instance are not charged
                 if not is_inside:
                     tax_percent = self._agreement.tax_percent_at(hour.hour)
                     account = accounts[segment.span.plan, component.meter]

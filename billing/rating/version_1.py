@@ -61,7 +61,7 @@ def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceL
     Raises:
         NoPrice: a plan that an instance had has no price at that time.
     """
-    lists = [each for each in prices if each.currency == agreement.currency]
+    lists = [price_list for price_list in prices if price_list.currency == agreement.currency]
     lines = [line for instance in usage for line in _lines_of(period, instance, lists)]
     lines += _discounts(period, agreement, sum((line.amount for line in lines), ZERO))
     subtotal = sum((line.amount for line in lines), ZERO)
@@ -94,12 +94,12 @@ class _Sums:
 
     def add(self, segment: Segment, component: Component, start: datetime, end: datetime, quantity: Decimal) -> None:
         key = segment.span.plan, component.meter, segment.prices.effective_from
-        found = self.of.get(key)
-        if found is None:
+        present = self.of.get(key)
+        if present is None:
             self.of[key] = _Sum(segment, component, start, end, quantity)
         else:
-            found.quantity += quantity
-            found.end = max(found.end, end)
+            present.quantity += quantity
+            present.end = max(present.end, end)
 
 
 def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
@@ -123,7 +123,7 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
             if segment.span.only_storage and component.meter is not Meter.STORED:
                 continue
             if not is_inside and component.meter in LEVELS:
-                continue  # levels that brokers still report for a deleted instance
+                continue  # gauges that brokers still report for a deleted instance
             if component.meter not in BOOKED and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)
