@@ -54,7 +54,7 @@ class Columns:
             return self._array(fitting), sum(row is None for row in fitting)
 
     def _fits(self, row: Row) -> bool:
-        """True if each value fits its column's type; a decoder may return larger numbers than that type holds."""
+        """True if each value fits its column's type; a decoder may return numbers that are too large for it."""
         try:
             self._array([row])
         except (pa.ArrowException, ValueError, TypeError, OverflowError):

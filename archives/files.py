@@ -38,12 +38,12 @@ SCHEMA = pa.schema([
 
 # Column in undated files: milliseconds since 1970, with the original value.
 TIMESTAMP_MS = "timestamp_ms"
-# Columns whose values repeat. Looking for repeated values in the others would cost more than it saves.
+# Columns with repeated values, which are stored as dictionaries. For other columns this costs more than it saves.
 REPEATING = ["key", "headers.list.element.key", "partition"]
 
-# Overhead per record, for comparing sizes.
+# Overhead of a record that is assumed where sizes of hours are compared.
 BYTES_PER_RECORD = 64
-# Memory per column of a row, beside its value.
+# Estimated memory of a column of a buffered row, in addition to its value.
 BYTES_PER_COLUMN = 64
 
 

@@ -123,7 +123,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _timestamp(value: Any) -> datetime | int:
-    """Accepts ISO 8601, in UTC unless it has an offset, or milliseconds since 1970."""
+    """Returns an instant of ISO 8601 (in UTC unless it has an offset), or milliseconds since 1970 as they are."""
     if isinstance(value, str):
         when = datetime.fromisoformat(value)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)

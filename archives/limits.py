@@ -49,7 +49,7 @@ SWEPT_FILES_MAX: Final = 1_000_000
 # this time the run of an archive whose server hangs ends.
 PREPARE_S: Final = 10.0
 BATCH_S: Final = 30.0
-# A batch is loaded as soon as it has this many bytes or records; a task holds it twice.
+# A batch is loaded as soon as it has this many bytes or records. A task has it in memory twice.
 BATCH_BYTES_MAX: Final = 16_000_000
 BATCH_RECORDS_MAX: Final = 50_000
 # Maximum number of bytes that are accepted from a database in one connection.

@@ -115,7 +115,7 @@ def _require_whole(archive: Archive) -> None:
 
 
 def _require_destination(archive: Archive) -> None:
-    """Checks the address, and that its credentials are complete and no others are given."""
+    """Raises `Invalid` if the address is refused, or the archive lacks credentials for it or has others."""
     try:
         if archive.is_in_database:
             running.require_allowed_database(archive.url)
