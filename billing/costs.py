@@ -121,7 +121,7 @@ def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
 
 
 def _inputs(tenant: Tenant, month: Period) -> Inputs:
-    """Returns the inputs of a month as they were invoiced, with the usage known now, or as they will be invoiced."""
+    """Returns the inputs of a month's invoice with the usage known now; without an invoice, the inputs known now."""
     issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
     if issued is None or not issued.inputs:
         return inputs_of(tenant, month)

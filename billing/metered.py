@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MinutesNotKept(Invalid):
-    """Usage by minute was requested for a time before `since`, whose minutes were dropped, by a query `parameter`."""
+    """The query parameter `parameter` requests minutes before `since`, which were dropped."""
 
     def __init__(self, since: datetime, parameter: str) -> None:
         message = Message(

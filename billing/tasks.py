@@ -117,7 +117,7 @@ def look_after_lake() -> None:
         strays.sweep(place, dsn.conninfo(), timezone.now())
     except OSError as trouble:
         log.error("lake_not_swept", reason=str(trouble))
-    # Each step is independent of the others: damaged files of one day hold up nothing of another day.
+    # Each step is independent of the others: damaged files of one day do not block the other days.
     with _damage_logged():
         merge_schedule.merge_days(place, today)
     with _damage_logged():
@@ -130,7 +130,7 @@ def look_after_lake() -> None:
 
 @contextmanager
 def _damage_logged() -> Iterator[None]:
-    """Logs damaged files of the lake, which end the block."""
+    """Context manager that logs `LakeBroken` instead of raising it."""
     try:
         yield
     except LakeBroken as broken:

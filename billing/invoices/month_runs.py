@@ -1,7 +1,7 @@
 """Runs that operators start on the page that closes a month: issuing invoices, and searching for late usage.
 
-They run in the worker, one of each kind and month at a time. Their state is kept in the cache for the page only; if it
-is lost, another run may be started, because issuing is idempotent.
+They run in the worker, one of each kind and month at a time. Their state is stored in the cache for the page only; if
+it is lost, another run may be started, because issuing is idempotent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replays of the lake that take too long for a request: the worker reads the lake for one invoice after the other.
 
-State and result are kept in the cache. If it is lost, the replay can be started again, and no invoice depends on it.
+State and result are stored in the cache. If they are lost, the replay can be started again; no invoice depends on them.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def from_json(raw: Mapping[str, Any]) -> Inputs:
         raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
     return Inputs(
         period=_period(raw["period"]),
-        usage=[_usage(each) for each in raw["usage"]],
-        prices=[_price_list(each) for each in raw["prices"]],
+        usage=[_usage(usage) for usage in raw["usage"]],
+        prices=[_price_list(price_list) for price_list in raw["prices"]],
         agreement=_agreement(raw["agreement"]),
         version=raw["version"],
     )
@@ -109,9 +109,9 @@ def from_json(raw: Mapping[str, Any]) -> Inputs:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, datetime):
@@ -131,8 +131,8 @@ def _usage(raw: Mapping[str, Any]) -> InstanceUsage:
     return InstanceUsage(
         instance_id=raw["instance_id"],
         spans=[
-            SizeSpan(**(each | {"start": datetime.fromisoformat(each["start"]), "end": _instant(each["end"])}))
-            for each in raw["spans"]
+            SizeSpan(**(span | {"start": datetime.fromisoformat(span["start"]), "end": _instant(span["end"])}))
+            for span in raw["spans"]
         ],
         hours=[
             HourUsage(
@@ -159,21 +159,21 @@ def _price_list(raw: Mapping[str, Any]) -> PriceList:
         effective_from=datetime.fromisoformat(raw["effective_from"]),
         components=[
             Component(
-                meter=Meter(each["meter"]),
-                scheme=Scheme(each["scheme"]),
+                meter=Meter(component["meter"]),
+                scheme=Scheme(component["scheme"]),
                 tiers=[
                     Tier(
                         up_to=None if tier["up_to"] is None else Decimal(tier["up_to"]),
                         unit_price=Decimal(tier["unit_price"]),
                         flat=Decimal(tier["flat"]),
                     )
-                    for tier in each["tiers"]
+                    for tier in component["tiers"]
                 ],
-                included=Decimal(each["included"]),
-                commit=Decimal(each["commit"]),
-                overage_price=None if each["overage_price"] is None else Decimal(each["overage_price"]),
+                included=Decimal(component["included"]),
+                commit=Decimal(component["commit"]),
+                overage_price=None if component["overage_price"] is None else Decimal(component["overage_price"]),
             )
-            for each in raw["components"]
+            for component in raw["components"]
         ],
     )
 
@@ -183,18 +183,18 @@ def _agreement(raw: Mapping[str, Any]) -> Agreement:
         currency=raw["currency"],
         discounts=[
             Discount(
-                code=each["code"],
-                percent=Decimal(each["percent"]),
-                amount=Decimal(each["amount"]),
-                start=_instant(each["start"]),
-                end=_instant(each["end"]),
+                code=discount["code"],
+                percent=Decimal(discount["percent"]),
+                amount=Decimal(discount["amount"]),
+                start=_instant(discount["start"]),
+                end=_instant(discount["end"]),
             )
-            for each in raw["discounts"]
+            for discount in raw["discounts"]
         ],
         minimum=Decimal(raw["minimum"]),
         tax_percent=Decimal(raw["tax_percent"]),
         tax_changes=[
-            TaxChange(effective_from=datetime.fromisoformat(each["effective_from"]), percent=Decimal(each["percent"]))
-            for each in raw.get("tax_changes", ())
+            TaxChange(effective_from=datetime.fromisoformat(tax["effective_from"]), percent=Decimal(tax["percent"]))
+            for tax in raw.get("tax_changes", ())
         ],
     )

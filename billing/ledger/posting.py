@@ -30,7 +30,7 @@ def post(
     payment: Payment | None = None,
     reference: str = "",
 ) -> LedgerEntry:
-    """Posts one entry; the caller holds the ledger's lock."""
+    """Posts one entry. The caller must have locked the ledger (`lock`)."""
     return LedgerEntry.objects.create(
         tenant=tenant, currency=currency, kind=kind, amount=amount, balance=balance(tenant, currency) + amount,
         invoice=invoice, document=document, payment=payment, reference=reference, posted_at=now,

@@ -58,7 +58,7 @@ def apply_credit(
 ) -> None:
     """Makes the transfers that are due, closes invoices that are paid, and ends a suspension because of them.
 
-    The caller holds the ledger's lock. `final_states` has, by invoice id, final states other than `SETTLED`.
+    The caller must have locked the ledger. `final_states` has, by invoice id, final states other than `SETTLED`.
     """
     rows = list(_balances(tenant, currency))
     by_id = {row.pk: row for row in rows}

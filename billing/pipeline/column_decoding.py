@@ -1,4 +1,4 @@
-"""Decoding of usage records of version 2 to Arrow rows, one for each counter, as of records of version 1. Pure.
+"""Decoding of usage records of version 2 to Arrow rows: one for each counter, equal to a record of version 1. Pure.
 
 All records of a batch are decoded at once, without a Python object for each counter. If one of them has an invalid
 value, it is decoded row by row, so that only the counters with invalid values are left out.

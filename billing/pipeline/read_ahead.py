@@ -64,7 +64,7 @@ class ReadAhead:
             return
         try:
             self._read = reading.result()
-        except Exception as failure:  # the run that wants these records reports what is wrong
+        except Exception as failure:  # the run that needs these records reports the error
             log.info("usage.not_read_ahead", reason=type(failure).__name__)
 
     def read(self, wanted: ReadRange) -> Iterable[pa.RecordBatch]:

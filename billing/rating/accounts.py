@@ -67,7 +67,7 @@ class Account:
     pieces: list[Piece] = field(default_factory=list)
 
     def piece(self, component: Component, start: datetime, end: datetime, tax_percent: Decimal) -> Piece:
-        """Returns the piece that continues from `start` under the terms of `component` at a tax rate."""
+        """Returns the last piece if its terms and tax rate are the same; else appends and returns a new one."""
         new = Piece(component, start, end, tax_percent=tax_percent)
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.terms == new.terms and last.tax_percent == tax_percent:

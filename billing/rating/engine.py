@@ -236,7 +236,7 @@ def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine])
 def _by_rate(
     period: Period, kind: str, amount: Decimal, weights: Mapping[Decimal, Decimal], currency: str, code: str = ""
 ) -> Iterator[RatedLine]:
-    """Yields a line of the whole bill for each tax rate; `meter` holds the code of a discount."""
+    """Yields a line of the whole bill for each tax rate, with the code of a discount as its `meter`."""
     for tax_percent, part in shared_out(amount, weights, minor_unit(currency)).items():
         if part:
             yield RatedLine(

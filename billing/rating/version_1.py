@@ -172,14 +172,14 @@ def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Seg
 def _priced(instance_id: str, sums: _Sums) -> Iterator[RatedLine]:
     before: dict[tuple[str, Meter], Decimal] = {}
     used: dict[tuple[str, Meter], Decimal] = {}
-    for (plan, meter, _), each in sums.of.items():
-        quantity = each.quantity
+    for (plan, meter, _), total in sums.of.items():
+        quantity = total.quantity
         if meter in OF_PERIOD and meter is not Meter.BANDWIDTH_P95:
-            free = max(ZERO, each.component.included - used.get((plan, meter), ZERO))
+            free = max(ZERO, total.component.included - used.get((plan, meter), ZERO))
             used[plan, meter] = used.get((plan, meter), ZERO) + quantity
             quantity = max(ZERO, quantity - free)
-        for charge in _committed(each.component, quantity, before.get((plan, meter), ZERO)):
-            yield from _line(instance_id, each, charge)
+        for charge in _committed(total.component, quantity, before.get((plan, meter), ZERO)):
+            yield from _line(instance_id, total, charge)
         before[plan, meter] = before.get((plan, meter), ZERO) + quantity
 
 
@@ -222,7 +222,7 @@ def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Itera
 
 
 def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
-    """Returns a line of the whole bill; `meter` holds the code of a discount."""
+    """Returns a line of the whole bill, with the code of a discount as its `meter`."""
     return RatedLine(
         kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,
         quantity=Decimal(1), unit="", unit_price=amount, amount=amount,

@@ -136,7 +136,7 @@ def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> Cluste
 
 
 def keep(now: datetime) -> KeptUse:
-    """Reads the hours of every cluster's instances and stores the result for the page."""
+    """Computes the use of every cluster from its instances' hours, and stores the result for the page."""
     until = floor_hour(now)
     since = until - timedelta(days=DAYS_LOOKED_AT)
     count = DAYS_LOOKED_AT * 24
