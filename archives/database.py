@@ -176,7 +176,7 @@ def prepare(
                 " FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS new (number, low, missed)"
                 " ON CONFLICT (table_name, topic_id, partition) DO NOTHING"
             ).format(_loads(address)),
-            (address.table, topic_id, topic, [*lows], [*lows.values()], [missed.get(number, 0) for number in lows]),
+            (address.table, topic_id, topic, list(lows), list(lows.values()), [missed.get(index, 0) for index in lows]),
         )
         rows = connection.execute(
             sql.SQL(

@@ -65,7 +65,7 @@ class PriceFormSet(BaseInlineFormSet):
 
 
 class PriceInline(TabularInline):
-    """Prices of a plan. A price in force cannot be changed; its successor is added with a later date."""
+    """Prices of a plan. They cannot be changed or deleted; a successor is added with a later date."""
 
     model = Price
     formset = PriceFormSet

@@ -51,7 +51,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
 
 
 def known_until(month: Period, now: datetime) -> datetime:
-    """Returns the end of the current hour, limited to the end of the month's first hour and the end of the month."""
+    """Returns the end of the current hour, but not before the month's first hour has ended, nor after the month."""
     return max(min(ceil_hour(now), month.end), month.start + HOUR)
 
 

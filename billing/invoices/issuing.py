@@ -175,8 +175,8 @@ def left_to_credit(invoice: Invoice) -> Creditable:
                 of_rate, base=of_rate.base + credited_sum.base, tax=of_rate.tax + credited_sum.tax
             )
     by_rate = list(left.values())
-    net = sum((tax_sum.base for tax_sum in by_rate), Decimal(0))
-    tax = sum((tax_sum.tax for tax_sum in by_rate), Decimal(0))
+    columns = zip(*((tax_sum.base, tax_sum.tax) for tax_sum in by_rate), strict=True)
+    net, tax = (sum(amounts, Decimal(0)) for amounts in columns)
     return Creditable(net, tax, by_rate)
 
 

@@ -184,7 +184,7 @@ class UsageCounter(models.Model):
 
 
 class UsageOffset(models.Model):
-    """Offset of one `__usage` partition of a cluster up to which the rows above are complete.
+    """Offset of one `__usage` partition of a cluster up to which the tables of usage are complete.
 
     `updated_at` is when the partition was last read to its end, `NEVER` before the first time: it does not advance for
     a partition that cannot be read or has more records than one run reads.

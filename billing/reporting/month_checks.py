@@ -75,7 +75,7 @@ def _usage_read(state: MonthState) -> Check:
 
 
 def _minutes(state: MonthState) -> Check:
-    """Returns the check of the partitions of minutes. Minutes outside of them are charged, but cannot be dropped."""
+    """Returns the check of the partitions of minutes. Minutes outside of them are charged, but deleted row by row."""
     title, table = _("Minutes have their partitions"), state.minutes
     if table.is_short(state.now):
         text = _("This week has none. The worker makes them every hour: look for partition.tried_later in its log.")
