@@ -21,4 +21,5 @@ def archive(acting: Actor, archive_id: str, *, lock: bool = False) -> Archive:
 
 
 def archive_files_of(found: Archive) -> QuerySet[ArchiveFile]:
+    """Returns the files that belong to an archive."""
     return ArchiveFile.objects.filter(archive=found)

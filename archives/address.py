@@ -54,13 +54,14 @@ class Store:
     """Everything needed to open the destination in a Spark task."""
 
     address: Address
-    # Parent folder of the tenant's file: addresses.
+    # Folder below which the tenant's `file:` addresses lie.
     root: str
     # The archive's own folder below the address.
     folder: str
     access_key_id: str = ""
     secret_access_key: str = field(default="", repr=False)
-    # Networks that tenants may not or may reach, and the CA trusted in addition to the usual ones.
+    # Public networks that tenants may not reach, private networks that they may reach, and a file of CA certificates
+    # (PEM) that are trusted instead of the system's.
     refused: Networks = ()
     private: Networks = ()
     ca_file: str = ""
@@ -104,7 +105,12 @@ def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Addres
 
 @contextmanager
 def open_place(store: Store) -> Iterator[LakePlace]:
-    """Opens the destination. Raises `AddressRefused` if a folder is outside the tenant's, and `OSError`."""
+    """Opens the destination for the duration of the context.
+
+    Raises:
+        AddressRefused: a local folder lies outside the tenant's folder.
+        OSError: the destination does not answer.
+    """
     address = store.address
     if address.bucket:
         host, port = address.server

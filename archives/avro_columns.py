@@ -27,6 +27,11 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
 def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
     """Returns the columns of a flat record. Nested types are refused: a few bytes of them can decode to any amount of
     memory.
+
+    Values begin with `skipped_bytes` bytes that are not decoded (0, or the header of a schema registry).
+
+    Raises:
+        SchemaRefused: the schema is not a flat record schema.
     """
     from fastavro import parse_schema, schemaless_reader
     from fastavro.schema import SchemaParseException
@@ -56,21 +61,21 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
         if source.tell() != len(value):
             raise Unfit("more bytes than the record has")
         return tuple(
-            str(each) if kind == pa.string() and each is not None else each
-            for kind, each in ((kind, record[name]) for name, kind in named.items())
+            str(field) if kind == pa.string() and field is not None else field
+            for kind, field in ((kind, record[name]) for name, kind in named.items())
         )
 
     return Columns(fields=fields_of(named), decode=decode)
 
 
 def _avro_type(kind: Any, name: str) -> tuple[pa.DataType, Any]:
-    """Returns the column type and the checked part of the schema."""
+    """Returns the type of a column and the Avro type, as it is written in the rebuilt schema."""
     if isinstance(kind, list):
-        others = [each for each in kind if each != "null"]
+        others = [branch for branch in kind if branch != "null"]
         if len(others) != 1 or len(kind) != 2 or isinstance(others[0], list):
             raise _refusal(name)
         column, inner = _avro_type(others[0], name)
-        return column, [inner if each is others[0] else "null" for each in kind]
+        return column, [inner if branch is others[0] else "null" for branch in kind]
     if isinstance(kind, dict):
         return _avro_dict(kind, name)
     if isinstance(kind, str) and kind in _TYPES:

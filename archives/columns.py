@@ -1,6 +1,6 @@
 """Columns of values, independent of their format. Pure.
 
-A value that does not fit gets no columns, for whatever reason; its bytes are archived nevertheless.
+A value that cannot be decoded or does not fit gets null columns; its bytes are archived nevertheless.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Columns:
             return self._array(fitting), sum(row is None for row in fitting)
 
     def _fits(self, row: Row) -> bool:
-        """True if each value fits its column's type; a decoder may return larger numbers than that type holds."""
+        """True if each value fits its column's type; a decoder may return numbers that are too large for it."""
         try:
             self._array([row])
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -86,6 +86,7 @@ def column_name(name: Any, others: Mapping[str, Any]) -> str:
 
 
 def fields_of(named: Mapping[str, pa.DataType]) -> tuple[pa.Field, ...]:
+    """Returns the fields of the columns. Raises `SchemaRefused` if there are none."""
     if not named:
         raise SchemaRefused("Name the columns.")
     return tuple(pa.field(name, kind) for name, kind in named.items())

@@ -8,8 +8,8 @@ from collections.abc import Callable
 def end_of_damage(base: int, stop: int, is_damaged: Callable[[int], bool]) -> int:
     """Returns the first offset after the batch that begins at `base`, at most `stop`.
 
-    `is_damaged` returns true if a reader from this offset encounters the batch. It is called up to twice the binary
-    logarithm of the number of the batch's records.
+    `is_damaged` returns true if a reader that starts at this offset encounters the batch. For a batch of n records it
+    is called about 2·log2(n) times at most.
     """
     inside, step = base, 1
     while (outside := min(base + step, stop)) < stop and is_damaged(outside):

@@ -1,4 +1,4 @@
-"""Access to a tenant's database: its tables, the progress stored in it, and one transaction for each batch.
+"""Access to a tenant's database: checks its tables, reads the stored progress, and loads each batch in one transaction.
 
 No Django setting is read here, because Spark workers do not have them. The server may be hostile: time and answers are
 limited by the relay, and values are checked.
@@ -32,10 +32,10 @@ from archives.relay import Relay
 APPLICATION: Final = "penstock-archive"
 COPIED_AT_ONCE_BYTES: Final = 1_048_576
 REASON_CHARS_MAX: Final = 300
-# Sums with such numbers still fit a bigint.
+# Maximum of stored offsets and counts; the sum of two such numbers fits into a bigint.
 OFFSET_MAX: Final = 2**62
 MS_PER_S: Final = 1_000
-# An impostor of an unverified server must not be given the password.
+# Authentication that does not reveal the password, required where the server's certificate is not verified.
 _PROVEN: Final = "scram-sha-256"
 _ANY_METHOD: Final = "scram-sha-256,md5,password,none"
 _ORDINARY_TABLES: Final = ("r", "p")
@@ -48,7 +48,7 @@ class DatabaseFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Progress of one partition, as the tenant's database has it: all offsets below `next_offset` are loaded."""
+    """Progress of one partition as stored in the tenant's database: all offsets below `next_offset` are loaded."""
 
     next_offset: int
     rows: int = 0
@@ -60,8 +60,8 @@ class Load:
 class LoadBatch:
     """Records of one partition to be loaded in one transaction.
 
-    `rows` is in the format of COPY, without header and trailer. The batch continues at `start` and ends before
-    `next_offset`.
+    `rows` has `count` rows in PostgreSQL's binary format of COPY, without header and trailer. The batch covers the
+    offsets `[start, next_offset)`.
     """
 
     topic_id: str
@@ -76,7 +76,11 @@ class LoadBatch:
 
 @contextmanager
 def connected(database: Database, within_s: float) -> Iterator[psycopg.Connection[Any]]:
-    """Connects for at most `within_s`. Raises `DatabaseFailed` for whatever the server does."""
+    """Yields a connection with an open transaction, which ends after at most `within_s` seconds.
+
+    Raises:
+        DatabaseFailed: the server refuses, fails, or does not answer in time.
+    """
     address = database.address
     relay = Relay(
         address.host, address.port, refused=database.refused, private=database.private, within_s=within_s,
@@ -101,7 +105,7 @@ def connected(database: Database, within_s: float) -> Iterator[psycopg.Connectio
 
 
 def _parameters(database: Database, port: int, within_s: float) -> dict[str, Any]:
-    """Returns libpq's parameters, including those that would otherwise come from our machine's files."""
+    """Returns libpq's parameters, including those that libpq would otherwise read from files of this machine."""
     address = database.address
     is_verified = address.ssl_mode == VERIFY_FULL
     verified = {"sslrootcert": database.ca_file or ssl.get_default_verify_paths().cafile or "system"}
@@ -115,7 +119,7 @@ def _parameters(database: Database, port: int, within_s: float) -> dict[str, Any
 
 
 def _limit(connection: psycopg.Connection[Any], within_s: float) -> None:
-    """Limits the transaction on the server too, which learns late that a client is gone."""
+    """Sets the server's timeouts for the transaction, because the server detects a lost client only late."""
     for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(
             sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(int(within_s * MS_PER_S)))
@@ -123,7 +127,7 @@ def _limit(connection: psycopg.Connection[Any], within_s: float) -> None:
 
 
 def _reason(failure: psycopg.Error, relay: Relay, address: DatabaseAddress, within_s: float) -> str:
-    """Returns the failure in words for the tenant, with the next step."""
+    """Returns a message for the tenant that states the failure and what to do about it."""
     if relay.is_late or isinstance(failure, errors.QueryCanceled | errors.LockNotAvailable | errors.ConnectionTimeout):
         return f"The database did not finish within {within_s:.0f} s. Look for locks on the table, or a busy server."
     if relay.is_too_long:
@@ -145,7 +149,7 @@ def _reason(failure: psycopg.Error, relay: Relay, address: DatabaseAddress, with
 
 
 def _said(failure: psycopg.Error, relay: Relay) -> str:
-    """Returns a server's message as one line of limited length, without addresses of ours."""
+    """Returns the server's message on one line, without the relay's address and at most `REASON_CHARS_MAX` long."""
     said = failure.diag.message_primary or str(failure).rpartition(f"port {relay.port} failed: ")[2]
     printable = "".join(character if character.isprintable() else " " for character in said)
     return " ".join(printable.split())[:REASON_CHARS_MAX].rstrip(".") or type(failure).__name__
@@ -156,8 +160,8 @@ def prepare(
 ) -> dict[int, Load]:
     """Returns the progress of each partition.
 
-    Missing tables are created, and partitions that were never loaded begin at `lows`, their log start offsets, with
-    `missed` offsets counted before.
+    Creates missing tables. Partitions that were never loaded begin at `lows`, their log start offsets, with `missed` as
+    the count of their missed offsets.
 
     Raises:
         DatabaseFailed: the tables do not fit, or the database does not answer.
@@ -172,7 +176,7 @@ def prepare(
                 " FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS new (number, low, missed)"
                 " ON CONFLICT (table_name, topic_id, partition) DO NOTHING"
             ).format(_loads(address)),
-            (address.table, topic_id, topic, list(lows), list(lows.values()), [missed.get(each, 0) for each in lows]),
+            (address.table, topic_id, topic, list(lows), list(lows.values()), [missed.get(index, 0) for index in lows]),
         )
         rows = connection.execute(
             sql.SQL(
@@ -185,16 +189,16 @@ def prepare(
 
 
 def _checked(row: Sequence[Any]) -> Sequence[int]:
-    """Returns a row of progress that only has numbers a log can have. Raises `DatabaseFailed`."""
-    if not all(type(each) is int and 0 <= each <= OFFSET_MAX for each in row):
+    """Returns the row of progress. Raises `DatabaseFailed` if one of its numbers cannot be an offset or a count."""
+    if not all(type(number) is int and 0 <= number <= OFFSET_MAX for number in row):
         raise DatabaseFailed(f"{LOADS_TABLE} has a number that no offset can be. Set it right, or delete its rows.")
     return row
 
 
 def _require_tables(connection: psycopg.Connection[Any], address: DatabaseAddress) -> None:
-    """Creates what is missing. Raises `DatabaseFailed` if what exists does not fit or contradicts itself."""
-    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.schema,)).fetchone()
-    if found is None:
+    """Creates missing tables. Raises `DatabaseFailed` if existing tables do not fit or contradict each other."""
+    schema = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.schema,)).fetchone()
+    if schema is None:
         raise DatabaseFailed(f"The database has no schema {address.schema}. Create it: CREATE SCHEMA {address.schema};")
     has_loads = _fits(connection, address.schema, LOADS_TABLE, LOADS_COLUMNS)
     has_table = _fits(connection, address.schema, address.table, COLUMNS)
@@ -224,7 +228,7 @@ def _require_tables(connection: psycopg.Connection[Any], address: DatabaseAddres
 
 
 def _fits(connection: psycopg.Connection[Any], schema: str, table: str, wanted: Mapping[str, str]) -> bool:
-    """Returns True if the table exists, False if it does not. Raises `DatabaseFailed` if it does not fit."""
+    """Returns True if the table exists, False if it does not. Raises `DatabaseFailed` if it cannot store records."""
     name = f"{schema}.{table}"
     kind = connection.execute(
         "SELECT relkind::text, relpersistence::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace"
@@ -275,8 +279,13 @@ def _create(
 
 
 def load(database: Database, batch: LoadBatch, reached: Callable[[str], None]) -> None:
-    """Loads a batch and the offset after it in one transaction. Raises `DatabaseFailed`; then neither is stored,
-    except if the connection ended while it was committed, which the next run reads from the database.
+    """Loads a batch and stores the offset after it in one transaction.
+
+    `reached` is called with the points of `loading.POINTS` from "begun" on.
+
+    Raises:
+        DatabaseFailed: neither is stored; or the connection ended during the commit, and the next run reads from the
+            database whether both are stored.
     """
     address = database.address
     place = (address.table, batch.topic_id, batch.partition)

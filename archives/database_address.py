@@ -14,13 +14,14 @@ SCHEME: Final = "postgresql"
 PORT: Final = 5432
 SCHEMA: Final = "public"
 VERIFY_FULL, REQUIRE = "verify-full", "require"
-# Without TLS, rows and a password would cross the Internet readable. `require` encrypts, but accepts any certificate.
+# Modes of libpq. Without TLS, rows and password would cross the Internet unencrypted. `require` encrypts, but accepts
+# any certificate.
 SSL_MODES: Final = (VERIFY_FULL, REQUIRE)
 PARAMETERS: Final = frozenset({"schema", "table", "sslmode"})
-# Progress is stored in this table beside the archive's own.
+# Table with the progress of archives, in the same schema as the tables that they load.
 LOADS_TABLE: Final = "penstock_loads"
 
-# PostgreSQL cuts longer identifiers.
+# PostgreSQL truncates longer identifiers.
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _DATABASE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")
 # A comma would separate several hosts, a slash would name a socket.
@@ -29,7 +30,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{1,253}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseAddress:
-    """Table of a database, and how the connection is encrypted."""
+    """Table of a database, its server, and the mode of TLS, one of `SSL_MODES`."""
 
     host: str
     port: int
@@ -51,7 +52,8 @@ class Database:
     address: DatabaseAddress
     user: str
     password: str = field(default="", repr=False)
-    # Networks that tenants may not or may reach, and the CA trusted instead of the usual ones.
+    # Public networks that tenants may not reach, private networks that they may reach, and a file of CA certificates
+    # (PEM) that are trusted instead of the system's.
     refused: Networks = ()
     private: Networks = ()
     ca_file: str = ""

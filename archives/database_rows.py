@@ -1,4 +1,4 @@
-"""Rows of an archive in PostgreSQL's binary format of COPY, and the columns of its tables. Pure."""
+"""Encoding of records as rows in PostgreSQL's binary format of COPY, and the columns of an archive's tables. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LOADS_COLUMNS: Final = {
 }  # fmt: skip
 LOADS_PRIMARY_KEY: Final = ("table_name", "topic_id", "partition")
 
-# Signature, flags and length of an extension.
+# Signature, flags, and length of the header extension.
 COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER: Final = b"\xff\xff"
 JSONB_VERSION: Final = b"\x01"
-# PostgreSQL counts from 2000.
+# Milliseconds from 1970 to 2000-01-01 UTC, from which PostgreSQL counts.
 EPOCH_MS: Final = 946_684_800_000
 US_PER_MS: Final = 1_000
 _NULL: Final = struct.pack("!i", -1)
@@ -49,7 +49,7 @@ def packed_row(
     value: bytes | None,
     headers: Headers,
 ) -> bytes:
-    """Returns one row.
+    """Returns one row with the columns of `COLUMNS`.
 
     A record without a usable timestamp (none, before 1970, after 9999) has `timestamp_ms` as it was written, and no
     `timestamp`.
@@ -65,7 +65,7 @@ def packed_row(
 
 
 def packed_headers(headers: Headers) -> bytes:
-    """Returns headers as JSON: a list, because names repeat, of names and values in Base64."""
+    """Returns headers as a jsonb field: a list, because names may repeat, of names with values in Base64."""
     if not headers:
         return _NO_HEADERS
     document = json.dumps(

@@ -38,18 +38,18 @@ SCHEMA = pa.schema([
 
 # Column in undated files: milliseconds since 1970, with the original value.
 TIMESTAMP_MS = "timestamp_ms"
-# Columns whose values repeat. Looking for repeated values in the others would cost more than it saves.
+# Columns with repeated values, which are stored as dictionaries. For other columns this costs more than it saves.
 REPEATING = ["key", "headers.list.element.key", "partition"]
 
-# Overhead per record, for comparing sizes.
+# Overhead of a record that is assumed where sizes of hours are compared.
 BYTES_PER_RECORD = 64
-# Memory per column of a row, beside its value.
+# Estimated memory of a column of a buffered row, in addition to its value.
 BYTES_PER_COLUMN = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Completed file, as input of the row that makes it part of the archive."""
+    """Completed file with the values of the `ArchiveFile` row that makes it part of the archive."""
 
     path: str
     partition: int
@@ -92,7 +92,7 @@ def parsed(path: str) -> FileName | None:
 
 @dataclass(slots=True)
 class _Pending:
-    """Buffered records of one hour, and their columns if the archive has some."""
+    """Buffered records of one hour, with the columns of their values if the archive has columns."""
 
     records: Records = field(default_factory=Records)
     columns: list[Row | None] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """File that is being written, under a name that readers of data sets ignore."""
+    """File that is being written, under a hidden name that readers of data sets ignore."""
 
     path: str
     first_offset: int
@@ -114,10 +114,10 @@ class _OpenFile:
 
 
 class FileSet:
-    """Files of one task. Call `add` for each record and then `finish`, or `abandon`.
+    """Files that one task writes. The caller adds records in batches by `add`, and ends with `finish` or `abandon`.
 
-    Records are buffered by hour up to a limit, then folders are chosen. Beyond the maximum number of open files, the
-    least recently written one is closed.
+    Records are buffered by hour up to a limit; then a folder is chosen for each hour and its file is written. Beyond
+    the maximum number of open files, the least recently written one is closed.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class FileSet:
 
 
 def _by_hour(records: Records) -> list[tuple[int | None, Records]]:
-    """Returns the records of each hour; most often all of them have one."""
+    """Returns the records of each hour (None: undated). Usually all of them are of one hour."""
     first = hour_of(min(records.timestamps_ms))
     if first is not None and first == hour_of(max(records.timestamps_ms)):
         return [(first, records)]

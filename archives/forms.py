@@ -33,7 +33,8 @@ LOGIN = ("database_user", "database_password")
 class ArchiveChangeForm(forms.Form):
     """Schedule, rate and credentials of an archive.
 
-    An empty secret keeps the stored one. The form of an archive has the credentials of its own address alone.
+    An empty secret leaves the stored one unchanged. The form of an existing archive only has the credentials that its
+    kind of address needs.
     """
 
     interval_minutes = forms.IntegerField(
@@ -86,7 +87,7 @@ class ArchiveChangeForm(forms.Form):
         return values
 
     def changes(self) -> dict[str, Any]:
-        """Returns the arguments of the service without secrets that are to be kept."""
+        """Returns the arguments of the service, without empty secrets of which the stored ones stay."""
         values = self.given()
         keeps = {
             "secret_access_key": values.get("access_key_id"),

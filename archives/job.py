@@ -1,4 +1,4 @@
-"""One run of one archive: plan, read and write by Spark, commit. The progress tables are written here."""
+"""One run of an archive to files: plans ranges, reads and writes them by Spark, and commits files and progress."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ def run(
 
 
 def reason_of(archive: Archive, stop: Exception) -> str:
-    """Returns why a run ended, in words for the tenant. A deleted topic that can be restored is unknown to clients."""
+    """Returns a message for the tenant that states why a run ended.
+
+    A deleted topic that can be restored has a message of its own; to clients it is merely unknown.
+    """
     if isinstance(stop, TopicUnreadable):
         deleted = DeletedTopic.objects.filter(instance=archive.instance_id, topic=archive.topic, is_restored=False)
         if deleted.exists():
@@ -130,6 +133,7 @@ def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
 
 
 def rows_of(archive: Archive) -> dict[int, ArchivePartition]:
+    """Returns the progress rows of the archive by partition."""
     return {row.partition: row for row in ArchivePartition.objects.filter(archive=archive)}
 
 
@@ -200,7 +204,7 @@ def _write_down(
     ranges: Sequence[Range],
     troubles: Mapping[int, str],
 ) -> None:
-    """Stores the plan before any file is written: the sweep after a killed run needs it."""
+    """Stores the plan before any file is written, because the sweep after a killed run needs it."""
     ends = {range_.partition: range_.stop for range_ in ranges}
     ArchivePartition.objects.bulk_create(
         [
@@ -255,8 +259,8 @@ def note_failure(archive: Archive, now: datetime, error: str) -> ArchiveRunRepor
 def note(archive: Archive, now: datetime, report: ArchiveRunReport, bytes_read: int = 0) -> ArchiveRunReport:
     """Stores the result and schedules the next run.
 
-    It is due immediately if there is more to read, soon after an error, and not before the configured rate allows it,
-    since one large record may exceed the rate.
+    That run is due immediately if there is more to read, and `limits.RETRY_MINUTES` after an error; but not before the
+    configured rate allows it, since one large record may exceed the rate.
     """
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0

@@ -20,6 +20,7 @@ Convert = Callable[[Any], Any]
 
 
 def json_columns(schema: Any) -> Columns:
+    """Returns the columns of a list of `{"name", "type"}`. Raises `SchemaRefused`."""
     if not isinstance(schema, list):
         raise SchemaRefused('The columns of JSON are a list of {"name": …, "type": …}.')
     named: dict[str, tuple[pa.DataType, Convert]] = {}
@@ -95,7 +96,7 @@ def _no_constant(name: str) -> None:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise Unfit("not a string")
-    value.encode()  # raises for half of a surrogate pair
+    value.encode()  # raises for a lone surrogate
     return value
 
 
@@ -106,7 +107,7 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """Returns a double. Decimals are rounded to the nearest one; integers that no double represents do not fit."""
+    """Returns a double. Decimals are rounded to the nearest one; integers that have no exact double do not fit."""
     if type(value) not in (int, float):
         raise Unfit("not a number")
     number = float(value)
@@ -122,7 +123,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _timestamp(value: Any) -> datetime | int:
-    """Accepts ISO 8601, in UTC unless it has an offset, or milliseconds since 1970."""
+    """Returns an instant of ISO 8601 (in UTC unless it has an offset), or milliseconds since 1970 as they are."""
     if isinstance(value, str):
         when = datetime.fromisoformat(value)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,7 +1,7 @@
-"""One run of one archive into a database: progress from the tenant's database, loading by Spark, and our copy of it.
+"""One run of an archive to a database: reads the progress there, loads records by Spark, and copies the progress.
 
-The tenant's database decides which records are loaded. The rows of `ArchivePartition` show it and are corrected from
-there at each run.
+The progress in the tenant's database decides which records are loaded. The rows of `ArchivePartition` are a copy of it
+for pages and REST, which each run corrects.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _load(
 
 
 def _note_loads(archive: Archive, ends: Mapping[int, tuple[int, int]], loads: Mapping[int, Load]) -> None:
-    """Copies the progress from the tenant's database. Errors of partitions stay until they are planned again."""
+    """Copies the progress from the tenant's database. The error of a partition stays until the partition is planned."""
     ArchivePartition.objects.bulk_create(
         [
             ArchivePartition(

@@ -1,7 +1,8 @@
 """Task of a Spark worker: loads a range of one partition into a tenant's table, batch by batch.
 
-Each batch and the offset after it are one transaction of the tenant's database, so that a process killed at any point
-neither loses nor repeats a record. No Django setting is read here, because Spark workers do not have them.
+Each batch is loaded together with the offset after it in one transaction of the tenant's database, so that a process
+killed at any point neither loses nor repeats a record. No Django setting is read here, because Spark workers do not
+have them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TableLoader:
         self._rows = bytearray()
         self._count = 0
         self._skipped = 0
-        # Of what is committed.
+        # Counts of committed records and offsets.
         self.records = 0
         self.skipped = 0
         self.missed = 0
@@ -89,7 +90,7 @@ class TableLoader:
             self._load()
 
     def _load(self) -> None:
-        # Records of a topic that was recreated meanwhile must not count as the old one's.
+        # Records of a recreated topic must not be stored under the id of the deleted one.
         if reading.topic_id_of(self._source) != self._topic_id:
             raise Stopped(REMADE)
         self._at_point("read")
@@ -105,7 +106,7 @@ class TableLoader:
 
 
 def _nowhere(_point: str) -> None:
-    """Default of `at_point`: nothing is stopped."""
+    """Default of `at_point`, which does nothing."""
 
 
 def load_range(

@@ -1,6 +1,6 @@
 """Archives of topics: source and destination, progress of each partition, and the files of the archive.
 
-Tables have the names that they got as part of billing.
+Names of tables begin with `billing_`, under which existing installations have them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ValueFormat(models.TextChoices):
 
 
 class OnTrouble(models.TextChoices):
-    """Handling of records that cannot be archived."""
+    """Policy for records that cannot be archived."""
 
     FAIL = "fail", _("Stop and say so")
     SKIP = "skip", _("Skip and count them")
@@ -121,8 +121,8 @@ class Archive(Versioned):
 class ArchivePartition(models.Model):
     """Progress of one partition: offsets below `next_offset` are in files of the archive, skipped, or missing.
 
-    `planned_end` is set during a run; a killed run leaves it set, together with files that no row names. Of an archive
-    in a database the row is a copy of what is stored there.
+    `planned_end` is set during a run; a killed run leaves it set, together with files that no row names. For an archive
+    in a database, the row is a copy of the progress stored there.
     """
 
     archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="partitions")

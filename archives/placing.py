@@ -1,4 +1,4 @@
-"""Folders of an archive: assigns records to a folder of their hour or, if there are few, to a shared one. Pure."""
+"""Folders of an archive: one for each hour, and shared ones for the records of hours that have few. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PERCENT: Final = 100
 
 
 class Folder(NamedTuple):
-    """Day and hour since 1970. Without an hour it holds records of several hours of the day; without both, records of
-    several days or without a usable timestamp.
+    """Folder of an hour; day and hour are counted since 1970. Without `hour` it is for records of several hours of the
+    day; without both, for records of several days or without a usable timestamp.
     """
 
     day: int | None = None

@@ -59,12 +59,15 @@ class TaskPace:
     bytes_per_s: int | None = None
 
     def wait_s(self, began_s: float, now_s: float, size: int) -> float:
-        """Returns how long a reader of `size` bytes since `began_s` must wait before it continues."""
+        """Returns the seconds that a reader of `size` bytes since `began_s` must wait before it continues."""
         return 0.0 if self.bytes_per_s is None else max(0.0, size / self.bytes_per_s - (now_s - began_s))
 
 
 def pace_of(bytes_per_s_max: int | None, ranges: int, slots: int, ends_s: float) -> TaskPace:
-    """Divides the rate of the archive among the tasks that run concurrently."""
+    """Returns the pace of each task: the archive's rate is divided among the tasks that run concurrently.
+
+    Of `ranges` tasks, at most `slots` run at the same time.
+    """
     at_once = max(1, min(ranges, slots))
     return TaskPace(ends_s=ends_s, bytes_per_s=None if bytes_per_s_max is None else max(1, bytes_per_s_max // at_once))
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-# Up to this distance the next record is reached by reading on instead of seeking.
+# Up to this distance in offsets, the next record is reached by reading on instead of seeking.
 READ_ON_OFFSETS_MAX: Final = 1_000
 _CONSUMER: Final = 1
 _POLL_MS: Final = 200
@@ -22,7 +22,7 @@ _ERROR_CHARS: Final = 512
 
 
 class HeadersUnreadable(Exception):
-    """The record did not arrive, or librdkafka cannot be called."""
+    """The record did not arrive in time, or librdkafka cannot be called."""
 
 
 class _Message(ctypes.Structure):
@@ -35,7 +35,7 @@ class _Message(ctypes.Structure):
 
 
 class RawHeaders:
-    """Headers of single records of one partition with ascending offsets. It connects on first use."""
+    """Reader of the headers of single records of one partition, by ascending offsets. It connects on first use."""
 
     def __init__(self, conf: Mapping[str, Any], topic: str, partition: int, timeout_s: float) -> None:
         self._conf = conf

@@ -28,12 +28,12 @@ AHEAD_BYTES_MIN: Final = 65_536
 AHEAD_BYTES_MAX: Final = 4_194_304
 QUEUE_BACKOFF_MS: Final = 10
 END: Final = "end"
-# For a name that is not UTF-8, the client sets an exception without raising it. Called this way, it is raised here and
-# not by the next unrelated call.
+# For a name that is not UTF-8, the client sets an exception without raising it. A call through `methodcaller` raises it
+# at once; otherwise the next unrelated call would.
 _HEADERS: Final = methodcaller("headers")
-# Settings of a client that reads few records.
+# Limits of prefetching of a client that reads few records.
 _AHEAD_OF_FEW: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
-# Prefixes of settings that any client needs.
+# Prefixes of the settings with which any client connects.
 _OF_CONNECTIONS: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
 _SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
 
@@ -100,14 +100,12 @@ class Sink(Protocol):
 
 
 def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings of a consumer that reads committed records only, by explicit offsets, without
-    joining a group.
-    """
+    """Returns settings of a consumer that reads only committed records, by explicit offsets and without a group."""
     return {
         **security,
         "bootstrap.servers": bootstrap,
         "client.id": CLIENT_ID,
-        # Never joined and never committed to; librdkafka wants a name.
+        # Required by librdkafka; the group is neither joined nor committed to.
         "group.id": CLIENT_ID,
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
@@ -119,7 +117,7 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
         "fetch.error.backoff.ms": 50,
         "allow.auto.create.topics": False,
         "log_level": 3,
-        # Memory of a task in addition to its buffers.
+        # They limit the memory of a task in addition to its buffers.
         "queued.max.messages.kbytes": 16_384,
         "fetch.message.max.bytes": AHEAD_BYTES_MAX,
         # By default a full buffer stops fetching for a second, in which the task empties it and waits.
@@ -141,7 +139,7 @@ def topic_state(source: Source) -> ArchivedTopic:
 
     try:
         description = _described(source)
-        # Created only now: brokers count failed logins of an address, and each client retries continuously.
+        # Created only after a successful request: brokers count failed logins by address, and each client retries.
         consumer = Consumer(dict(source.conf))
         try:
             ends = {
@@ -210,7 +208,7 @@ def archive_range(source: Source, store: address.Store, pace: TaskPace, wanted: 
 
 
 def copy_records(source: Source, pace: TaskPace, wanted: Range, sink: Sink) -> tuple[int, int]:
-    """Copies a range to the sink. Returns the offset that was reached and the bytes of the records.
+    """Copies a range to the sink. Returns the offset after the last record, and the size of the records in bytes.
 
     Raises:
         Stopped: the range cannot be read further.
@@ -225,14 +223,14 @@ def copy_records(source: Source, pace: TaskPace, wanted: Range, sink: Sink) -> t
 def _copy_with(source: Source, pace: TaskPace, wanted: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
     reached, count, size = wanted.start, 0, 0
     began_s = time.time()
-    for found in _found(source, pace, wanted):
-        if found is END:
+    for part in _parts(source, pace, wanted):
+        if part is END:
             return wanted.stop, size
-        if isinstance(found, Damaged):
-            sink.skip(found.start, found.stop)
-            reached = found.stop
+        if isinstance(part, Damaged):
+            sink.skip(part.start, part.stop)
+            reached = part.stop
             continue
-        messages = found[: limits.RECORDS_PER_TASK_MAX - count]
+        messages = part[: limits.RECORDS_PER_TASK_MAX - count]
         size += _add(source, messages, sink, raw_headers)
         reached, count = int(messages[-1].offset()) + 1, count + len(messages)
         if (wait_s := pace.wait_s(began_s, time.time(), size)) > limits.WAIT_S_MIN:
@@ -254,7 +252,7 @@ def _add(source: Source, messages: Iterable[Any], sink: Sink, raw_headers: RawHe
     readable: list[Any] = []
     headers: list[Headers] = []
     for message in messages:
-        # The client crashes if it is asked again for headers that it could not decode.
+        # The client crashes if headers that it could not decode are requested again.
         try:
             headers.append(headers_of(message, raw_headers))
             readable.append(message)
@@ -282,7 +280,7 @@ def _add_columns(messages: Sequence[Any], headers: list[Headers], sink: Sink) ->
 
 
 def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
-    """Returns header names and values. Bytes of a name that are not UTF-8 are written as `\\xff`.
+    """Returns header names and values. Bytes of a name that are not UTF-8 are escaped, for example as `\\xff`.
 
     Raises:
         HeadersUnreadable: the record cannot be read through librdkafka.
@@ -294,11 +292,12 @@ def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
     return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
 
 
-def _found(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
+def _parts(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
     """Yields lists of messages below the range's end, `Damaged` for an unreadable batch, and `END` when there are no
     more.
 
-    Offsets before the end may belong to aborted transactions. Without `END` the time limit was reached.
+    Offsets before the end may have no message, because they belong to aborted transactions. If the time limit is
+    reached, there is no `END`.
 
     Raises:
         Stopped: no record arrived in time.
@@ -340,7 +339,7 @@ def _found(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
 
 
 def _at_once(pace: TaskPace) -> int:
-    """Returns how many messages are taken at a time: with a rate, not more than a second of large records has."""
+    """Returns the maximum number of messages per poll: with a rate limit, the large records that fit into a second."""
     if pace.bytes_per_s is None:
         return CONSUMED_AT_ONCE
     return max(1, min(CONSUMED_AT_ONCE, pace.bytes_per_s // LARGE_RECORD_BYTES))
@@ -359,18 +358,18 @@ def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged
     if not source.skips_bad:
         raise Stopped(f"The batch at offset {base} is damaged, and the archive skips none.")
 
-    def meets_it(offset: int) -> bool:
+    def is_damaged_from(offset: int) -> bool:
         consumer.assign([TopicPartition(source.topic, wanted.partition, offset)])
         message = consumer.poll(limits.STALLED_S)
         if message is None:
             raise Stopped(_SILENT.format(wanted.partition))
         return _is_damage(message.error()) and message.offset() == base
 
-    return Damaged(start=base, stop=end_of_damage(base, wanted.stop, meets_it))
+    return Damaged(start=base, stop=end_of_damage(base, wanted.stop, is_damaged_from))
 
 
 def _ahead(pace: TaskPace) -> dict[str, int]:
-    """Limits prefetching of a rate-limited reader to one second, since it counts against the instance's bandwidth."""
+    """Returns settings that limit prefetching to a second of the rate; it counts against the instance's bandwidth."""
     if pace.bytes_per_s is None:
         return {}
     ahead_bytes = max(AHEAD_BYTES_MIN, min(AHEAD_BYTES_MAX, pace.bytes_per_s))

@@ -17,7 +17,7 @@ SUM_MODULUS: Final = 2**63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Records of one partition, a list for each of their parts. All lists have the same length."""
+    """Records of one partition in columns: one list for each part of a record. All lists have the same length."""
 
     offsets: list[int] = field(default_factory=list)
     timestamps_ms: list[int] = field(default_factory=list)
@@ -69,12 +69,12 @@ class Records:
 
 
 def _hash(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Returns XXH3 of the parts, each after its length, so that no two records have the same content."""
+    """Returns the XXH3 hash of the parts, each preceded by its length, so that the borders of parts count, too."""
     if key is not None and value is not None and not headers:
         return xxh3_64_intdigest(b"%d %d%d:%b%d:%b" % (offset, timestamp_ms, len(key), key, len(value), value))
     parts = [b"%d %d" % (offset, timestamp_ms), _measured(key), _measured(value)]
-    for name, each in headers:
-        parts += (_measured(name.encode()), _measured(each))
+    for name, header in headers:
+        parts += (_measured(name.encode()), _measured(header))
     return xxh3_64_intdigest(b"".join(parts))
 
 

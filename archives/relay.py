@@ -1,7 +1,7 @@
 """Connection of a task to a tenant's database: a relay on loopback to one checked address.
 
-libpq has neither a deadline for a statement nor a limit for an answer. The relay ends the connection at both, whatever
-the server does, and connects to the address that was checked. TLS is between libpq and the server.
+libpq has neither a deadline for a statement nor a size limit for an answer. The relay enforces both by closing the
+connection, and it connects only to the address that was checked. TLS is between libpq and the server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from archives.tunnel import AT_ONCE_BYTES, Networks, connected_outside
 
 class Relay:
     """Context manager of the relay. libpq connects once to `port` on loopback.
+
+    Afterwards, `is_late` is true if `within_s` seconds passed before the connection ended, and `is_too_long` if the
+    server sent more than `answer_bytes_max`.
 
     Raises on entering:
         OSError: the host has no allowed address, or none of them answers.
@@ -51,12 +54,12 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._sockets:
+        for open_socket in self._sockets:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                open_socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-        for each in self._sockets:
-            each.close()
+        for open_socket in self._sockets:
+            open_socket.close()
 
     def _run(self, listener: socket.socket, outside: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -68,9 +71,9 @@ class Relay:
             except TimeoutError:
                 self.is_late = True
             finally:
-                for each in (inside, outside):
+                for side in (inside, outside):
                     with contextlib.suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+                        side.shutdown(socket.SHUT_RDWR)
 
     def _pump(self, inside: socket.socket, outside: socket.socket) -> None:
         """Copies data in both directions until either side closes. Raises `TimeoutError` at the deadline."""

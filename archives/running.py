@@ -1,4 +1,4 @@
-"""Selection of archives that are due, and their execution as a client of their instance to their own address."""
+"""Selects the archives that are due and runs them, reading as clients of their instances."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Ar
 def run_one(
     make_session: Callable[[], SparkSession], archive: Archive, now: datetime, **options: Any
 ) -> job.ArchiveRunReport:
-    """Runs one archive. Its errors are stored in its row and do not affect other archives."""
+    """Runs one archive. Errors are stored in its row and do not affect other archives.
+
+    `options` are passed to `job.run` or `load_job.run`.
+    """
     nothing = job.ArchiveRunReport(records=0, files=0, caught_up=False, error="")
     try:
         if archive.state == ArchiveState.DELETING:
@@ -244,6 +247,7 @@ def on_our_disks(tenant: Tenant) -> tuple[int, int]:
 
 
 def _require_room(archive: Archive) -> None:
+    """Raises `Stopped` if the tenant's archives on local disks have reached a limit."""
     if not archive.is_on_our_disks:
         return
     size, files = on_our_disks(archive.tenant)

@@ -19,7 +19,12 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveProgress:
-    """Archive with its files and backlog. `lag` counts offsets to archive, `ends` all offsets of the log."""
+    """Archive with sums over its partitions and files.
+
+    `troubled` counts partitions with an error, `lag` offsets that are not archived yet, and `ends` all offsets of the
+    log. `skipped` counts unreadable records, `missed` offsets that were deleted before, and `unfit` values archived
+    without columns. `rows` and `bytes` are those of files; in a database, `rows` are those of the table.
+    """
 
     archive: Archive
     partitions: int = 0
@@ -90,7 +95,7 @@ class ReadingExample:
 
 
 def reading_examples(archive: Archive) -> list[ReadingExample]:
-    """Returns code that reads the archive, by tool."""
+    """Returns code that reads the archive, one example for each tool."""
     if archive.is_in_database:
         return [ReadingExample(id="code-sql", title=_("With SQL:"), code=sql_lines(archive))]
     pyarrow_title = (
@@ -113,7 +118,7 @@ def sql_lines(archive: Archive) -> str:
 
 
 def pyarrow_line(archive: Archive) -> str:
-    """Returns code that reads the archive into a pyarrow table. Keys come from the usual variables of AWS."""
+    """Returns code that reads the archive into a pyarrow table. Keys come from AWS's environment variables."""
     parsed = parse(archive.url)
     place = _folder(archive)
     if parsed.bucket:

@@ -1,4 +1,4 @@
-"""Writes: archives of tenants. Copying is done by `running`."""
+"""Writes: archives of tenants are created, changed and deleted; `running` copies their records."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _require_whole(archive: Archive) -> None:
 
 
 def _require_destination(archive: Archive) -> None:
-    """Checks the address, and that its credentials are complete and no others are given."""
+    """Raises `Invalid` if the address is refused, or the archive lacks credentials for it or has others."""
     try:
         if archive.is_in_database:
             running.require_allowed_database(archive.url)

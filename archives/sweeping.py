@@ -1,4 +1,4 @@
-"""Deletion of files that are not part of an archive: of killed runs and of deleted archives."""
+"""Deletion of files that no archive needs: files of killed runs, and the folders of deleted archives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from billing.lake.address import LakePlace
 
 
 class TooManyFiles(OSError):
-    """The archive's folder contains unrelated files."""
+    """The folder of a day has more than `limits.SWEPT_FILES_MAX` files."""
 
 
 def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int, int]) -> int:
@@ -22,13 +22,13 @@ def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int,
     Raises:
         OSError: the destination does not answer.
     """
-    counting = set(
+    named = set(
         ArchiveFile.objects.filter(archive=archive, partition__in=list(next_offsets)).values_list("path", flat=True)
     )
     deleted = 0
     for path in _paths(place):
         name = parsed(path)
-        if name is None or name.partition not in next_offsets or path in counting:
+        if name is None or name.partition not in next_offsets or path in named:
             continue
         if name.generation == archive.topic_generation and name.first_offset >= next_offsets[name.partition]:
             place.files.delete_file(place.path(path))

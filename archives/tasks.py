@@ -1,6 +1,6 @@
 """Celery task of archives. It runs in the worker of the usage pipeline, whose Spark session it shares.
 
-The task's name is that of the app in which it stood first: messages of it may wait in the queue.
+The task's name begins with `billing`, because messages with this name may wait in the queue during an upgrade.
 """
 
 from __future__ import annotations

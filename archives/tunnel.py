@@ -26,7 +26,7 @@ Networks = tuple[Network, ...]
 
 
 class Tunnel:
-    """Context manager of the proxy. It leads to `host` and names below it (a bucket's), on `port_outside`."""
+    """Context manager of the proxy. It connects only to `port_outside` of `host` and of its subdomains (buckets)."""
 
     def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks) -> None:
         self.host, self.port_outside = host, port_outside
@@ -51,7 +51,7 @@ class Tunnel:
 
 
 def connected_outside(host: str, port: int, refused: Networks, private: Networks) -> socket.socket:
-    """Connects to an allowed address of a host; the address is checked when it is connected to, since names move.
+    """Connects to an allowed address of a host. The name is resolved here, so that the checked address is used.
 
     Raises:
         OSError: the host has no allowed address, or none of them answers.
@@ -100,11 +100,11 @@ class _Connection(socketserver.BaseRequestHandler):
         return host.strip("[]").lower(), int(port)
 
 
-def _pump(one: Any, other: Any) -> None:
+def _pump(inside: Any, outside: Any) -> None:
     """Copies data in both directions until either side closes or both are idle for `IDLE_S`."""
-    while ready := select.select([one, other], [], [], IDLE_S)[0]:
+    while ready := select.select([inside, outside], [], [], IDLE_S)[0]:
         for side in ready:
             data = side.recv(AT_ONCE_BYTES)
             if not data:
                 return
-            (other if side is one else one).sendall(data)
+            (outside if side is inside else inside).sendall(data)

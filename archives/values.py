@@ -20,7 +20,7 @@ def columns_of(value_format: str, schema: Any) -> Columns:
     schema for Avro.
 
     Raises:
-        SchemaRefused: the message states the reason.
+        SchemaRefused: the schema does not fit the format; the message is for the user who entered it.
     """
     if value_format == RAW:
         if schema is not None:

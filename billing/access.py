@@ -56,6 +56,7 @@ def discounts_in_force(tenant: Tenant, now: datetime) -> QuerySet[Discount]:
 
 
 def budgets_of(tenant: Tenant) -> QuerySet[Budget]:
+    """Returns the budgets of the tenant."""
     return Budget.objects.filter(tenant=tenant)
 
 

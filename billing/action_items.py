@@ -11,7 +11,7 @@ from tenants.models import Tenant
 
 
 def note(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
-    """Records a fault, or updates the time and detail of one that persists."""
+    """Records a fault; for a fault that is recorded already, updates its detail and the time it was last seen."""
     values = {"detail": detail[:DETAIL_CHARS_MAX], "noted_at": now}
     ActionItem.objects.update_or_create(
         tenant=tenant, kind=kind, defaults=values, create_defaults=values | {"first_at": now}
@@ -19,9 +19,10 @@ def note(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
 
 
 def clear(tenant: Tenant, kind: ActionKind) -> None:
+    """Removes the item of a kind of one tenant, if there is one."""
     ActionItem.objects.filter(tenant=tenant, kind=kind).delete()
 
 
 def clear_all_but(kind: ActionKind, tenant_ids: Collection[str]) -> None:
-    """Clears the items of a kind after a round over all tenants, except those of tenants that failed in it."""
+    """Removes all items of a kind except those of the given tenants, which failed in the latest round."""
     ActionItem.objects.filter(kind=kind).exclude(tenant_id__in=tenant_ids).delete()

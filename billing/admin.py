@@ -57,7 +57,7 @@ class PriceFormSet(BaseInlineFormSet):
             return
         now = timezone.now()
         added = [form.cleaned_data.get("effective_from") for form in self.extra_forms]
-        if any(each is not None and each <= now for each in added):
+        if any(effective_from is not None and effective_from <= now for effective_from in added):
             return
         if self.instance.pk and selectors.has_price(self.instance, now):
             return
@@ -65,7 +65,7 @@ class PriceFormSet(BaseInlineFormSet):
 
 
 class PriceInline(TabularInline):
-    """Prices of a plan. A price in force cannot be changed; its successor is added with a later date."""
+    """Prices of a plan. They cannot be changed or deleted; a successor is added with a later date."""
 
     model = Price
     formset = PriceFormSet
@@ -145,7 +145,7 @@ class UsageMinuteAdmin(OperatorAdmin):
 
 @admin.register(UsageOffset)
 class UsageOffsetAdmin(OperatorAdmin):
-    """Next offset that the pipeline reads of each broker's usage topic."""
+    """Next offset that the pipeline reads, for each partition of each cluster's usage topic."""
 
     when_empty = _(
         "How far the pipeline has read each broker's usage. Nothing after its first run? Look at logs/pipeline.log."
@@ -156,7 +156,7 @@ class UsageOffsetAdmin(OperatorAdmin):
 
 @admin.register(UsageProblem)
 class UsageProblemAdmin(OperatorAdmin):
-    """Usage records that were rejected, or counted at another time than they carry."""
+    """Usage records that were rejected, or counted at another time than the one that they state."""
 
     when_empty = _("Every usage record that brokers wrote was counted as it was written.")
     symbol = "running_with_errors"
@@ -207,7 +207,7 @@ class PaymentAdmin(OperatorAdmin):
 
 @admin.register(PriceComponent)
 class PriceComponentAdmin(OperatorAdmin):
-    """Prices of measured meters under future prices."""
+    """Prices of measured meters; they can be added to prices that are not in force yet."""
 
     when_empty = _("Traffic, stored bytes, partitions and connections are free until a price has a component of them.")
     symbol = "price_change"
@@ -222,7 +222,10 @@ class PriceComponentAdmin(OperatorAdmin):
 
 
 class _AgreementAdmin(OperatorAdmin):
-    """Agreement with one tenant; changes are recorded in the audit log."""
+    """Base class for rows that operators may add and change: agreements with tenants, coupons and the seller.
+
+    Additions and changes are recorded in the audit log as `<what>.changed`.
+    """
 
     may_add = True
     may_change = True
@@ -277,7 +280,7 @@ class BillingProfileAdmin(_AgreementAdmin):
         return profile.tenant.currency
 
     def save_model(self, request: HttpRequest, obj: BillingProfile, form: Any, change: bool) -> None:
-        """Sets the currency first, so that a currency refused in the meantime refuses the whole form."""
+        """Sets the currency first, so that nothing is saved if the currency is refused."""
         asked = form.cleaned_data["currency"]
         if asked:
             pricing.set_currency(acting=acting_operator(request), tenant=obj.tenant, currency=asked)

@@ -36,7 +36,7 @@ class TaxChangeForm(forms.ModelForm):
 
 @admin.register(TaxChange)
 class TaxChangeAdmin(OperatorAdmin):
-    """Tax rates by time. A change cannot be edited, but removed as long as no invoice has used it."""
+    """Tax rates by time. A change cannot be edited; it can be removed as long as no invoice has used it."""
 
     form = TaxChangeForm
     may_add = True

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# A backlog is processed in bounded runs; a task ends after this many so that other tasks can run.
+# A backlog is processed in runs of limited size; a task ends after this number of runs, so that other tasks can run.
 RUNS_PER_TASK_MAX = 20
-# SIGQUIT is how a stopping Celery worker ends a task of its pool.
+# A stopping Celery worker sends SIGQUIT to the processes of its pool.
 ASKED_TO_END = (signal.SIGTERM, signal.SIGQUIT)
 EXIT_BY_SIGNAL = 128
 SECONDS_PER_MINUTE = 60
@@ -67,8 +67,8 @@ def _catch_up(cluster: Cluster) -> None:
         for _ in range(RUNS_PER_TASK_MAX):
             report = runs.run(spark_from_records)
             if report.records:
-                # A record has the values of up to a thousand counters. The backlog is taken to have as many as this
-                # run.
+                # A record has the values of up to a thousand counters. The backlog is assumed to have as many values
+                # per record as this run.
                 spark_from_records = settings.SPARK_FROM_RECORDS * report.records // report.values
                 log.info(
                     "usage.applied",
@@ -83,7 +83,7 @@ def _catch_up(cluster: Cluster) -> None:
 
 
 def spark_session() -> SparkSession:
-    """Returns the Spark session of this process, which from now on ends immediately when it is asked to stop."""
+    """Returns the Spark session of this process. From now on, the process exits immediately on `ASKED_TO_END`."""
     from billing.pipeline import spark
 
     _end_at_once_when_asked_to()
@@ -103,7 +103,7 @@ def give_spark_back() -> None:
 def _end_at_once_when_asked_to() -> None:
     """Installs signal handlers that end the process immediately.
 
-    Celery would raise SystemExit, but Python does not leave a call into Java before Java returns, and a run that waits
+    Celery would raise SystemExit; but Python handles it only after a call into Java has returned, and a run that waits
     for stopped brokers does not return.
     """
     if threading.current_thread() is threading.main_thread():

@@ -44,7 +44,7 @@ def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> li
 
 
 def spans_in(operations: QuerySet[Operation], period: Period) -> dict[str, list[SizeSpan]]:
-    """Returns the spans that overlap the period, by instance; needs all operations of these instances."""
+    """Returns the spans that overlap the period, by instance id, from all operations of these instances."""
     changes: dict[str, list[SizeChange]] = defaultdict(list)
     rows = operations.filter(created_at__lt=period.end).values_list(
         "instance_id",

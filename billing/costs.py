@@ -1,7 +1,7 @@
 """Reads: costs of a period by instance, day, topic, user or client id. Rows sum to the bill to the cent.
 
-Booked capacity is a cost of the instance as a whole. By topic, user and client id an instance's cost is shared out by
-the bytes moved: an allocation, not a price.
+Booked capacity is a cost of the instance as a whole. Grouped by topic, user or client id, an instance's cost is divided
+in proportion to the bytes moved: an allocation, not a price.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tenants.currencies import minor_unit
 from tenants.models import Tenant
 
 GroupBy = Literal["instance", "day", "topic", "user", "client_id"]
-# Names with the most bytes get a row each; all others share one row.
+# The names with the most bytes have a row each; all other names of an instance share the row `OTHERS`.
 NAMES_MAX = 500
 OTHERS = "(other)"
 UNUSED = "(not used)"
@@ -73,7 +73,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part of one billing period that lies in `[start, end)`."""
+    """Part `[start, end)` of one billing period, with the usage and the bill of the whole billing period."""
 
     start: datetime
     end: datetime
@@ -93,7 +93,7 @@ class _Part:
 def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now: datetime | None = None) -> Costs:
     """Returns the costs of the hours that begin in `[start, end)`: the amounts that the monthly bills charge for them.
 
-    Each hour is in one of adjacent spans, wherever they meet. Therefore days of any time zone sum to their month, and
+    An hour belongs to exactly one of two adjacent spans. Therefore days of any time zone sum to their month, and
     months (UTC) to their invoices. Rows are ordered by descending amount; days by date.
 
     Raises:
@@ -110,7 +110,7 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now
 
 
 def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
-    """Yields the part of each month of the period that has begun."""
+    """Yields the part of the period in each month (UTC) that has begun."""
     month = month_of(period.start)
     while month.start < period.end and month.start <= now:
         inputs, unpriced = without_unpriced(_inputs(tenant, month))
@@ -121,7 +121,7 @@ def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
 
 
 def _inputs(tenant: Tenant, month: Period) -> Inputs:
-    """Returns the inputs of a month as they were invoiced, with the usage known now, or as they will be invoiced."""
+    """Returns the inputs of a month's invoice with the usage known now; without an invoice, the inputs known now."""
     issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
     if issued is None or not issued.inputs:
         return inputs_of(tenant, month)
@@ -137,7 +137,7 @@ def _amounts_by_instance(parts: Sequence[_Part]) -> dict[str, Decimal]:
 
 
 def _bytes(usage: InstanceUsage, period: Period) -> int:
-    return sum(each.bytes_in + each.bytes_out for each in usage.hours if period.start <= each.hour < period.end)
+    return sum(hour.bytes_in + hour.bytes_out for hour in usage.hours if period.start <= hour.hour < period.end)
 
 
 def _dearest_first(rows: Sequence[CostRow]) -> list[CostRow]:

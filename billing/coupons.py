@@ -18,12 +18,12 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
-# One sentence for every reason, so that it does not reveal which codes exist.
+# One message for unknown, expired and used-up codes, so that it does not reveal which codes exist.
 NOT_VALID = gettext_noop("This code is not valid, or not any more.")
 
 
 def redeem(*, acting: Actor, code: str, now: datetime) -> Discount:
-    """Creates a discount on the bills of the current month and of the following months, as many as the coupon states.
+    """Creates a discount on the bills of as many months as the coupon states, beginning with the current month.
 
     Raises:
         RateLimited: too many codes in a minute, valid and invalid ones together.

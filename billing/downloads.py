@@ -1,4 +1,4 @@
-"""HTTP responses that are files."""
+"""HTTP responses with an invoice as a file."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class SizeForm(forms.Form):
 
     @property
     def chosen(self) -> Plan | None:
-        """Plan that is selected in the form, whether or not the form is valid."""
+        """Plan that is selected in the form, even if the form is invalid; None if no plan is selected."""
         return self.plans.get(str(self["plan"].value()))
 
     @property
@@ -147,7 +147,7 @@ class BudgetForm(forms.Form):
 
 
 class BudgetChangeForm(forms.Form):
-    """Name and amount of a budget; which instances it is of stays."""
+    """Name and amount of an existing budget, whose instance cannot be changed."""
 
     name = forms.CharField(label=_("Name"), max_length=BUDGET_NAME_CHARS_MAX)
     amount = forms.DecimalField(

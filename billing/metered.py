@@ -1,7 +1,7 @@
 """Reads: usage of instances by minute, hour and day.
 
-Rows of hours and days are read where they give the same answer as minutes: minutes are many and are dropped when they
-are old (`billing.retention`). The parts of a span outside whole hours or days are read from minutes.
+Rows of hours and days are read where they give the same result as minutes, because minutes are many and are dropped
+when they are old (`billing.retention`). The parts of a span outside whole hours or days are read from minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MinutesNotKept(Invalid):
-    """Usage by minute was requested, by this query parameter, for a time whose minutes are no longer kept."""
+    """The query parameter `parameter` requests minutes before `since`, which were dropped."""
 
     def __init__(self, since: datetime, parameter: str) -> None:
         message = Message(
@@ -112,6 +112,7 @@ def usage_rows(
 
 
 def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTotals:
+    """Returns the totals of one instance. Raises `MinutesNotKept` and `TooManyRows`."""
     return usage_totals_of([instance_id], start=start, end=end)[instance_id]
 
 
@@ -142,7 +143,7 @@ def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: dateti
 def names_of(
     instance_ids: Collection[str], *, start: datetime, end: datetime, by: GroupBy, limit: int | None = None
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yields (instance id, name, bytes produced, bytes consumed) of each topic, user or client id, heaviest first.
+    """Yields (instance id, name, bytes produced, bytes consumed) of each topic, user or client id, most bytes first.
 
     There are at most `limit` rows; without a limit the number of rows is unbounded.
 
@@ -172,14 +173,14 @@ def names_of(
 
 
 def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageMinute]:
-    """Returns the minute rows by topic, user, client id and direction, oldest first. Raises `MinutesNotKept`."""
+    """Returns up to `limit` minute rows of the hour that begins at `hour`, oldest first. Raises `MinutesNotKept`."""
     part = _checked(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
     minutes = UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
     return list(minutes.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
 
 
 def _unit(step: Step, *, has_names: bool) -> Step:
-    """Returns the coarsest kind of rows that suffices for a step; hours have no names."""
+    """Returns the coarsest kind of rows that suffices for a step; rows of hours have no names."""
     if not has_names:
         return "minute" if step == "minute" else "hour"
     return "day" if step == "day" else "minute"

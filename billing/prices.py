@@ -24,7 +24,7 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def agreement_of(tenant: Tenant, period: Period | None = None) -> Agreement:
-    """Returns the agreement with a tenant. In that of a billing period, a minimum of later periods is zero."""
+    """Returns the agreement with a tenant. With `period`, its minimum is zero if it begins after the period."""
     profile = profile_of(tenant)
     is_minimum_due = period is None or profile.minimum_from is None or profile.minimum_from < period.end.date()
     return Agreement(

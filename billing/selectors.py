@@ -25,7 +25,7 @@ from instances.models import Instance
 def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
     """Returns plans on sale with a price in force (in the currency, if given), and plans `held` by instances.
 
-    An instance keeps its plan when that is no longer on sale.
+    An instance keeps its plan after the plan was taken off sale.
     """
     priced = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=timezone.now())
     if currency is not None:
@@ -46,7 +46,7 @@ def plan_for(
     held: str | None = None,
     currency: str | None = None,
 ) -> Plan | None:
-    """Returns the plan `code` if it is on sale or `held`; without a code the smallest one that fits, or None."""
+    """Returns the plan `code` if it is on sale or `held`; without a code, the smallest plan on sale that fits."""
     plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
     if code:
         return plans.filter(code=code).first()
@@ -114,7 +114,7 @@ def complete_until(instance_id: str) -> datetime | None:
 
 
 def applied_until(instance_id: str) -> datetime | None:
-    """Returns the instant up to which the most current broker's usage is in the rows; rows of others may be missing."""
+    """Returns the instant up to which the most current partition of usage is in the rows; others may be behind."""
     return _looked_at(instance_id, Max("updated_at"))
 
 
@@ -161,13 +161,13 @@ def usage_read_to(cluster_id: str) -> dict[int, int]:
 
 
 def usage_sources() -> list[UsageSource]:
-    """Returns the clusters that have brokers as the pipeline reads them: internal addresses and credentials."""
+    """Returns the internal addresses and credentials by which the pipeline reads each cluster that has brokers."""
     sources = []
     for cluster in Cluster.objects.prefetch_related("brokers__host"):
         brokers = [broker for broker in cluster.brokers.all() if broker.removed_at is None]
         addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in brokers)]
         if addresses:
-            # During an upgrade to TLS, all brokers accept the shared secret.
+            # During an upgrade to TLS the shared secret is used, because all brokers accept it.
             running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
             files = internal_tls.own_files() if all(broker.process_has_tls for broker in running) else None
             sources.append(

@@ -54,7 +54,7 @@ def run_for_month(kind: str, month: str, operator_id: str) -> None:
 
 @shared_task(name=replays.TASK, bind=True, max_retries=None)
 def replay_invoice(self: Task, invoice_id: str) -> None:
-    """Replays an invoice from the lake, one after the other. Idempotent and safe to run concurrently."""
+    """Replays an invoice from the lake; retries later while another replay runs. Idempotent."""
     close_old_connections()
     try:
         replays.run(invoice_id)
@@ -64,9 +64,7 @@ def replay_invoice(self: Task, invoice_id: str) -> None:
 
 @shared_task(name="billing.keep_margins")
 def keep_margins() -> None:
-    """Stores the resource usage of clusters for the operator's page of margins. Idempotent and safe to run
-    concurrently.
-    """
+    """Stores the use of clusters for the operators' page of margins. Idempotent and safe to run concurrently."""
     close_old_connections()
     margins.keep(timezone.now().astimezone(UTC))
 
@@ -119,7 +117,7 @@ def look_after_lake() -> None:
         strays.sweep(place, dsn.conninfo(), timezone.now())
     except OSError as trouble:
         log.error("lake_not_swept", reason=str(trouble))
-    # Each step is independent of the others: damaged files of one day hold up nothing of another day.
+    # Each step is independent of the others: damaged files of one day do not block the other days.
     with _damage_logged():
         merge_schedule.merge_days(place, today)
     with _damage_logged():
@@ -132,7 +130,7 @@ def look_after_lake() -> None:
 
 @contextmanager
 def _damage_logged() -> Iterator[None]:
-    """Logs damaged files of the lake, which end the block."""
+    """Context manager that logs `LakeBroken` instead of raising it."""
     try:
         yield
     except LakeBroken as broken:

@@ -22,7 +22,7 @@ TAX_CHANGES_MAX = 100
 
 
 def changes_of(tenant: Tenant) -> QuerySet[TaxChange]:
-    """Returns all changes of a tenant, including future ones."""
+    """Returns all changes of a tenant's tax rate, including future ones."""
     return TaxChange.objects.filter(tenant=tenant)
 
 

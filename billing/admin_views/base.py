@@ -30,7 +30,7 @@ YEAR_FIRST = 2000
 
 
 def money_page(permission: str = MAY_SEE) -> Callable[[View], View]:
-    """Decorates an operator page: signed-in staff that may see invoices and have the given permission."""
+    """Returns a decorator that restricts an operator page to signed-in staff with `MAY_SEE` and `permission`."""
 
     def decorate(view: View) -> View:
         @functools.wraps(view)

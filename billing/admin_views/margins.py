@@ -14,7 +14,7 @@ from billing.reporting import margins
 @money_page()
 @require_GET
 def margins_page(request: HttpRequest) -> HttpResponse:
-    """Shows a row for each cluster from stored results, without reading hours itself."""
+    """Shows a row for each cluster, from results that a task stores, because hours of usage are slow to read."""
     month, kept = margins.latest_month(), margins.last_kept()
     context = {
         "lines": margins.margins(month, kept),

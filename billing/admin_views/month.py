@@ -25,7 +25,7 @@ from tenants.wording import localized
 
 
 def _period(request: HttpRequest, now: datetime) -> Period:
-    """Returns the requested month; the last past month if the request is invalid."""
+    """Returns the requested month, or the previous month if the request has no valid one."""
     values = request.POST if request.method == "POST" else request.GET
     start = asked_month(values.get("month", ""))
     return month_of(start) if start is not None and start <= now else month_before(month_of(now))
@@ -38,7 +38,7 @@ def _now() -> datetime:
 @money_page()
 @require_GET
 def month_page(request: HttpRequest) -> HttpResponse:
-    """Shows every check. Runs in progress are polled every two seconds."""
+    """Shows every check of the month. While a run is in progress, the page polls its state every two seconds."""
     now = _now()
     period = _period(request, now)
     name = f"{period.start:%Y-%m}"

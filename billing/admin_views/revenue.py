@@ -25,7 +25,7 @@ HEAD = ("month", "by", "key", "name", "currency", "invoiced", "credited", "reven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Requested view: `period` is a month, or the last twelve if `month` is `ALL_MONTHS`."""
+    """Parsed query. `period` is one month, or the last twelve months if `month` is `ALL_MONTHS`."""
 
     month: str
     period: Period
@@ -85,7 +85,7 @@ def revenue_page(request: HttpRequest) -> HttpResponse:
 @money_page()
 @require_GET
 def revenue_csv(request: HttpRequest) -> HttpResponse:
-    """Exports all rows of the current filter as CSV; of twelve months, the rows of each month."""
+    """Exports all rows of the current filter as CSV; for twelve months, the rows of each month one after the other."""
     wanted = asked(request, timezone.now().astimezone(UTC))
     periods = reversed(wanted.months) if wanted.month == ALL_MONTHS else [wanted.period]
 

@@ -33,7 +33,7 @@ class BudgetOut(serializers.ModelSerializer[Budget]):
 
 @extend_schema_field({"type": "string", "format": "decimal", "pattern": r"^(?=.*[1-9])\d{0,10}(?:\.\d{0,3})?$"})
 class BudgetAmount(serializers.DecimalField):
-    """A decimal above zero, which a schema of texts can only say by a pattern."""
+    """Decimal above zero. OpenAPI describes decimals as strings, so that a pattern excludes zero."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(13, 3, min_value=SMALLEST, **kwargs)

@@ -34,8 +34,12 @@ CHANGEABLE = ("name", "amount")
 
 @transaction.atomic
 def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str = "") -> Budget:
-    """Creates a budget. Raises `QuotaExceeded` at the limit, and `Invalid` or `Conflict` for a bad instance or used
-    name.
+    """Creates a budget.
+
+    Raises:
+        QuotaExceeded: the tenant has `BUDGETS_PER_TENANT_MAX` budgets.
+        Invalid: the instance is unknown, or the amount has too many decimals.
+        Conflict: the name is in use.
     """
     access.require(acting, Scope.BILLING_WRITE)
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)

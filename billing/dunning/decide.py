@@ -10,7 +10,7 @@ NEVER = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Days after the due date; 0 means never. The second reminder comes after the first one."""
+    """Days from the due date to each step of dunning; 0 means never. The second reminder is later than the first."""
 
     first_reminder_days: int
     second_reminder_days: int
@@ -18,12 +18,12 @@ class Terms:
 
     @property
     def reminders(self) -> list[int]:
-        """Days of each reminder; reminders are numbered from 1."""
+        """Days of the reminders that are sent, in order; reminders are numbered from 1."""
         return [days for days in (self.first_reminder_days, self.second_reminder_days) if days != NEVER]
 
 
 def reminder_due(days_overdue: int, terms: Terms, said: Collection[int]) -> int | None:
-    """Returns the number of the latest due reminder, unless it or a later one was sent already."""
+    """Returns the number of the latest due reminder; None if it or a later one is in `said`, those sent already."""
     due = [number for number, days in enumerate(terms.reminders, start=1) if days_overdue >= days]
     latest = max(due, default=None)
     return latest if latest is not None and latest > max(said, default=0) else None

@@ -54,7 +54,7 @@ def dun(now: datetime) -> None:
         _remind(tenant, terms, now)
         _suspend(tenant, terms, now)
 
-    for tenant in _who_owes(now):
+    for tenant in _tenants_overdue(now):
         _contained(tenant, partial(act, tenant), failed, now)
     for tenant in Tenant.objects.filter(pk__in=UnpaidSuspension.objects.values("tenant_id")).order_by("pk"):
         _contained(tenant, partial(resume_if_paid, tenant, now), failed, now)
@@ -71,6 +71,7 @@ def _contained(tenant: Tenant, act: Callable[[], Any], failed: set[str], now: da
 
 
 def terms_in_force() -> decide.Terms:
+    """Returns the terms of the seller, or the defaults without a seller."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     return decide.Terms(
         first_reminder_days=seller.first_reminder_days,
@@ -107,7 +108,7 @@ def resume_if_paid(tenant: Tenant, now: datetime) -> bool:
     return True
 
 
-def _who_owes(now: datetime) -> Iterator[Tenant]:
+def _tenants_overdue(now: datetime) -> Iterator[Tenant]:
     late = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)
     return Tenant.objects.filter(pk__in=late.values("tenant_id")).order_by("pk").iterator(chunk_size=500)
 
@@ -136,8 +137,9 @@ def _payload(invoice: Invoice, number: int) -> dict[str, Any]:
 
 
 def _was_reminded(invoice: Invoice, now: datetime) -> bool:
-    """True if a reminder was sent at least a day ago: nobody is suspended without warning, even if the
-    option is new.
+    """True if a reminder was sent at least a day ago.
+
+    It is required, so that no tenant is suspended without a warning when suspension has just been switched on.
     """
     return InvoiceReminder.objects.filter(invoice=invoice, sent_at__lte=now - WARNING).exists()
 

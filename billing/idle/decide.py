@@ -1,4 +1,4 @@
-"""Decisions about warning of an idle stop and stopping an instance: pure."""
+"""Decisions about the warning before an idle stop, and about the stop itself: pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class IdleStep(enum.Enum):
 
 
 def idle_since(since: datetime, last_used: datetime | None) -> datetime:
-    """Returns the last use; `since` is when the instance entered its phase, which counts as a use."""
+    """Returns the time of the last use; `since`, the time when the instance entered its phase, counts as a use."""
     return since if last_used is None else max(since, last_used)
 
 

@@ -74,7 +74,7 @@ def _take_step(instance: Instance, used: datetime | None, known_until: datetime,
 
 @transaction.atomic
 def _warn(instance: Instance, idle: datetime, now: datetime, stop_days: int) -> None:
-    # Of two concurrent runs one waits here and then finds the other's warning.
+    # The second of two concurrent runs waits here, and then finds the warning of the first.
     Instance.objects.select_for_update(no_key=True).get(pk=instance.pk)
     if IdleWarning.objects.filter(pk=instance.pk, idle_since=idle).exists():
         return

@@ -97,7 +97,7 @@ def remember_compared(compared: Mapping[str, str], now: datetime) -> None:
 def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, str]:
     """Returns the state of a tenant's usage in each of the months, by start of the month.
 
-    The state changes with each hour, byte count or level written, and with each operation that took effect. Two queries
+    The state changes whenever an hour of usage is written, and with each operation that takes effect. Two queries
     read one row per instance and month, regardless of the number of hours.
     """
     if not periods:
@@ -105,7 +105,7 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
     operations = Operation.objects.filter(tenant=tenant)
     ids = operations.order_by().values_list("instance_id", flat=True).distinct()
     revisions = dict(
-        UsageRevision.objects.filter(instance_id__in=list(ids), month__gte=min(each.start for each in periods))
+        UsageRevision.objects.filter(instance_id__in=list(ids), month__gte=min(period.start for period in periods))
         .order_by()
         .values("month")
         .annotate(sum=Sum("revision"))
@@ -121,17 +121,18 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
         .values_list("month", "count", "last")
     )
     states = {}
-    for each in periods:
-        known = [(count, last) for month, count, last in by_month if month < each.end]
+    for period in periods:
+        known = [(count, last) for month, count, last in by_month if month < period.end]
         last = max((last for _, last in known if last is not None), default=None)
         count = sum(count for count, _ in known)
-        states[each.start] = f"{revisions.get(each.start, 0)} {count} {last.timestamp() if last else 0:.6f}"
+        states[period.start] = f"{revisions.get(period.start, 0)} {count} {last.timestamp() if last else 0:.6f}"
     return states
 
 
 def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
     """Returns the inputs of an invoice with the usage known now."""
-    has_rates = any(each.meter is Meter.BANDWIDTH_P95 for one in inputs.prices for each in one.components)
+    components = (component for prices in inputs.prices for component in prices.components)
+    has_rates = any(component.meter is Meter.BANDWIDTH_P95 for component in components)
     return replace(inputs, usage=consumption.of_tenant(invoice.tenant, inputs.period, with_rates=has_rates))
 
 
@@ -141,10 +142,10 @@ def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
     Amounts are compared by the tax rate in force at the time of use.
     """
     charged: dict[Key, Decimal] = defaultdict(Decimal)
-    for each in _charged_lines(invoice):
+    for line in _charged_lines(invoice):
         # Old lines have no rate of their own; they have the rate of the invoice that they belong to.
-        tax_percent = invoice.tax_percent if each.tax_percent is None else each.tax_percent
-        charged[each.instance_id, each.plan, each.meter, tax_percent or Decimal(0)] += each.amount
+        tax_percent = invoice.tax_percent if line.tax_percent is None else line.tax_percent
+        charged[line.instance_id, line.plan, line.meter, tax_percent or Decimal(0)] += line.amount
     due: dict[Key, Decimal] = defaultdict(Decimal)
     for rated in inputs.rated().lines:
         due[rated.instance_id, rated.plan, rated.meter, rated.tax_percent] += rated.amount
@@ -152,12 +153,12 @@ def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
         amount = due[key] - charged[key]
         if amount:
             instance_id, plan, meter, tax_percent = key
-            line = RatedLine(
+            correction = RatedLine(
                 kind="adjustment", instance_id=instance_id, plan=plan, meter=meter, start=inputs.period.start,
                 end=inputs.period.end, quantity=Decimal(1), unit="", unit_price=amount, amount=amount,
                 tax_percent=tax_percent,
             )  # fmt: skip
-            yield Adjustment(corrects=invoice, charged=charged[key], line=line)
+            yield Adjustment(corrects=invoice, charged=charged[key], line=correction)
 
 
 def _charged_lines(invoice: Invoice) -> list[InvoiceLine]:

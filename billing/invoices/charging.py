@@ -33,7 +33,8 @@ class Draft:
 def inputs_of(tenant: Tenant, period: Period) -> Inputs:
     """Returns all inputs of the bill of a period, as known now."""
     usage = consumption.of_tenant(tenant, period)
-    lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
+    plans = {span.plan for instance_usage in usage for span in instance_usage.spans}
+    lists = prices.price_lists(tenant.currency, plans)
     inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant, period))
     if inputs.has_percentiles:
         return replace(inputs, usage=consumption.of_tenant(tenant, period, with_rates=True))
@@ -50,7 +51,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
 
 
 def known_until(month: Period, now: datetime) -> datetime:
-    """Returns the end of the current hour, at most the end of the month."""
+    """Returns the end of the current hour, but not before the month's first hour has ended, nor after the month."""
     return max(min(ceil_hour(now), month.end), month.start + HOUR)
 
 

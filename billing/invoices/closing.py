@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 FAILED = "It failed; the log says why."
 # Codes of conflicts that resolve themselves later.
 PASSES = ("usage_incomplete", "period_not_over")
-# The shortest two months: from its start, a month is invoiced for at least so long.
+# Length of the shortest two adjacent months. Counted from the start of a month, its usage is evaluated at least this
+# long.
 LOOKED_AT_FOR: Final = timedelta(days=59)
 
 
@@ -46,8 +47,8 @@ ProgressCallback = Callable[[int, int], None]
 def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
     """Returns the tenants without an invoice of the period that may have charges.
 
-    These had an instance in the period or in the month before, usage of an earlier month that arrived since then, or
-    agreed on a minimum.
+    A tenant may have charges if it had an instance in the period or in the month before, if usage of an earlier month
+    arrived since the start of the month before, or if a minimum was agreed on.
     """
     since = month_before(period).start
     had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
@@ -66,11 +67,11 @@ def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
 
 
 def months_used_late(closed: Period) -> list[tuple[str, datetime]]:
-    """Returns months before `closed` that had no charges, and whose usage arrived after their last evaluation.
+    """Returns months before `closed` that have no invoice, and whose usage arrived after their last evaluation.
 
     A month is evaluated until the following one ends. Late usage of a month that has an invoice is a line of the next
-    invoice (`billing.invoices.adjustments`); one without an invoice gets its own. The pairs are a tenant's id and the
-    start of a month.
+    invoice (`billing.invoices.adjustments`); a month without an invoice gets its own. Each pair is a tenant's id and
+    the start of a month, ordered by month.
     """
     noted = UsageRevision.objects.filter(noted_at__gte=month_before(closed).start, month__lt=closed.start)
     months = list(noted.filter(noted_at__gte=F("month") + LOOKED_AT_FOR).values_list("instance_id", "month"))

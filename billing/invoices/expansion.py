@@ -29,18 +29,18 @@ class LineHour:
 
 
 def hours_of(line: InvoiceLine) -> list[LineHour]:
-    """Returns the hours of a line, oldest first; none for a line of the whole bill or a correction."""
+    """Returns the hours of a line, oldest first; an empty list for a line of the whole bill or a correction."""
     if not line.instance_id or line.kind != "usage":
         return []
     inputs: Inputs = from_json(line.invoice.inputs)
-    usage = next((each for each in inputs.usage if each.instance_id == line.instance_id), None)
+    usage = next((usage for usage in inputs.usage if usage.instance_id == line.instance_id), None)
     if usage is None:
         return []
-    used = {each.hour: each for each in usage.hours}
+    used = {hour_usage.hour: hour_usage for hour_usage in usage.hours}
     result = []
     hour = line.start
     while hour < line.end:
-        sizes = [one for one in usage.spans if one.start < hour + HOUR and (one.end is None or one.end > hour)]
+        sizes = [span for span in usage.spans if span.start < hour + HOUR and (span.end is None or span.end > hour)]
         had = used.get(hour)
         if had is not None or sizes:
             counted = had or HourUsage(hour=hour)

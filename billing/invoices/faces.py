@@ -1,4 +1,4 @@
-"""Font files of invoices and the script that each one is for.
+"""Font files of invoices, and the choice of a font by the script of a letter.
 
 The files are Noto Sans and Heebo of PyPI packages, under the SIL Open Font License. A file is loaded when a text first
 needs it; its weight is fixed at regular, because PDFs cannot have variable fonts.
@@ -28,7 +28,7 @@ class Face(NamedTuple):
 
 
 def _common(script: str, package: str) -> Face:
-    """Returns a font that has the punctuation and digits of Latin, too: names of companies mix them."""
+    """Returns a font that also has Latin punctuation and digits, which names of companies mix with other scripts."""
     return Face(f"Noto Sans {script}".rstrip(), package, f"files/NotoSans{script}[wdth,wght].ttf")
 
 
@@ -57,11 +57,11 @@ SCRIPTS: Final = {
         "Malayalam", "Myanmar", "Oriya", "Sinhala", "Tamil", "Telugu",
     )
 }  # fmt: skip
-# Parts of Chinese characters, which look like some of them.
+# Radicals: parts of Chinese characters, some of which look like a whole character.
 RADICALS: Final = range(0x2E80, 0x2FE0)
 KANA: Final = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
 HANGUL: Final = "HANGUL"
-# Order in which a font of East Asian letters is searched for a letter that the preferred one lacks.
+# East Asian fonts, in the order in which they are searched for a letter that the preferred font lacks.
 EAST_ASIAN: Final = (SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN)
 
 _loaded: dict[Face, TTFont] = {}
@@ -94,9 +94,9 @@ def _regular(face: Face) -> bytes:
 
 
 def _prefer_letters(font: TTFont) -> None:
-    """Lets a glyph that several characters have stand for a letter, not for a radical or a compatibility character.
+    """Sorts the characters of each glyph, so that letters precede radicals and compatibility characters.
 
-    A reader that copies text or searches for it gets the first character of the list.
+    A PDF maps a glyph to the first of its characters, when a viewer copies text or searches for it.
     """
     for letters in font.face.glyphToChar.values():
         if len(letters) > 1:
@@ -109,7 +109,7 @@ def has(face: Face, letter: str) -> bool:
 
 
 def face_of(letter: str, preferred: Face = SIMPLIFIED) -> Face | None:
-    """Returns a font that has the letter, or None; Chinese characters are taken from the `preferred` one if it can be.
+    """Returns a font that has the letter, or None. For East Asian letters, the `preferred` font is tried first.
 
     Only fonts of the letter's script are loaded.
     """
@@ -122,7 +122,7 @@ def is_east_asian(letter: str) -> bool:
 
 
 def preferred_for(text: str) -> Face:
-    """Returns the font for Chinese characters of a text, which is chosen by its kana or Hangul."""
+    """Returns the font for the Chinese characters of a text: Japanese if it has kana, Korean if it has Hangul."""
     words = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
     if words & {*KANA}:
         return JAPANESE
@@ -139,10 +139,10 @@ def _candidates(letter: str, preferred: Face) -> tuple[Face, ...]:
         return (KOREAN,)
     if script in SCRIPTS:
         return (SCRIPTS[script],)
-    # The letters of a script without a font load none of the large ones.
+    # For letters of a script without a font, none of the large fonts is loaded.
     return (SYMBOLS,) if category(letter)[0] in "LMC" else (EMOJI, SYMBOLS, preferred)
 
 
 def _is_conjoining(letter: str) -> bool:
-    """True for parts of Hangul syllables, which only shaping puts together."""
+    """True for parts of Hangul syllables, which only shaping combines to syllables."""
     return "\u1100" <= letter <= "\u11ff" or "\ua960" <= letter <= "\ua97f" or "\ud7b0" <= letter <= "\ud7ff"

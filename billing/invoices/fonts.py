@@ -1,7 +1,7 @@
 """Choice of a font for each word of an invoice, and the order of words.
 
-Words are ordered by Unicode's bidirectional algorithm, for names: right-to-left words are reordered, with numbers and
-Latin words between them. The glyphs used are embedded in the file and shaped by HarfBuzz.
+Words are ordered by as much of Unicode's bidirectional algorithm as names need: right-to-left words are reordered, with
+numbers and Latin words between them. The glyphs used are embedded in the file and shaped by HarfBuzz.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPLACEMENT: Final = "\ufffd"
 RIGHT_TO_LEFT: Final = ("R", "AL")
 # Joiners control how Arabic and Indic letters connect; all other formatting characters are removed.
 JOINERS: Final = "\u200c\u200d"
-# They choose between pictures of a symbol, of which the fonts have one.
+# They select one of several forms of a symbol; the fonts have only one form.
 VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 
 # Vowels of Thai and Lao that belong to the letter before them, though Unicode calls them letters.
@@ -47,7 +47,7 @@ def _is_control(letter: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """True for letters of Windows-1252 and of East Asia, which are set one after the other and break anywhere."""
+    """True if all letters are of Windows-1252 or East Asian, which need no shaping and allow a line break anywhere."""
     return all(is_western(letter) or faces.is_east_asian(letter) for letter in text)
 
 
@@ -76,9 +76,9 @@ def lacks_letters(text: str) -> bool:
 
 
 def text_lines(text: str, width: float, width_of: Measure) -> Iterator[list[list[Run]]]:
-    """Yields lines of words in visual order from left to right, each filled up to the width; a word is a list of runs.
+    """Yields lines, each a list of words in visual order from left to right; a word is a list of runs.
 
-    A word that is wider than a line is broken.
+    A line has as many words as fit into `width`, measured by `width_of`. A word that is wider than a line is broken.
     """
     seen = cleaned(text)
     preferred = faces.preferred_for(seen)
@@ -156,12 +156,12 @@ def _parts_by_direction(word: str) -> Iterator[str]:
     """Splits a word by direction; digits and letters without a direction belong to the part before them."""
     part, direction = "", ""
     for letter in word:
-        of = bidirectional(letter)
-        found = "R" if of in RIGHT_TO_LEFT else of if of == "L" else ""
-        if found and direction and found != direction:
+        kind = bidirectional(letter)
+        own = "R" if kind in RIGHT_TO_LEFT else kind if kind == "L" else ""
+        if own and direction and own != direction:
             yield part
             part = ""
-        direction = found or direction
+        direction = own or direction
         part += letter
     yield part
 
@@ -169,20 +169,20 @@ def _parts_by_direction(word: str) -> Iterator[str]:
 def _as_seen(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run]]:
     """Yields the words of a line in visual order; words without a direction take that of their neighbours."""
     is_rtl = [_is_rtl(word) for word in line]
-    base = next((each for each in map(_is_rtl, words) if each is not None), False)
-    known = [base if each is None else each for each in is_rtl]
-    for number, each in enumerate(is_rtl):
+    base = next((rtl for rtl in map(_is_rtl, words) if rtl is not None), False)
+    known = [base if rtl is None else rtl for rtl in is_rtl]
+    for number, rtl in enumerate(is_rtl):
         # A neutral word between two words of the same direction takes that direction.
-        if each is None:
-            before = next((found for found in reversed(is_rtl[:number]) if found is not None), base)
-            after = next((found for found in is_rtl[number + 1 :] if found is not None), base)
+        if rtl is None:
+            before = next((other for other in reversed(is_rtl[:number]) if other is not None), base)
+            after = next((other for other in is_rtl[number + 1 :] if other is not None), base)
             known[number] = before if before == after else base
-    of_one = groupby(zip(known, line, strict=True), lambda each: each[0])
-    groups = [(rtl, [word for _, word in group]) for rtl, group in of_one]
+    same_direction = groupby(zip(known, line, strict=True), lambda pair: pair[0])
+    groups = [(is_right, [word for _, word in group]) for is_right, group in same_direction]
     if base:
         groups.reverse()
-    for rtl, group in groups:
-        yield from (([*reversed(word)] for word in reversed(group)) if rtl else group)
+    for is_right, group in groups:
+        yield from (([*reversed(word)] for word in reversed(group)) if is_right else group)
 
 
 def _is_rtl(word: Iterable[Run]) -> bool | None:

@@ -86,7 +86,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     else:
         action_items.clear(tenant, ActionKind.LATE_USAGE)
     late = found.adjustments
-    lines = [*bill.lines, *(each.line for each in late)]
+    lines = [*bill.lines, *(adjustment.line for adjustment in late)]
     if not lines:
         return None
     invoice = _create(
@@ -166,14 +166,17 @@ class Creditable(NamedTuple):
 
 
 def left_to_credit(invoice: Invoice) -> Creditable:
-    """Returns the amounts of a credit note over everything that is left of the invoice."""
-    left = {each.percent: each for each in invoice.tax_sums()}
+    """Returns the largest amounts that a credit note of the invoice can have."""
+    left = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
     for note in invoice.credit_notes.defer("inputs"):
-        for each in note.tax_sums():
-            of = left[each.percent]
-            left[each.percent] = replace(of, base=of.base + each.base, tax=of.tax + each.tax)
+        for credited_sum in note.tax_sums():
+            of_rate = left[credited_sum.percent]
+            left[credited_sum.percent] = replace(
+                of_rate, base=of_rate.base + credited_sum.base, tax=of_rate.tax + credited_sum.tax
+            )
     by_rate = list(left.values())
-    net, tax = (sum(of, Decimal(0)) for of in zip(*((each.base, each.tax) for each in by_rate), strict=True))
+    columns = zip(*((tax_sum.base, tax_sum.tax) for tax_sum in by_rate), strict=True)
+    net, tax = (sum(amounts, Decimal(0)) for amounts in columns)
     return Creditable(net, tax, by_rate)
 
 
@@ -209,7 +212,7 @@ def has_seller() -> bool:
 
 
 def usage_is_complete(tenant: Tenant, period: Period) -> bool:
-    """True if the usage of all brokers of all clusters of the tenant was read past the end of the period."""
+    """True if the usage of each cluster with an instance of the tenant was read past the end of the period."""
     clusters = set(Placement.objects.filter(instance__tenant=tenant).values_list("cluster_id", flat=True))
     read = dict(
         UsageOffset.objects.filter(cluster_id__in=clusters)
@@ -235,13 +238,13 @@ def _create(
     corrects: Invoice | None = None,
     note: str = "",
 ) -> Invoice:
-    """Creates a document and its lines."""
+    """Creates an invoice or a credit note with its lines. `late` has the adjustments that are among the lines."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
-    tax = sum((each.tax for each in taxes), Decimal(0))
+    tax = sum((tax_sum.tax for tax_sum in taxes), Decimal(0))
     total = subtotal + tax
-    owes_tax = profile.reverse_charge and any(not each.percent for each in taxes)
+    owes_tax = profile.reverse_charge and any(not tax_sum.percent for tax_sum in taxes)
     covered = Decimal(0) if corrects else max(Decimal(0), min(posting.credit(tenant, currency), total))
     invoice = Invoice.objects.create(
         tenant=tenant,
@@ -254,7 +257,9 @@ def _create(
         subtotal=subtotal,
         tax_percent=taxes[0].percent if len(taxes) == 1 else None,
         tax=tax,
-        taxes=[{"percent": str(each.percent), "base": str(each.base), "tax": str(each.tax)} for each in taxes],
+        taxes=[
+            {"percent": str(tax_sum.percent), "base": str(tax_sum.base), "tax": str(tax_sum.tax)} for tax_sum in taxes
+        ],
         total=total,
         from_balance=covered,
         seller=_seller(seller),
@@ -264,7 +269,7 @@ def _create(
         issued_at=now,
         due_at=now + timedelta(days=seller.payment_days),
     )
-    corrected = {id(each.line): each.corrects for each in late}
+    corrected = {id(adjustment.line): adjustment.corrects for adjustment in late}
     InvoiceLine.objects.bulk_create(
         InvoiceLine(
             invoice=invoice, position=position, kind=line.kind, corrects=corrected.get(id(line)) or corrects,

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 def after_commit(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
     """Sends mails about an invoice after the transaction commits.
 
-    A failure is recorded for operators and stops neither the round nor what was written.
+    A failure is recorded for operators. It affects neither the committed rows nor the rest of the round.
     """
     transaction.on_commit(partial(_send_contained, send, invoice, *more))
 

@@ -1,7 +1,7 @@
 """Runs that operators start on the page that closes a month: issuing invoices, and searching for late usage.
 
-They run in the worker, one of each kind and month at a time. Their state is kept in the cache for the page only; if it
-is lost, another run may be started, because issuing is idempotent.
+They run in the worker, one of each kind and month at a time. Their state is stored in the cache for the page only; if
+it is lost, another run may be started, because issuing is idempotent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 TASK = "billing.run_for_month"
 ADD_INVOICE = "billing.add_invoice"
 KEPT_S = 60 * 24 * 3_600
-# A run without progress for this long counts as dead and may be started again.
+# A run without progress for this long is taken to be dead, and may be started again.
 SILENT_AFTER = timedelta(minutes=5)
 NOTED_EVERY = timedelta(seconds=1)
 NAMED_MAX = 50
@@ -136,7 +136,10 @@ def enqueue(kind: RunKind, month: str, operator_id: str) -> None:
 
 
 def _claim(run_: MonthRun, now: datetime) -> None:
-    """Claims the run. Raises `Conflict` if another one is in progress; of two concurrent claims one succeeds."""
+    """Stores the run as queued. Raises `Conflict` if another one is in progress.
+
+    After a run that ended, two concurrent claims may both succeed; `run` then executes only one of them at a time.
+    """
     key = _key(run_.kind, run_.month)
     if shared_cache.add(key, run_, KEPT_S):
         return

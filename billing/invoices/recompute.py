@@ -104,7 +104,7 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
 
 
 def is_covered(inputs: Inputs) -> bool:
-    """True if the lake began before the period."""
+    """True if the first day of the lake is before the period, so that the lake has all reports of the period."""
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     return began is not None and began < inputs.period.start.date()
 

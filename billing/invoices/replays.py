@@ -1,6 +1,6 @@
 """Replays of the lake that take too long for a request: the worker reads the lake for one invoice after the other.
 
-State and result are kept in the cache. If it is lost, the replay can be started again, and no invoice depends on it.
+State and result are stored in the cache. If they are lost, the replay can be started again; no invoice depends on them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = structlog.get_logger(__name__)
 
 TASK: Final = "billing.replay_invoice"
 LOCK: Final = "replay of an invoice"
-# A result is kept so long, and not worked out again before the other time has passed.
+# A result is cached for `KEPT_S`. An invoice can be replayed again `AGAIN_AFTER` its last replay.
 KEPT_S: Final = 24 * 3_600
 AGAIN_AFTER: Final = timedelta(minutes=10)
-# A replay without progress for this long counts as dead.
+# A replay without progress for this long is taken to be dead.
 SILENT_AFTER: Final = timedelta(minutes=5)
 NOTED_EVERY: Final = timedelta(seconds=1)
-# The installation replays one invoice at a time; the others ask again after this time.
+# The installation replays one invoice at a time; tasks of other replays are retried after this time.
 BUSY_RETRY_S: Final = 5
 DIFFERENCES_KEPT_MAX: Final = 1_000
 
@@ -85,6 +85,7 @@ class InvoiceReplay:
         return min(99.0, 100.0 * self.rows / self.total) if self.total else 0.0
 
     def found(self) -> list[Difference]:
+        """Returns the stored differences."""
         return [
             Difference(
                 source="lake", instance_id=instance_id, plan=plan, meter=meter, invoiced=Decimal(invoiced),
@@ -118,7 +119,10 @@ NOT_STARTED: Final = "not_started"
 
 
 def with_replay(invoice: Invoice, result: Recomputation, now: datetime) -> tuple[Recomputation, ShownReplay]:
-    """Adds what the worker replayed to a recomputation that left the lake out."""
+    """Returns the recomputation and the state of its replay.
+
+    A recomputation that skipped the lake gets the differences that the worker found, if it has replayed the invoice.
+    """
     if result.replay is not Replay.TOO_LARGE:
         percent = 100.0 if result.replay is Replay.DONE else 0.0
         return result, ShownReplay(state=result.replay, percent=percent)
@@ -208,20 +212,26 @@ def run(invoice_id: str) -> None:
 def _replayed(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
     _note(invoice, replay)
     inputs = from_json(invoice.inputs or {})
-    noting = _Noting(invoice, replace(replay, total=rows_to_read(inputs)))
-    differences = of_lake(invoice, inputs, noting.progress)
+    recorder = _ProgressRecorder(invoice, replace(replay, total=rows_to_read(inputs)))
+    differences = of_lake(invoice, inputs, recorder.progress)
     kept = tuple(
-        (found.instance_id, found.plan, found.meter, str(found.invoiced), str(found.recomputed))
-        for found in differences[:DIFFERENCES_KEPT_MAX]
+        (
+            difference.instance_id,
+            difference.plan,
+            difference.meter,
+            str(difference.invoiced),
+            str(difference.recomputed),
+        )
+        for difference in differences[:DIFFERENCES_KEPT_MAX]
     )
     return replace(
-        noting.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=kept,
+        recorder.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=kept,
         differences_in_all=len(differences),
     )  # fmt: skip
 
 
-class _Noting:
-    """Notes the progress of a replay, at most once a second."""
+class _ProgressRecorder:
+    """Stores the progress of a replay for pages and REST, at most once every `NOTED_EVERY`."""
 
     def __init__(self, invoice: Invoice, replay: InvoiceReplay) -> None:
         self._invoice = invoice

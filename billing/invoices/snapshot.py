@@ -61,11 +61,12 @@ class Inputs:
 
 
 def to_json(inputs: Inputs) -> dict[str, Any]:
+    """Returns the inputs as values of JSON."""
     return {
         "version": inputs.version,
         "period": _plain(asdict(inputs.period)),
-        "usage": [_usage_to_json(each) for each in inputs.usage],
-        "prices": [_plain(asdict(each)) for each in inputs.prices],
+        "usage": [_usage_to_json(usage) for usage in inputs.usage],
+        "prices": [_plain(asdict(price_list)) for price_list in inputs.prices],
         "agreement": _agreement_to_json(inputs),
     }
 
@@ -78,29 +79,29 @@ def _agreement_to_json(inputs: Inputs) -> Any:
 
 
 def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
-    """Hours and points are lists instead of objects: there may be thousands of each."""
+    """Converts usage. Hours and points become lists instead of objects, because there may be thousands of each."""
     return {
         "instance_id": usage.instance_id,
-        "spans": [_plain(asdict(each)) for each in usage.spans],
+        "spans": [_plain(asdict(span)) for span in usage.spans],
         "hours": [
             [
-                each.hour.isoformat(), each.bytes_in, each.bytes_out, str(each.stored_byte_hours),
-                str(each.partition_hours), each.connections_peak,
+                hour.hour.isoformat(), hour.bytes_in, hour.bytes_out, str(hour.stored_byte_hours),
+                str(hour.partition_hours), hour.connections_peak,
             ]
-            for each in usage.hours
+            for hour in usage.hours
         ],
-        "rate_points": [[each.start.isoformat(), each.bytes_in, each.bytes_out] for each in usage.rate_points],
+        "rate_points": [[point.start.isoformat(), point.bytes_in, point.bytes_out] for point in usage.rate_points],
     }  # fmt: skip
 
 
 def from_json(raw: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs. Raises `ValueError` for an unknown version."""
+    """Parses what `to_json` returned. Raises `ValueError` for an unknown version."""
     if raw.get("version") not in VERSIONS:
         raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
     return Inputs(
         period=_period(raw["period"]),
-        usage=[_usage(each) for each in raw["usage"]],
-        prices=[_price_list(each) for each in raw["prices"]],
+        usage=[_usage(usage) for usage in raw["usage"]],
+        prices=[_price_list(price_list) for price_list in raw["prices"]],
         agreement=_agreement(raw["agreement"]),
         version=raw["version"],
     )
@@ -108,9 +109,9 @@ def from_json(raw: Mapping[str, Any]) -> Inputs:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, datetime):
@@ -130,8 +131,8 @@ def _usage(raw: Mapping[str, Any]) -> InstanceUsage:
     return InstanceUsage(
         instance_id=raw["instance_id"],
         spans=[
-            SizeSpan(**(each | {"start": datetime.fromisoformat(each["start"]), "end": _instant(each["end"])}))
-            for each in raw["spans"]
+            SizeSpan(**(span | {"start": datetime.fromisoformat(span["start"]), "end": _instant(span["end"])}))
+            for span in raw["spans"]
         ],
         hours=[
             HourUsage(
@@ -158,21 +159,21 @@ def _price_list(raw: Mapping[str, Any]) -> PriceList:
         effective_from=datetime.fromisoformat(raw["effective_from"]),
         components=[
             Component(
-                meter=Meter(each["meter"]),
-                scheme=Scheme(each["scheme"]),
+                meter=Meter(component["meter"]),
+                scheme=Scheme(component["scheme"]),
                 tiers=[
                     Tier(
                         up_to=None if tier["up_to"] is None else Decimal(tier["up_to"]),
                         unit_price=Decimal(tier["unit_price"]),
                         flat=Decimal(tier["flat"]),
                     )
-                    for tier in each["tiers"]
+                    for tier in component["tiers"]
                 ],
-                included=Decimal(each["included"]),
-                commit=Decimal(each["commit"]),
-                overage_price=None if each["overage_price"] is None else Decimal(each["overage_price"]),
+                included=Decimal(component["included"]),
+                commit=Decimal(component["commit"]),
+                overage_price=None if component["overage_price"] is None else Decimal(component["overage_price"]),
             )
-            for each in raw["components"]
+            for component in raw["components"]
         ],
     )
 
@@ -182,18 +183,18 @@ def _agreement(raw: Mapping[str, Any]) -> Agreement:
         currency=raw["currency"],
         discounts=[
             Discount(
-                code=each["code"],
-                percent=Decimal(each["percent"]),
-                amount=Decimal(each["amount"]),
-                start=_instant(each["start"]),
-                end=_instant(each["end"]),
+                code=discount["code"],
+                percent=Decimal(discount["percent"]),
+                amount=Decimal(discount["amount"]),
+                start=_instant(discount["start"]),
+                end=_instant(discount["end"]),
             )
-            for each in raw["discounts"]
+            for discount in raw["discounts"]
         ],
         minimum=Decimal(raw["minimum"]),
         tax_percent=Decimal(raw["tax_percent"]),
         tax_changes=[
-            TaxChange(effective_from=datetime.fromisoformat(each["effective_from"]), percent=Decimal(each["percent"]))
-            for each in raw.get("tax_changes", ())
+            TaxChange(effective_from=datetime.fromisoformat(tax["effective_from"]), percent=Decimal(tax["percent"]))
+            for tax in raw.get("tax_changes", ())
         ],
     )

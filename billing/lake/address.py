@@ -24,11 +24,11 @@ class LakePlace:
 
 
 def open_lake(url: str) -> LakePlace:
-    """Opens `file:///srv/lake` or `s3://bucket/folder?region=…&endpoint_override=…`, with keys from AWS' usual
+    """Opens `file:///srv/lake` or `s3://bucket/folder?region=…&endpoint_override=…`, with keys from AWS's environment
     variables.
 
     Raises:
-        ValueError: another scheme, or no folder.
+        ValueError: the URL has another scheme, or no folder.
     """
     from pyarrow.fs import FileSystem
 

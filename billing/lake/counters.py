@@ -1,6 +1,6 @@
-"""Verification of counters across files of the lake, on Arrow columns: each must grow by the added bytes.
+"""Verification of counters across files of the lake: from report to report, a counter grows by the added bytes.
 
-Pure; a row costs less than a microsecond.
+Pure. It works on Arrow columns; a row takes less than a microsecond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CounterBroken(Exception):
 
 
 class Counters:
-    """Last report of each counter: of its highest sequence the one with the most bytes."""
+    """Last report of each counter: the one with the highest sequence and, among these, the most bytes."""
 
     def __init__(self) -> None:
         self._last: pa.Table | None = None
@@ -106,7 +106,7 @@ def numbered(known: pa.Table) -> pa.Array:
 
 
 def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
-    """Returns numbers from 0, in order of appearance, and how many they are."""
+    """Returns equal numbers for equal ones, from 0 in order of appearance, and the number of distinct ones."""
     import pyarrow as pa
 
     encoded = numbers.dictionary_encode()
@@ -114,7 +114,7 @@ def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _is_looked_at(rows: pa.Table) -> pa.Array:
-    """True for known rows, and once for each report that is newer than the known one."""
+    """True for known rows, and for reports that are newer than the known one; of equal reports, for the first."""
     import pyarrow.compute as pc
 
     is_first, is_new = _is_first(rows), array_of(rows, "is_new")
@@ -130,7 +130,7 @@ def _is_looked_at(rows: pa.Table) -> pa.Array:
 
 
 def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns for the rows of each counter the value that was known before."""
+    """Returns for each row the value of its counter that was known before; `BEFORE_ALL` for an unknown counter."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -28,7 +28,7 @@ MERGED = "merged-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """Completed file, as input of the row that makes it part of the lake."""
+    """Completed file with the values of the `LakeFile` row that makes it part of the lake."""
 
     path: str
     cluster_id: str
@@ -40,9 +40,9 @@ class WrittenFile:
 def write(
     place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
 ) -> list[WrittenFile]:
-    """Writes reports of these ranges, one file per UTC day: all of them, or the named `part`.
+    """Writes the reports of these offset ranges, one file per UTC day; `part` names a part of a range's reports.
 
-    The same offset ranges give the same names, so files of a killed run are overwritten or have no row.
+    Names depend only on cluster, ranges and part, so that files of a killed run are overwritten or have no row.
     """
     name = _name([cluster_id, sorted(ranges.items()), *([part] if part else [])])
     return [
@@ -52,7 +52,7 @@ def write(
 
 
 def merged_path(cluster_id: str, day: date, paths: Sequence[str]) -> str:
-    """Returns the path of the merged file of these files of a cluster and day (`billing.lake.merging`)."""
+    """Returns the path of the file that these files of a cluster and day are merged to (`billing.lake.merging`)."""
     return f"events/{day:%Y-%m-%d}/{cluster_id}/{MERGED}{_name(sorted(paths))}.parquet"
 
 
@@ -62,6 +62,7 @@ def is_merged(path: str) -> bool:
 
 
 def read(place: LakePlace, path: str) -> pa.Table:
+    """Reads a whole file. Raises `OSError` or `ValueError` if it cannot be read."""
     from pyarrow import parquet
 
     # Opened as a stream: pyarrow would take a path for a data set and its folder's name for a column.
@@ -92,7 +93,7 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
 
 
 def added_bytes(table: pa.Table) -> int:
-    """Returns the sum that is stored beside a file."""
+    """Returns the sum of the increments in bytes, which a file's row stores for verification."""
     import pyarrow.compute as pc
 
     return int(pc.sum(table.column("added_bytes")).as_py() or 0)

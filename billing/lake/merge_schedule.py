@@ -20,7 +20,7 @@ FILES_PER_DAY_MAX = 60
 
 
 def merge_days(place: LakePlace, today: date) -> int:
-    """Merges files of past days and of days with too many files; returns by how many files their number decreased.
+    """Merges files of past days and of days with too many files; returns the decrease in the number of files.
 
     Raises:
         LakeBroken: files are damaged. Nothing of their days is merged; all other days are.

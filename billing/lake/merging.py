@@ -1,4 +1,4 @@
-"""Merging of a day's files in bounded memory: rows are divided into buckets on disk by instance, sorted one by one.
+"""Merging of a day's files in bounded memory: rows are divided by instance into buckets on disk, which are then sorted.
 
 The merged file is sorted by counter and sequence, in row groups whose statistics cover the instances, so that readers
 can skip the others. Memory depends on the size of a bucket, not of the day.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from billing.models import LakeFile
 
-# Number of rows sorted at once, and about the size of a bucket.
+# Approximate number of rows in a bucket; a bucket is sorted in memory.
 BUCKET_ROWS: Final = 500_000
-# Maximum number of open files. Days with more rows have larger buckets.
+# Maximum number of buckets, which are open files. On days with more rows, buckets are larger.
 BUCKETS_MAX: Final = 512
 BATCH_ROWS: Final = 65_536
 ROW_GROUP_ROWS: Final = 131_072
@@ -47,7 +47,7 @@ class Differs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """First bucket and number of buckets of each instance. Buckets are in the order of instances."""
+    """First bucket and number of buckets of each instance, by instance id. Buckets are in the order of instance ids."""
 
     first: Mapping[str, int]
     parts: Mapping[str, int]
@@ -55,19 +55,20 @@ class BucketPlan:
 
 
 def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> BucketPlan:
-    """Assigns instances in order to buckets up to their size; an instance with more rows has buckets of its
-    own. Pure.
+    """Assigns instances to buckets in the order of their ids. An instance that exceeds a bucket has several of its own.
+
+    `rows_of` has the number of rows by instance id. Pure.
     """
     bucket_rows = max(bucket_rows, -(-sum(rows_of.values()) // (BUCKETS_MAX // 2)))
     first, parts = {}, {}
     bucket, filled = 0, 0
     for instance_id, rows in sorted(rows_of.items()):
-        parts[instance_id] = of = max(1, -(-rows // bucket_rows))
+        parts[instance_id] = count = max(1, -(-rows // bucket_rows))
         if filled and (filled + rows > bucket_rows):
             bucket, filled = bucket + 1, 0
         first[instance_id] = bucket
-        if of > 1:
-            bucket, filled = bucket + of, 0
+        if count > 1:
+            bucket, filled = bucket + count, 0
         else:
             filled += rows
     return BucketPlan(first, parts, bucket + bool(filled))
@@ -76,7 +77,7 @@ def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Bucke
 def merge(
     place: LakePlace, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
 ) -> WrittenFile:
-    """Merges several files of a cluster and day. The old files stay until no row names them.
+    """Merges several files of a cluster and day into one. The caller replaces their rows and deletes the old files.
 
     Raises:
         Differs: a file does not match its row.
@@ -190,7 +191,7 @@ def _tables(place: LakePlace, old: Sequence[LakeFile], schema: pa.Schema) -> Ite
 
 
 def _fill(buckets: Sequence[Path], plan: BucketPlan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Writes rows to their buckets in pieces of about the size of a bucket, so that pieces are not tiny."""
+    """Writes rows to their buckets, about `BUCKET_ROWS` at a time, so that buckets do not consist of tiny batches."""
     import pyarrow as pa
 
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """Outcomes of reconciling days with the lake, for the page that closes a month.
 
-They are kept in the cache; a day without an outcome is reconciled again.
+They are stored in the cache; a day whose outcome is lost is reconciled again.
 """
 
 from __future__ import annotations

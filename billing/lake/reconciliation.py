@@ -33,7 +33,7 @@ class HourDifference:
 
 
 def covers_whole_day(day: date) -> bool:
-    """True if the lake existed before the day began."""
+    """True if the lake has a file of an earlier day, so that it has all reports of this day."""
     return LakeFile.objects.filter(day__lt=day).exists()
 
 
@@ -63,7 +63,7 @@ def day_without_outcome(today: date) -> date | None:
 def differences(
     place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime
 ) -> list[HourDifference]:
-    """Returns the differing full hours of these instances (None: of all)."""
+    """Returns the hours in `[start, end)` in which tables and lake differ, for these instances (None: for all)."""
     in_tables: dict[tuple[str, datetime, str], int] = {}
     rows = UsageHour.objects.filter(hour__gte=start, hour__lt=end)
     if instance_ids is not None:

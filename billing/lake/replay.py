@@ -92,7 +92,7 @@ def sums_of(
     step_ms: int,
     progress: Callable[[int], object],
 ) -> dict[tuple[str, int, str], int]:
-    """Returns the bytes by instance, number of the step and direction."""
+    """Returns the bytes by instance id, number of the step since 1970, and direction. Raises `LakeBroken`."""
     import pyarrow.compute as pc
 
     counters, rows = Counters(), 0
@@ -115,7 +115,7 @@ def sums_of(
 
 
 def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) -> Iterator[pa.Table]:
-    """Yields the reports of a file: merged files in batches and without row groups that have none of `wanted`.
+    """Yields the reports of a file: a merged file in batches, without row groups that have no instance of `wanted`.
 
     Files that are read completely are compared with their row.
 

@@ -1,4 +1,4 @@
-"""Deletion of lake files without a row: of killed or repeated runs, and of merges that ended before they deleted."""
+"""Deletion of lake files without a row: of killed or repeated runs, and of merges that could not delete old files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 # Files are written for days within the retention of `__usage`, and merged when a day is over.
 DAYS_SWEPT: Final = 45
 DAYS_AHEAD: Final = 1
-# Runs and merges name a file within minutes after they wrote it.
+# Runs and merges insert the row of a file within minutes after they wrote it.
 STRAY_AFTER: Final = timedelta(hours=6)
 DELETED_MAX: Final = 1_000
 # Names that this product writes; other files are left alone.
@@ -43,7 +43,7 @@ class Swept:
 def sweep(place: LakePlace, dsn: str, now: datetime, deleted_max: int = DELETED_MAX) -> Swept:
     """Deletes files without a row that are older than `STRAY_AFTER`, `deleted_max` at most.
 
-    A cluster is swept under its pipeline lock, so that no run is between writing a file and naming it.
+    A cluster is swept under its pipeline lock, so that no run is between writing a file and inserting its row.
 
     Raises:
         OSError: the lake does not answer.
@@ -87,7 +87,7 @@ def _strays(place: LakePlace, folders: Sequence[str], now: datetime) -> Iterator
             for info in place.files.get_file_info(FileSelector(folder, allow_not_found=True))
             if info.is_file and _NAME.fullmatch(info.base_name) and _is_old(info, now)
         }
-        # Asked after the folder was listed: a row for a file that is listed was there before.
+        # Queried after the folder was listed, because rows may be inserted while it is listed.
         named = set(LakeFile.objects.filter(path__in=list(old)).values_list("path", flat=True))
         for path in sorted(old.keys() - named):
             yield old[path]

@@ -14,7 +14,7 @@ ZERO = Decimal(0)
 
 
 def lock(tenant: Tenant) -> None:
-    """Locks a tenant's ledger until the transaction ends. It must be taken before locks of invoices and payments."""
+    """Locks a tenant's ledger until the transaction ends. It must be locked before invoices and payments."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
 
 
@@ -30,7 +30,7 @@ def post(
     payment: Payment | None = None,
     reference: str = "",
 ) -> LedgerEntry:
-    """Posts one entry; the caller holds the ledger's lock."""
+    """Posts one entry. The caller must have locked the ledger (`lock`)."""
     return LedgerEntry.objects.create(
         tenant=tenant, currency=currency, kind=kind, amount=amount, balance=balance(tenant, currency) + amount,
         invoice=invoice, document=document, payment=payment, reference=reference, posted_at=now,
@@ -44,7 +44,7 @@ def balance(tenant: Tenant, currency: str) -> Decimal:
 
 
 def credit(tenant: Tenant, currency: str) -> Decimal:
-    """Returns the credit balance, which later invoices use or a refund pays back; not negative after transfers."""
+    """Returns the credit balance, which is used for later invoices or refunded; not negative after transfers."""
     of_no_invoice = LedgerEntry.objects.filter(tenant=tenant, currency=currency, invoice=None)
     return -(of_no_invoice.aggregate(sum=Sum("amount"))["sum"] or ZERO)
 

@@ -56,10 +56,9 @@ def apply_credit(
     now: datetime,
     final_states: Mapping[str, FinalState] | None = None,
 ) -> None:
-    """Makes the transfers that are due, closes invoices that are paid and resumes a tenant suspended because of them.
+    """Makes the transfers that are due, closes invoices that are paid, and ends a suspension because of them.
 
-    The caller holds the ledger's lock. `final_states` has, by invoice id, the final state of invoices that are not just
-    settled.
+    The caller must have locked the ledger. `final_states` has, by invoice id, final states other than `SETTLED`.
     """
     rows = list(_balances(tenant, currency))
     by_id = {row.pk: row for row in rows}

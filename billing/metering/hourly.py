@@ -1,4 +1,4 @@
-"""Conversion of an hour's counters into input of rating: pure."""
+"""Conversion of the counts of an hour into input of rating: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS_PER_HOUR = 3_600
 
 
 def hour_usage(hour: datetime, counted: Mapping[str, int]) -> HourUsage:
-    """Returns the usage of an hour. `counted` has bytes by direction, byte-hours, partition-seconds and connections."""
+    """Returns the usage of an hour. `counted` has the values of `UsageHour` by direction or gauge, in their units."""
     return HourUsage(
         hour=hour,
         bytes_in=counted.get(Direction.PRODUCE, 0),

@@ -2,7 +2,7 @@
 
 An instance is charged from the moment it first ran. A change of size counts from its confirmation by all brokers, a
 suspension and a deletion from the request, the end of a suspension from its confirmation. The time between a deletion
-and its undoing is free, and so are failed operations.
+and its restoration is free. A failed operation has no effect, unless it is a deletion.
 """
 
 from __future__ import annotations

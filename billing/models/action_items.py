@@ -19,7 +19,7 @@ class ActionKind(models.TextChoices):
 
 
 class ActionItem(models.Model):
-    """Fault of one kind of one tenant. It is removed when the next round succeeds or an operator handles it."""
+    """Fault of a tenant's billing, one row per kind. It is removed when a round succeeds or an operator handles it."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", verbose_name=_("tenant"))
     kind = models.CharField(_("kind"), max_length=12, choices=ActionKind.choices)
@@ -38,7 +38,7 @@ class ActionItem(models.Model):
 
 
 class UsageCheck(models.Model):
-    """State of the usage of an invoice's period when the invoice was last found to charge it.
+    """State of the usage in an invoice's period when the invoice was issued or last compared with its usage.
 
     While the state is unchanged, the invoice has no late usage.
     """

@@ -155,8 +155,8 @@ def validate_fits(name: str, amount: Decimal | None, currency: str) -> None:
 
 
 class InvoiceSeries(models.Model):
-    """Last number of a series of invoice numbers. The row is locked while a number is taken, so that there
-    are no gaps.
+    """Last number of a series of invoice numbers. The row stays locked until the transaction that
+    takes a number ends, so that there are no gaps.
     """
 
     prefix = models.CharField(max_length=SERIES_CHARS_MAX, primary_key=True)

@@ -123,9 +123,7 @@ class Invoice(models.Model):
 
 
 class UntakenMail(models.Model):
-    """Mail about the invoice that the server rejected and that is not sent again; shown to operators
-    closing a month.
-    """
+    """Invoice with a mail that could not be sent and is not retried, for the page on which operators close a month."""
 
     invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="untaken_mail")
     noted_at = models.DateTimeField(auto_now=True)

@@ -1,4 +1,4 @@
-"""Files of the lake. A file without a row belongs to an unfinished run and is ignored."""
+"""Files of the lake. A file without a row is not part of the lake; an unfinished run left it behind."""
 
 from __future__ import annotations
 

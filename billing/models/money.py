@@ -1,4 +1,4 @@
-"""Database columns of amounts; migrations name the field by this place."""
+"""Database field of amounts, re-exported because migrations import it from this module."""
 
 from tenants.money_field import AMOUNT_DIGITS_MAX, MoneyField
 

@@ -21,7 +21,7 @@ CURRENCY_PATTERN = r"^[A-Z]{3}$"
 
 
 class Plan(models.Model):
-    """Plan on sale: included sizes, and the largest sizes of an instance."""
+    """Plan, on sale or not, with the sizes that it includes and the largest sizes of an instance."""
 
     code = models.SlugField(_("code"), max_length=32, primary_key=True)
     name = models.CharField(_("name"), max_length=64)
@@ -111,7 +111,7 @@ class Price(models.Model):
         return self._price_list(component.as_component() for component in self.components.all())
 
     def of_sizes(self) -> PriceList:
-        """Returns the price list of the booked sizes only, which suffices for a quote."""
+        """Returns the price list without measured meters, which suffices for a quote."""
         return self._price_list(())
 
     def _price_list(self, measured: Iterable[Component]) -> PriceList:

@@ -24,7 +24,7 @@ class Direction(models.TextChoices):
 
 
 class Gauge(models.TextChoices):
-    """Gauges, counted in byte-hours, partition-seconds and concurrent connections (the maximum of the hour)."""
+    """Gauges of an instance, in byte-hours, partition-seconds and the maximum of concurrent connections in the hour."""
 
     STORED = "stored", _("Stored")
     PARTITIONS = "partitions", _("Partitions")
@@ -184,7 +184,7 @@ class UsageCounter(models.Model):
 
 
 class UsageOffset(models.Model):
-    """Offset of one `__usage` partition of a cluster up to which the rows above are complete.
+    """Offset of one `__usage` partition of a cluster up to which the tables of usage are complete.
 
     `updated_at` is when the partition was last read to its end, `NEVER` before the first time: it does not advance for
     a partition that cannot be read or has more records than one run reads.
@@ -230,7 +230,7 @@ class UsageIncarnation(models.Model):
 
 
 class ProblemKind(models.TextChoices):
-    """Reasons why usage records were not counted, or at another time than they carry (`billing.pipeline.schema`)."""
+    """Reasons why usage records were not counted, or not at the time that they state (`billing.pipeline.schema`)."""
 
     MALFORMED = "malformed", _("Not a usage record")
     NEWER_VERSION = "newer_version", _("Of a newer version")

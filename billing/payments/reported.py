@@ -31,7 +31,10 @@ class Reported:
 
 
 def is_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_s: float) -> bool:
-    """True if one of the secrets signed this message within five minutes. Compares in constant time."""
+    """True if the message has a signature by one of the secrets, and a time within five minutes of `now_s` (Unix time).
+
+    Signatures are compared in constant time.
+    """
     message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (0 < len(message_id) <= ID_CHARS_MAX and message_id.isascii() and sent.isascii() and sent.isdigit()):
         return False

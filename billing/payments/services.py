@@ -55,7 +55,7 @@ def receive(reported: Reported, now: datetime) -> Payment:
 
 
 def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
-    """Posts the payment to the ledger of its currency."""
+    """Posts the payment to the ledger of its currency; in another currency than the invoice's, it becomes credit."""
     tenant, currency = invoice.tenant, payment.currency
     paid = invoice if currency == invoice.currency else None
     reference = f"payment {payment.provider_id}"[:REFERENCE_CHARS_MAX]

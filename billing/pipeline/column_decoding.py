@@ -1,4 +1,4 @@
-"""Usage records of version 2 as Arrow rows, equal to those of their counters in records of version 1. Pure.
+"""Decoding of usage records of version 2 to Arrow rows: one for each counter, equal to a record of version 1. Pure.
 
 All records of a batch are decoded at once, without a Python object for each counter. If one of them has an invalid
 value, it is decoded row by row, so that only the counters with invalid values are left out.
@@ -59,7 +59,7 @@ def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes]) -> p
 
 
 def _decoded(partition: int, offsets: Sequence[int], records: Sequence[ReportColumns]) -> pa.RecordBatch:
-    """Raises ValueError or TypeError for an invalid value."""
+    """Returns the rows of parsed records. Raises `ValueError` or `TypeError` for an invalid value."""
     ends = pa.array(accumulate(record.counters for record in records), pa.int32())
     total = ends[-1].as_py()
 
@@ -94,7 +94,7 @@ def _decoded(partition: int, offsets: Sequence[int], records: Sequence[ReportCol
 
 
 def _names(lists: Sequence[Sequence[Any]]) -> pa.Array:
-    """Returns the names of all records as they are counted."""
+    """Returns the names of all records as `counted_name` stores them. Raises `ValueError` if a name is null."""
     names = pa.array(list(chain.from_iterable(lists)), pa.string())
     if names.null_count:
         raise ValueError("a name is null")
@@ -105,7 +105,7 @@ def _names(lists: Sequence[Sequence[Any]]) -> pa.Array:
 
 
 def _places(records: Sequence[ReportColumns], column: int, total: int, first: pa.Array, own: pa.Array) -> pa.Array:
-    """Returns the places of a column's names among those of all records."""
+    """Returns the indexes of a column's names in the list of the names of all records."""
     raw = pa.py_buffer(b"".join([record.columns[column] for record in records]))
     places = pa.Array.from_buffers(pa.uint16(), total, [None, raw]).cast(pa.int32())
     _require(pc.less(places, own))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # Records are decoded together up to these limits. Records of version 2 have up to a thousand counters.
 RECORDS_PER_BATCH: Final = 20_000
 BYTES_PER_BATCH: Final = 2 * 1024 * 1024
-# Records that the client returns at once: few, as long as their size is not known.
+# Limits of the number of records that the client returns at once. A read begins with the minimum, because the size of
+# records is not known yet.
 RECORDS_AT_ONCE_MIN: Final = 16
 RECORDS_AT_ONCE_MAX: Final = 2_000
 READ_TIMEOUT_S: Final = 60.0
@@ -70,8 +71,8 @@ class UsageConsumer:
     def read(self, partition: int, start: int, stop: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
         """Yields the records `[start, stop)` as rows of `schema.EVENT`, all rows of a record in one batch.
 
-        They end with the batch, or the record in it, that reaches `bytes_max`, counted as read or as decoded, the
-        greater of both; or at `stop`. The highest offset is the position.
+        Reading ends at `stop`, or with the record or batch that reaches `bytes_max`. A batch counts with the bytes of
+        its records or of its rows, whichever are more. The next range begins after the highest offset.
 
         Raises:
             UsageReadStalled: no progress for `READ_TIMEOUT_S`.
@@ -128,7 +129,7 @@ def _contents(messages: list[Message], partition: int, stop: int) -> tuple[list[
 
 
 def _cut(raws: list[bytes | None], bytes_max: int) -> tuple[list[bytes | None], int]:
-    """Returns the first values up to the one that reaches `bytes_max`, and their size."""
+    """Returns the values up to and including the one that reaches `bytes_max`, and their size in bytes."""
     sizes = [len(raw or b"") for raw in raws]
     size = sum(sizes)
     if size <= bytes_max:

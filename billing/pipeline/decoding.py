@@ -31,8 +31,8 @@ def _number(digits_max: int) -> str:
     return rf"(?:0|[1-9][0-9]{{0,{digits_max - 1}}})"
 
 
-# Records as brokers write them, with all numbers within `_NUMBERS`: JSON without whitespace, in ASCII. All other
-# records are parsed one by one.
+# Patterns of records as brokers write them: JSON in ASCII without whitespace, with numbers within `fields.NUMBERS`. All
+# other records are parsed one by one.
 _HEAD: Final = b"[%d," % VERSION
 _ASCII: Final = r"[ !#-\[\]-~]"
 _NAME: Final = rf'"(?:{_ASCII}|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*"'

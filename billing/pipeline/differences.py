@@ -1,6 +1,6 @@
 """Conversion of cumulative counters to bytes per minute, on Arrow columns. Pure; without a Python object per record.
 
-Every step is idempotent, and repeated or missing reports do not change the result beyond what later counters state.
+Every step is idempotent. Repeated reports have no effect, and the next report of a counter makes up for missing ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAST: Final = pa.schema([pa.field(name, pa.int64()) for name in ("sequence", *CO
 
 
 def well_formed(events: pa.Table) -> pa.Table:
-    """Drops records that are invalid or not to be counted. Records of a wrong clock have a corrected time."""
+    """Returns the rows that are counted: those without a problem, and those whose time was corrected (`CLOCK`)."""
     problem = events.column("problem")
     return events.filter(pc.or_kleene(pc.is_null(problem), pc.equal(problem, CLOCK)))
 
@@ -90,7 +90,7 @@ def keys(reports: pa.Table) -> pa.Table:
 
 
 def none_stored(counters: int) -> pa.Table:
-    """Returns stored values for counters without any: nulls."""
+    """Returns rows of `LAST` for counters of which nothing is stored: nulls."""
     return pa.Table.from_arrays([pa.nulls(counters, field.type) for field in LAST], schema=LAST)
 
 
@@ -106,8 +106,8 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
     before = {name: array_of(stored, name).take(counter) for name in LAST.names}
     sequence = array_of(reports, "sequence")
     is_larger = pc.or_(*(pc.greater(array_of(reports, name), before[name]) for name in COUNTED))
-    is_said_again = pc.and_(pc.equal(sequence, before["sequence"]), is_larger)
-    is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, before["sequence"]), is_said_again), True)
+    is_repeated = pc.and_(pc.equal(sequence, before["sequence"]), is_larger)
+    is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, before["sequence"]), is_repeated), True)
     rows = reports if is_unseen.true_count == reports.num_rows else reports.filter(is_unseen).combine_chunks()
     is_first = is_first_of(array_of(rows, "counter"))
     for name, added in zip(COUNTED, ADDED, strict=True):

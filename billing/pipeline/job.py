@@ -1,4 +1,4 @@
-"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit. It ties together all other modules."""
+"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit. It calls all other modules."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Runs:
         self._write(result, stops)
         applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
         sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
-        _tell(cluster, result.problems)
+        _log_problems(cluster, result.problems)
         return RunReport(
             records=result.records,
             values=result.values,
@@ -261,7 +261,7 @@ def _planned(
     ]
 
 
-def _tell(cluster: Cluster, problems: Sequence[Problem]) -> None:
+def _log_problems(cluster: Cluster, problems: Sequence[Problem]) -> None:
     for problem in problems:
         log.error(
             "usage.problem",

@@ -1,4 +1,4 @@
-"""Limit of the number of names per minute: tenants choose topics, users and client ids, which must not grow the tables.
+"""Limit of the number of names per minute: tenants choose topics, users and client ids, but not the size of the tables.
 Pure.
 """
 

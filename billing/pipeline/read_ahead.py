@@ -29,9 +29,9 @@ class ReadRange:
 
 
 class ReadAhead:
-    """Reads ranges, some of them beforehand in a thread. The consumer is used by one thread at a time.
+    """Reader of ranges that can read the next ones ahead, in a thread. The consumer is used by one thread at a time.
 
-    Records are only decoded beforehand: whether they count depends on the ranges before them.
+    Records that are read ahead are only decoded: whether they count depends on the ranges before them.
     """
 
     def __init__(self, consumer: UsageConsumer) -> None:
@@ -57,18 +57,18 @@ class ReadAhead:
             self._reading = self._thread.submit(self._read_all, ranges)
 
     def finish(self) -> None:
-        """Waits until the ranges are read. What could not be read is read again by the run that wants it."""
+        """Waits until the ranges are read. Ranges that could not be read are read again by the run that needs them."""
         reading, self._reading = self._reading, None
         self._read = {}
         if reading is None:
             return
         try:
             self._read = reading.result()
-        except Exception as failure:  # the run that wants these records reports what is wrong
+        except Exception as failure:  # the run that needs these records reports the error
             log.info("usage.not_read_ahead", reason=type(failure).__name__)
 
     def read(self, wanted: ReadRange) -> Iterable[pa.RecordBatch]:
-        """Returns the records of a range like `UsageConsumer.read`, as far as it was read beforehand if it was."""
+        """Returns the records of a range like `UsageConsumer.read`; if they were read ahead, without reading again."""
         ready = self._read.pop((wanted.partition, wanted.start), None)
         if ready:
             return ready
@@ -76,8 +76,8 @@ class ReadAhead:
 
     def _read_all(self, ranges: Sequence[ReadRange]) -> dict[tuple[int, int], list[pa.RecordBatch]]:
         return {
-            (each.partition, each.start): list(
-                self._consumer.read(each.partition, each.start, each.stop, each.bytes_max)
+            (range_.partition, range_.start): list(
+                self._consumer.read(range_.partition, range_.start, range_.stop, range_.bytes_max)
             )
-            for each in ranges
+            for range_ in ranges
         }

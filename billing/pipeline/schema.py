@@ -29,7 +29,7 @@ _HINTS = get_type_hints(UsageEvent)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column with the name that is used everywhere."""
+    """Column with one name for Spark, Arrow and the sink."""
 
     name: str
     kind: Kind
@@ -46,7 +46,7 @@ def columns(names: Iterable[str]) -> tuple[Column, ...]:
     return tuple(_column(name) for name in names)
 
 
-# Reasons why a report is omitted, or counted at another time than it carries (CLOCK).
+# Reasons why a report is omitted, or counted at another time than the one that it states (CLOCK).
 MALFORMED, NEWER_VERSION, EPOCH_REUSED, CLOCK = "malformed", "newer_version", "epoch_reused", "clock"
 # Record as it was read: position, content and problem.
 EVENT = (*columns(("partition", "offset", *FIELD_NAMES)), Column("problem", STRING), Column("detail", STRING))

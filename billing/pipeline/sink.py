@@ -70,7 +70,7 @@ def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict
 
 
 def last_looks(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
-    """Returns when each partition was last read to its end; partitions that never were are absent."""
+    """Returns the time when each partition was last read to its end; partitions that never were are absent."""
     rows = connection.execute(
         "SELECT partition, updated_at FROM billing_usageoffset"
         " WHERE cluster_id = %s AND topic = %s AND updated_at > 'epoch'",
@@ -105,8 +105,8 @@ def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: 
     numbers = pa.array(range(keys.num_rows), pa.int64())
     same = " AND ".join(f'stored."{name}" = key_in."{name}"' for name in COUNTER_KEY)
     statement = (
-        # One look into the index for each key: OFFSET keeps the planner, which knows nothing of a temporary table and
-        # little of a new cluster, from comparing each key with each counter.
+        # OFFSET 0 enforces one index lookup per key. Without statistics of the temporary table, the planner might
+        # compare each key with each counter.
         f"COPY (SELECT key_in.number, found.* FROM key_in, LATERAL (SELECT {_quoted(LAST.names)}"  # noqa: S608  (column names are constants)
         f" FROM billing_usagecounter AS stored WHERE cluster_id = %s AND {same} OFFSET 0) AS found)"
         " TO STDOUT (FORMAT csv)"
@@ -174,7 +174,10 @@ def commit(
 
 
 def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: Mapping[int, int]) -> None:
-    """Sets the offsets at which the next run begins. Its records may be older than the last read to the end."""
+    """Sets the offsets at which the next run begins, and resets the time of the last read to the end.
+
+    The next records may be older than that time, which bounds the times of records.
+    """
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE billing_usageoffset SET next_offset = %s, updated_at = 'epoch'"
@@ -186,7 +189,7 @@ def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: 
 def note_complete(
     connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], looked_at: datetime
 ) -> None:
-    """Records that all records up to these ends are in the rows, as of `looked_at`."""
+    """Stores `looked_at` as the time of the last read to the end, for partitions that are read up to `ends`."""
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
@@ -233,6 +236,7 @@ def _capped(number: str) -> str:
 
 
 def _added_to(table: str) -> str:
+    """Returns the SET clause of an upsert that adds the counts to those of the existing row."""
     sums = {name: _capped(f"{table}.{name}::numeric + excluded.{name}") for name in COUNTED}
     return ", ".join(f"{name} = {capped}" for name, capped in sums.items())
 
@@ -313,9 +317,9 @@ def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[WrittenFile]) 
 
 
 def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table, number: str | None = None) -> None:
-    """Copies the columns into a temporary table that lasts until the end of the transaction.
+    """Copies the columns into a temporary table `name`, which is dropped at the end of the transaction.
 
-    They are columns of `table`, except `number`.
+    Their types are those of the columns of `table`; the column `number` is a bigint.
     """
     wanted = [f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names]
     cursor.execute(

@@ -39,7 +39,7 @@ def session(*, master: str, local_dir: str) -> SparkSession:
     Tasks use this interpreter instead of the one in PATH, and this code, which the hosts of a cluster have at the same
     paths. A local session listens on loopback only. On a cluster, hosts connect to the driver: it listens on
     SPARK_LOCAL_IP, without it on the address that Spark finds. `spark-defaults.conf` in SPARK_CONF_DIR has the secret
-    by which they know each other.
+    by which they authenticate each other.
     """
     _Use.is_new = True
     is_local = master.startswith("local")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Name of the part of a range's reports that its task writes to the lake.
 LATER_REPORTS = "later"
-# Keys of the lake's bucket: Spark's processes do not have them in their environment.
+# Prefix of the environment variables with the keys of the lake's bucket, which Spark's workers do not have.
 _LAKE_PREFIX = "AWS_"
 
 
@@ -102,8 +102,8 @@ def on_executors(
 ) -> Round | None:
     """Reads and aggregates the ranges, each up to `bytes_max`.
 
-    None if reports of one counter are in two ranges or were read before, so that only a process that sees all of them
-    can aggregate them.
+    Returns None if reports of one counter are in two ranges, or were read before: then one process must aggregate all
+    of them.
 
     Raises:
         UsageLost: records within the read range are missing.

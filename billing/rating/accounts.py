@@ -26,7 +26,7 @@ TIER_UNIT: Final = "tier"
 
 @dataclass(slots=True)
 class Piece:
-    """Charged hours of an account under equal terms and at one tax rate, oldest first.
+    """Charged hours of an account under equal terms and at one tax rate.
 
     `hours` are past hours; `entitled_hours` also include the remaining hours of the billing period.
     """
@@ -42,8 +42,10 @@ class Piece:
     @property
     def terms(self) -> tuple[object, ...]:
         """Key that is equal for equal terms."""
-        of = self.component
-        return of.scheme, tuple(of.tiers), of.included, of.commit, of.overage_price
+        component = self.component
+        return (
+            component.scheme, tuple(component.tiers), component.included, component.commit, component.overage_price,
+        )  # fmt: skip
 
 
 class Priced(NamedTuple):
@@ -59,13 +61,13 @@ class Priced(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """Quantities of one meter of an instance on one plan in one billing period."""
+    """Quantities of one meter of an instance on one plan in one billing period, in pieces, oldest first."""
 
     meter: Meter
     pieces: list[Piece] = field(default_factory=list)
 
     def piece(self, component: Component, start: datetime, end: datetime, tax_percent: Decimal) -> Piece:
-        """Returns the piece that continues from `start` under the terms of `component` at a tax rate."""
+        """Returns the last piece if its terms and tax rate are the same; else appends and returns a new one."""
         new = Piece(component, start, end, tax_percent=tax_percent)
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.terms == new.terms and last.tax_percent == tax_percent:
@@ -106,7 +108,7 @@ class Account:
 
 
 class _Part(NamedTuple):
-    """Charge of a piece. A quantity that `is_times_hours` is to be divided by the hours of the period."""
+    """Charge of a piece. With `is_times_hours` the quantity is yet to be divided by the hours of the period."""
 
     piece: Piece
     quantity: Decimal
@@ -151,7 +153,7 @@ def _rounded(quantity: Decimal) -> Decimal:
 
 
 def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
-    """Yields the charges of a level: each piece pays the monthly price of the level times its hours."""
+    """Yields the charges of a percentile: the monthly price of each piece, to be prorated by the hours of the piece."""
     for piece in pieces:
         component, level = piece.component, max(ZERO, mb_s - piece.component.included)
         if component.overage_price is not None and level > component.commit:
@@ -177,8 +179,8 @@ def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Ite
     tiered = _below_overage(pieces, billable, period_hours)
     total, position = sum(tiered, ZERO), ZERO
     for piece, all_units, units in zip(pieces, billable, tiered, strict=True):
-        found = _in_tiers(piece.component, position, units, total, entitled, period_hours)
-        for inside, unit_price, flat, is_entered in found:
+        tiers = _in_tiers(piece.component, position, units, total, entitled, period_hours)
+        for inside, unit_price, flat, is_entered in tiers:
             yield _Part(piece, inside, unit_price)
             if is_entered and flat:
                 yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_times_hours=True)
@@ -229,10 +231,10 @@ def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_
 def _in_tiers(
     component: Component, position: Decimal, units: Decimal, total: Decimal, hours: int, period_hours: int
 ) -> Iterator[tuple[Decimal, Decimal, Decimal, bool]]:
-    """Yields for each tier its units behind `position`, unit price, fee, and whether `total` entered the tier.
+    """Yields (units, unit price, fee, is entered) of each tier, for `units` that follow the first `position` units.
 
-    Tier bounds apply to a month, and are scaled by `hours` of the period's. A bounded last tier extends beyond its
-    bound.
+    A tier is entered if `total` reaches it. Tier bounds apply to a month, and are scaled by `hours` of the period's. A
+    bounded last tier extends beyond its bound.
     """
     low = ZERO
     for tier in component.tiers:

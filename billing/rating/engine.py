@@ -101,6 +101,7 @@ class _Rating:
         self._hours = (period.end - period.start) // HOUR
 
     def lines_of(self, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
+        """Yields the lines of one instance. Raises `NoPrice`."""
         charged = list(segments(self._period, usage.spans, lists, running_first=True, cut_at=self._cuts))
         if not charged:
             return
@@ -155,7 +156,7 @@ class _Rating:
             for component in segment.prices.components:
                 piece = pieces.get((number, component.meter))
                 if piece is None or (not is_inside and component.meter in GAUGES):
-                    continue  # levels that brokers still report for a deleted instance are not charged
+                    continue  # gauges that brokers still report for a deleted instance are not charged
                 if not is_inside:
                     tax_percent = self._agreement.tax_percent_at(hour.hour)
                     account = accounts[segment.span.plan, component.meter]
@@ -235,7 +236,7 @@ def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine])
 def _by_rate(
     period: Period, kind: str, amount: Decimal, weights: Mapping[Decimal, Decimal], currency: str, code: str = ""
 ) -> Iterator[RatedLine]:
-    """Yields a line of the whole bill for each tax rate; `meter` holds the code of a discount."""
+    """Yields a line of the whole bill for each tax rate, with the code of a discount as its `meter`."""
     for tax_percent, part in shared_out(amount, weights, minor_unit(currency)).items():
         if part:
             yield RatedLine(

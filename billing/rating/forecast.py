@@ -18,8 +18,8 @@ BYTES_PER_POINT_OF_MB_S: Final = BYTES_PER_MB * (POINT_DURATION // timedelta(sec
 def extended(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
     """Returns the usage of the whole month, given that of its hours before `until`.
 
-    Each remaining hour has the average of the past hours, and the percentile of the plan stays as it is. An instance
-    that was deleted, or that used nothing, is returned unchanged.
+    Each remaining hour gets the average of the past hours; the percentile of the plan is assumed to stay as it is. The
+    usage of an instance that was deleted, or that used nothing, is returned unchanged.
     """
     last = usage.spans[-1] if usage.spans else None
     if last is None or last.end is not None or not usage.hours:

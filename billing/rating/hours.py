@@ -74,8 +74,8 @@ def segments(
 ) -> Iterator[Segment]:
     """Yields the charged hours of the period, oldest first, without hours in which the instance had no size.
 
-    With `running_first` an hour of two sizes at equal cost is charged at the one that was not suspended. A segment also
-    ends at the full hours of `cut_at`.
+    With `running_first`, of two sizes with equal cost in an hour the one that was not suspended is charged. A segment
+    also ends at the full hours of `cut_at`.
 
     Raises:
         NoPrice: a plan that the instance had has no price at that time.
@@ -91,6 +91,6 @@ def segments(
         if had:
             priced = [(span, price_list_at(lists, span.plan, start)) for span in had]
             span, prices = max(
-                priced, key=lambda each: (hourly_cost(each[1], each[0]), running_first and not each[0].only_storage)
+                priced, key=lambda pair: (hourly_cost(pair[1], pair[0]), running_first and not pair[0].only_storage)
             )
             yield Segment(start, end, span, prices, any(not span_.only_storage for span_ in had))

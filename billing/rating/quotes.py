@@ -20,7 +20,7 @@ NAMES = {Meter.INSTANCE: ("base", "instance"), Meter.BANDWIDTH: ("bandwidth", "M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteLine:
-    """One component: `quantity` times `unit_price` is exactly `per_hour`, with the fees of tiers."""
+    """One component of a quote. `per_hour` is exactly `quantity` times `unit_price`, plus fees of tiers."""
 
     component: str
     quantity: int

@@ -20,12 +20,14 @@ from billing.rating.hours import HOUR, Segment, segments
 from billing.rating.terms import Bill, Component, HourUsage, InstanceUsage, Meter, Period, PriceList, RatedLine
 from tenants.currencies import rounded
 
+# (start, end, weight of each hour)
 Run = tuple[datetime, datetime, Decimal]
+# (instance id, plan, meter, tax rate in percent)
 Key = tuple[str, str, str, Decimal]
 
 
 class Spread:
-    """Weights over time: evenly over each run, and at single hours."""
+    """Weights over time: constant in each run of hours, plus weights of single hours."""
 
     def __init__(self, runs: Iterable[Run], hours: Sequence[tuple[datetime, Decimal]] = ()) -> None:
         self._runs = [(start, end, (end - start) // HOUR * weight) for start, end, weight in runs if start < end]
@@ -45,7 +47,7 @@ class Spread:
 
 
 class SpreadBill:
-    """Bill of a billing period that can be evaluated for any of its hours."""
+    """Bill of a billing period with its amounts distributed over the hours of the period."""
 
     def __init__(self, bill: Bill, usage: Sequence[InstanceUsage], prices: Sequence[PriceList]) -> None:
         lists = [price_list for price_list in prices if price_list.currency == bill.currency]
@@ -74,8 +76,9 @@ class SpreadBill:
         return instance.hours(start, end) if instance is not None else 0
 
     def _before(self, instant: datetime) -> list[Decimal]:
-        """Returns the amount of each line for the hours before. Parts sum to the whole because each is a difference of
-        two.
+        """Returns the amount of each line for the hours before `instant`.
+
+        Parts sum to the whole, because each part is the difference of two such amounts.
         """
         period = self._bill.period
         instant = min(max(instant, period.start), period.end)
@@ -95,7 +98,7 @@ class SpreadBill:
         return spread.before(instant)
 
     def _share_of_usage(self, shares: Mapping[int, Decimal], instant: datetime) -> tuple[Decimal, Decimal]:
-        """Returns the shares by time and by usage charges."""
+        """Returns the shares of the bill before `instant`: by time, and by the charges of usage."""
         by_time = self._share(self._evenly, instant)
         amounts = {number: self._bill.lines[number].amount for number in shares}
         total = sum(amounts.values(), ZERO)
@@ -135,8 +138,8 @@ class _Instance:
         used = list(self._used(line))
         hours = Spread(runs).total
         missing = max(ZERO, self._charged[_key(line)] - sum((units for _, units in used), ZERO))
-        each_hour = missing / hours if hours else ZERO
-        spread = Spread([(start, end, weight * each_hour) for start, end, weight in runs], used)
+        per_hour = missing / hours if hours else ZERO
+        spread = Spread([(start, end, weight * per_hour) for start, end, weight in runs], used)
         return spread if spread.total > 0 else None
 
     def _used(self, line: RatedLine) -> Iterable[tuple[datetime, Decimal]]:

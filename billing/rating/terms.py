@@ -16,7 +16,8 @@ from enum import StrEnum
 class Meter(StrEnum):
     """Meters with the units of their prices.
 
-    The first six are levels: a value of an hour times the hour. The other three belong to a billing period as a whole.
+    The first six are levels: they have a value in each hour, and are charged per hour. The other three are measured
+    over the billing period.
     """
 
     INSTANCE = "instance"  # hours in which the instance existed: hour
@@ -111,7 +112,7 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUsage:
-    """Everything chargeable of one instance in one billing period, oldest first."""
+    """Sizes and usage of one instance in one billing period, as input of rating. Each list is ordered by time."""
 
     instance_id: str
     spans: Sequence[SizeSpan]

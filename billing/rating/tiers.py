@@ -1,4 +1,4 @@
-"""Tiers: division of a quantity by price."""
+"""Tiers of prices: division of a quantity into its tiers, and parsing of tiers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tiers_from(raw: Any) -> list[Tier]:
     """Parses tiers of `[up to, unit price, flat fee]` with numbers as strings; only the last one is unbounded.
 
     Raises:
-        ValueError: with a sentence for the user.
+        ValueError: the tiers are invalid; the message is for the user who entered them.
     """
     if not isinstance(raw, list) or not 1 <= len(raw) <= TIERS_MAX:
         raise ValueError(f"A list of 1 to {TIERS_MAX} tiers.")

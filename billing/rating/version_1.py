@@ -61,7 +61,7 @@ def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceL
     Raises:
         NoPrice: a plan that an instance had has no price at that time.
     """
-    lists = [each for each in prices if each.currency == agreement.currency]
+    lists = [price_list for price_list in prices if price_list.currency == agreement.currency]
     lines = [line for instance in usage for line in _lines_of(period, instance, lists)]
     lines += _discounts(period, agreement, sum((line.amount for line in lines), ZERO))
     subtotal = sum((line.amount for line in lines), ZERO)
@@ -94,12 +94,12 @@ class _Sums:
 
     def add(self, segment: Segment, component: Component, start: datetime, end: datetime, quantity: Decimal) -> None:
         key = segment.span.plan, component.meter, segment.prices.effective_from
-        found = self.of.get(key)
-        if found is None:
+        present = self.of.get(key)
+        if present is None:
             self.of[key] = _Sum(segment, component, start, end, quantity)
         else:
-            found.quantity += quantity
-            found.end = max(found.end, end)
+            present.quantity += quantity
+            present.end = max(present.end, end)
 
 
 def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
@@ -123,7 +123,7 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
             if segment.span.only_storage and component.meter is not Meter.STORED:
                 continue
             if not is_inside and component.meter in LEVELS:
-                continue  # levels that brokers still report for a deleted instance
+                continue  # gauges that brokers still report for a deleted instance
             if component.meter not in BOOKED and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)
@@ -172,14 +172,14 @@ def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Seg
 def _priced(instance_id: str, sums: _Sums) -> Iterator[RatedLine]:
     before: dict[tuple[str, Meter], Decimal] = {}
     used: dict[tuple[str, Meter], Decimal] = {}
-    for (plan, meter, _), each in sums.of.items():
-        quantity = each.quantity
+    for (plan, meter, _), total in sums.of.items():
+        quantity = total.quantity
         if meter in OF_PERIOD and meter is not Meter.BANDWIDTH_P95:
-            free = max(ZERO, each.component.included - used.get((plan, meter), ZERO))
+            free = max(ZERO, total.component.included - used.get((plan, meter), ZERO))
             used[plan, meter] = used.get((plan, meter), ZERO) + quantity
             quantity = max(ZERO, quantity - free)
-        for charge in _committed(each.component, quantity, before.get((plan, meter), ZERO)):
-            yield from _line(instance_id, each, charge)
+        for charge in _committed(total.component, quantity, before.get((plan, meter), ZERO)):
+            yield from _line(instance_id, total, charge)
         before[plan, meter] = before.get((plan, meter), ZERO) + quantity
 
 
@@ -222,7 +222,7 @@ def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Itera
 
 
 def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
-    """Returns a line of the whole bill; `meter` holds the code of a discount."""
+    """Returns a line of the whole bill, with the code of a discount as its `meter`."""
     return RatedLine(
         kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,
         quantity=Decimal(1), unit="", unit_price=amount, amount=amount,

@@ -32,7 +32,7 @@ from tenants.cached_values import cacheable
 DAYS_LOOKED_AT = 30
 PERCENTILE = 95
 SECONDS_PER_HOUR = 3_600
-# The next run of the task fills a lost cache.
+# If the cache is lost, the next run of the task fills it again.
 KEPT_S = 2 * 24 * SECONDS_PER_HOUR
 KEY = "money:margins"
 COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Gauge.STORED.value)
@@ -62,7 +62,7 @@ class ClusterUse:
 @cacheable
 @dataclass(frozen=True, slots=True)
 class KeptUse:
-    """Result of the task by cluster id."""
+    """Result of the task: the use of each cluster, by cluster id, as of `at`."""
 
     at: datetime
     use: Mapping[str, ClusterUse]
@@ -106,7 +106,7 @@ class Margin:
 
 
 def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -> float:
-    """Returns the smallest of `count` values that at least `percent` per cent do not exceed; missing values are 0.
+    """Returns the smallest of `count` values that `percent` per cent of them do not exceed; missing values are 0.
     Pure.
     """
     if count <= 0:
@@ -136,7 +136,7 @@ def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> Cluste
 
 
 def keep(now: datetime) -> KeptUse:
-    """Reads the hours of every cluster's instances and stores the result for the page."""
+    """Computes the use of every cluster from its instances' hours, and stores the result for the page."""
     until = floor_hour(now)
     since = until - timedelta(days=DAYS_LOOKED_AT)
     count = DAYS_LOOKED_AT * 24

@@ -75,7 +75,7 @@ def _usage_read(state: MonthState) -> Check:
 
 
 def _minutes(state: MonthState) -> Check:
-    """Minutes outside of partitions are charged normally, but prevent dropping old ones."""
+    """Returns the check of the partitions of minutes. Minutes outside of them are charged, but deleted row by row."""
     title, table = _("Minutes have their partitions"), state.minutes
     if table.is_short(state.now):
         text = _("This week has none. The worker makes them every hour: look for partition.tried_later in its log.")
@@ -188,7 +188,7 @@ def _paid(state: MonthState) -> Check:
 
 
 def _late_usage(state: MonthState) -> Check:
-    """Late usage is charged with the next invoice and needs no action; it is shown for information."""
+    """Returns the check of late usage. It is information only, because the next invoice charges late usage."""
     title = _("Late usage")
     made = "; ".join(
         f"{money(adjustment.amount, adjustment.currency)} ({adjustment.lines})" for adjustment in state.adjustments

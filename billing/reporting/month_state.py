@@ -46,7 +46,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class NameSample:
-    """Number of items and the first of them by name."""
+    """Number of items, and the names of the first `NAMED_MAX` of them."""
 
     count: int
     names: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ def _lacking_tax_details() -> QuerySet[Tenant]:
 
 
 def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[NameSample, int]:
-    """Returns plans without a price that would fail invoices not issued yet, and the number of affected tenants."""
+    """Returns the plans whose missing price would prevent invoices, and the number of tenants that it affects."""
     currencies = dict(waiting.values_list("pk", "currency")[:TENANTS_LOOKED_AT_MAX])
     operations = Operation.objects.filter(tenant_id__in=list(currencies))
     spans = consumption.spans_in(operations, period)

@@ -1,4 +1,4 @@
-"""Problems of usage records that were not counted, or at another time than they carry, as shown to operators."""
+"""Problems of usage records that were not counted, or not at the time that they state, as shown to operators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def needs(most: int) -> Iterator[OperatorActionItem]:
 
 
 def said(problem: UsageProblem) -> str:
-    """Returns the time in the last report, or the beginning of the last record."""
+    """Returns the detail of a problem: the time that a wrong clock reported, or the beginning of the last record."""
     if problem.kind == ProblemKind.CLOCK and problem.detail.isdecimal():
         return utc(datetime.fromtimestamp(int(problem.detail) // 1_000, UTC))
     return problem.detail

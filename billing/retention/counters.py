@@ -20,7 +20,7 @@ KEPT_DAYS: Final = 45
 COUNTERS_PER_DELETE_MAX: Final = 20_000
 MS_PER_S: Final = 1_000
 
-# A process without any stored report is as old as the oldest one that followed it.
+# A process without a stored report is taken to be as old as the oldest process that followed it.
 _OVER: Final = """
 SELECT of.cluster_id, of.broker_id, of.broker_epoch
 FROM (SELECT DISTINCT cluster_id, broker_id, broker_epoch FROM billing_usagecounter) AS of

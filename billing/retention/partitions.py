@@ -1,7 +1,7 @@
 """Writes: partitions of the table of usage minutes are created ahead of time, and old ones dropped.
 
-Each action is a transaction with a lock timeout of two seconds, so that it blocks the pipeline and pages for no longer
-than that; a failed action is retried an hour later.
+Each action is a transaction that waits for its lock for two seconds at most, because pipeline and pages wait behind it;
+a failed action is retried an hour later.
 """
 
 from __future__ import annotations

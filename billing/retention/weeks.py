@@ -1,4 +1,4 @@
-"""Partitions of the minutes' table by name: one for each week, beginning on Monday in UTC. Pure."""
+"""Partitions of the table of usage minutes: their names and their weeks, which begin on Monday in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TABLE: Final = "billing_usageminute"
 # Default partition: minutes in the far future, and late ones of a week that was dropped.
 OTHER: Final = f"{TABLE}_other"
 WEEK: Final = timedelta(days=7)
-# Number of future weeks with a partition: the schedule may be interrupted for a month.
+# Number of future weeks with a partition, so that the schedule may be interrupted for a month.
 WEEKS_AHEAD: Final = 4
 _NAME: Final = re.compile(rf"{TABLE}_(?P<kind>week|before)_(?P<day>\d{{8}})")
 
@@ -46,7 +46,7 @@ def partition_from(start: datetime) -> Partition:
 
 
 def parsed(name: str) -> Partition | None:
-    """Parses the name of a partition; None if the table does not cover a span of time."""
+    """Parses the name of a partition; None for other tables, such as `OTHER`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -33,7 +33,7 @@ FIELDS = {"/settings/auto_create_topics": "auto_create_topics"}
 
 
 def _cards(plans: list[Plan]) -> list[dict[str, Any]]:
-    """Returns the data of plan cards: bounds of the sliders and height of the water."""
+    """Returns the data of plan cards: bounds of the sliders, and the water level in the plan's picture in pixels."""
     largest = max((plan.bandwidth_mb_s for plan in plans), default=1)
     levels = {plan.code: max(3, round(WATER_PIXELS * (plan.bandwidth_mb_s / largest) ** 0.5)) for plan in plans}
     return [
@@ -148,7 +148,7 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @console_page(Scope.INSTANCES_READ)
 @require_GET
 def price_part(request: HttpRequest) -> HttpResponse:
-    """Renders the price panel for sizes being typed, or errors instead of a price."""
+    """Renders the price panel for the sizes in a form that is being filled in, or their errors."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)

@@ -69,7 +69,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def costs_csv(request: HttpRequest) -> HttpResponse:
-    """Exports the whole table of the page as CSV, or answers with the reason why there is none."""
+    """Exports all rows of the page's table as CSV, or returns a text with the reason why there are none."""
     tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
     month, by, _form = _asked(request, now)
     try:

@@ -27,13 +27,13 @@ SPANS: dict[str, tuple[timedelta, Step]] = {
     "7d": (timedelta(days=7), "day"),
     "30d": (timedelta(days=30), "day"),
 }
-# Longer spans of the live chart: span, step, and seconds per step.
+# Spans of the live chart beyond its live data: length, step, and seconds per step.
 HISTORY: dict[str, tuple[timedelta, Step, int]] = {
     "3h": (timedelta(hours=3), "minute", 60),
     "24h": (timedelta(hours=24), "minute", 60),
     "30d": (timedelta(days=30), "hour", 3_600),
 }
-# Hours have no topics: a month of one topic is drawn by days.
+# Rows of hours have no topics, so that 30 days of one topic are drawn by days.
 HISTORY_OF_TOPIC: dict[str, tuple[timedelta, Step, int]] = {**HISTORY, "30d": (timedelta(days=30), "day", 86_400)}
 HEAVIEST_SHOWN = 10
 MS_PER_S = 1_000
