@@ -1,4 +1,4 @@
-"""Facts for the checks of a joined host: its own processes, and what the control plane last answered."""
+"""Facts for the checks of a joined host, from its own processes and the last answer of the control plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.models import Host
 
 
 class JoinedFacts:
-    """Facts of a host without a database; `note` is given the result."""
+    """Facts of a host without a database; `note` receives the results of the checks."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class JoinedFacts:
         self._note(found, machine)
 
     def close(self) -> None:
-        """Does nothing: a check holds no connection."""
+        """Does nothing: a check opens no connection."""
 
 
 def _parsed(version: str) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error} Stop that one, or name this machine's own host with --host.") from error
 
     def _wait_until_joined(self, run_dir: Path) -> None:
-        """Waits until somebody has joined the host beside this process, as a service manager's unit does."""
+        """Waits until another process has joined the host. A unit of a service manager starts the agent like this."""
         if (run_dir / MEMBERSHIP_FILE).exists():
             return
         line = "manage.py agent --join-only --join URL --token T, from the host's page in the panel"
