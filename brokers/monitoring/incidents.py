@@ -43,7 +43,7 @@ class Incident(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """An instance by its tenant's name and its own."""
+    """An affected instance: the name of its tenant, and its own name."""
 
     tenant: str
     instance: str
@@ -96,7 +96,7 @@ def _hits_in_words(affected: Affected) -> str:
 
 
 def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
-    """Returns the affected instances of rows `(instance id, its name, tenant id, its name)`. Pure."""
+    """Returns the instances of `owners` among rows `(instance id, instance name, tenant id, tenant name)`. Pure."""
     wanted = set(owners.ids)
     own = [row for row in rows if row[0] in wanted]
     hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
@@ -143,9 +143,9 @@ def _owners(cluster: Cluster, state: str) -> Owners | None:
 def _kept(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
     keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {
-        Incident(keys[key], state): Owners(*each)
+        Incident(keys[key], state): Owners(*fields)
         for key, owners in shared_cache.get_many(list(keys)).items()
-        for state, each in owners.items()
+        for state, fields in owners.items()
     }
 
 
