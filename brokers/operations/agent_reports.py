@@ -28,7 +28,7 @@ def apply_report(
     agent_version: str,
     report_id: str,
 ) -> None:
-    """Stores a report; one that was stored last is not stored again, because only its answer was lost.
+    """Stores a report, unless it is the last one that was stored, sent again because its answer was lost.
 
     Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
     """
@@ -52,5 +52,5 @@ def apply_report(
 
 
 def _is_new(host: Host, report_id: str) -> bool:
-    """Notes the id of a report; False if it is noted already. Of two at once, the second waits for the first."""
+    """Stores the id of a report; False if it is stored already. A concurrent call for the host waits for this one."""
     return bool(Host.objects.filter(pk=host.pk).exclude(agent_report_id=report_id).update(agent_report_id=report_id))

@@ -52,7 +52,9 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """True if the database has all records of the cluster's internal topics after the last instance was deleted."""
+    """True if the database has all records of the cluster's usage and audit topics, which are complete since the last
+    instance was deleted.
+    """
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
         fleet_operations.done(operation, step, "No instance was ever served.")
