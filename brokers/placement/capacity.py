@@ -24,15 +24,15 @@ from instances.models import Instance
 from tenants.errors import Conflict, FieldError, Message
 
 ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
-# Phases of an instance that no longer waits for a cluster.
+# Phases of an instance that does not wait for a cluster any more.
 OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
 
 def rooms(
     clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
 ) -> list[placement.ClusterRoom]:
-    """Returns the free capacity of each cluster, without `besides` (for resizing it), and the number of instances there
-    of the given tenant.
+    """Returns the free capacity of each cluster, and its number of instances of the given tenant. The instance
+    `besides`, which is to be resized, does not count as sold.
     """
     found = list(clusters)
     # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
@@ -256,5 +256,5 @@ class Room:
         result.save(update_fields=["bandwidth_mb_s", "storage_gb"])
 
     def release_bandwidth(self, instance: Instance) -> None:
-        """Releases the bandwidth of a deleted instance; `reserve` takes it again."""
+        """Releases the bandwidth of a deleted instance; `reserve` reserves it again when the instance is restored."""
         Placement.objects.filter(instance=instance).update(bandwidth_mb_s=0)

@@ -92,7 +92,7 @@ def sold_by_cluster(
 
 
 def promised(clusters: Iterable[Cluster]) -> set[tuple[str, str]]:
-    """Returns pairs (instance, broker) of placements that running rebalances will create."""
+    """Returns pairs (instance id, broker id) of placements that rebalances in progress will create."""
     forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
     ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
     found = Rebalance.objects.filter(cluster__in=list(clusters), state__in=ways)

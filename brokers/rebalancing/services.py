@@ -1,4 +1,4 @@
-"""Services for operators: planning, starting, pausing and undoing moves of replicas, which
+"""Services for operators: planning, starting, pausing, undoing and abandoning moves of replicas, which
 `brokers.rebalancing.executor` executes.
 """
 
@@ -226,7 +226,7 @@ def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Continues after a pause."""
+    """Continues a paused rebalance. Raises `Conflict` during a rolling restart of the cluster."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.PAUSED)
@@ -265,7 +265,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Aborts the rebalance in either direction: running moves are cancelled, completed moves stay.
 
-    For a rebalance that waits for a broker that does not come back; it blocks every other one.
+    Meant for a rebalance that waits for a broker that does not come back, and thereby blocks every other one.
     """
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
