@@ -176,10 +176,10 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        found = self._control_plane.wanted()
-        self._host = found.host if found else None
-        if found is not None:
-            self._wanted = {broker.pk: broker for broker in found.brokers}
+        wanted = self._control_plane.wanted()
+        self._host = wanted.host if wanted else None
+        if wanted is not None:
+            self._wanted = {broker.pk: broker for broker in wanted.brokers}
 
     def _supervise(self, broker: Broker) -> None:
         charge = self._charges.get(broker.pk) or self._take_charge(broker)

@@ -126,10 +126,10 @@ def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition
     Either events were deleted by retention before they were read, or the log was truncated in a crash, and events with
     rows may be read again.
     """
-    found = source.bounds(brokers, partition)
-    if found is None:
+    offsets = source.bounds(brokers, partition)
+    if offsets is None:
         return
-    first, end = found
+    first, end = offsets
     row, is_new = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
     if row.next_offset > end:
         log.warning("audit.log_truncated", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)

@@ -87,20 +87,20 @@ def of_broker(
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    result = health(broker, now)
-    if result == Health.STOPPED:
+    state = health(broker, now)
+    if state == Health.STOPPED:
         return
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
-    if result == Health.LATE:
+    if state == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
         yield OperatorActionItem(text=text, **_map_of(broker), **hit)
-    elif result == Health.DOWN:
+    elif state == Health.DOWN:
         yield OperatorActionItem(text=_("Broker %(number)s of %(cluster)s is down.") % words, **_page_of(broker), **hit)
-    elif result == Health.DISK_OFFLINE:
+    elif state == Health.DISK_OFFLINE:
         yield OperatorActionItem(
             text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **_page_of(broker)
         )
-    if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
+    if state not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:

@@ -59,12 +59,12 @@ def modules_of(broker: Broker) -> str:
         return ""
     if status["compiled"]:
         return _("compiled")
-    result = status.get("build") or {}
-    match result.get("build"):
+    build = status.get("build") or {}
+    match build.get("build"):
         case Build.PENDING | Build.RUNNING:
             return _("plain, being compiled")
         case Build.COMPLETE:
             return _("plain, compiled from its next start")
         case Build.SWITCHED_OFF | Build.IMPOSSIBLE | Build.FAILED:
-            return _("plain: %(reason)s") % {"reason": result.get("reason", "")}
+            return _("plain: %(reason)s") % {"reason": build.get("reason", "")}
     return _("plain")

@@ -89,17 +89,17 @@ def _sample_due(lags: Lags, position: RoundPosition, now_ms: int) -> int:
     # Known large groups are left out: they would be queried for all their partitions only to be skipped again.
     large = set(position.large)
     turn = position.due[:LAG_GROUPS_PER_ROUND_MAX]
-    ids = [item for item in turn if item not in large]
+    ids = [group for group in turn if group not in large]
     committed = lags.committed(ids) if ids else {}
     taken, passed = within_limits(ids, committed)
-    position.large += [item for item in passed if len(committed[item]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    position.large += [group for group in passed if len(committed[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
     del position.large[LAG_LARGE_GROUPS_MAX:]
     looked_at = len(taken) + len(passed)
     done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
     if done:
         position.after = turn[done - 1]
         del position.due[:done]
-    _note(lags, {item: committed.get(item, ()) for item in taken}, now_ms)
+    _note(lags, {group: committed.get(group, ()) for group in taken}, now_ms)
     return len(taken)
 
 

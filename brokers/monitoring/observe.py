@@ -141,10 +141,10 @@ def ask_all(targets: Sequence[AdminTarget], path: str) -> Answers:
 def ask_each(questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
     """Sends one GET to each of several brokers at once."""
     asked_at = timezone.now()
-    asked = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
+    pending = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, path, answer in asked:
+    for target, path, answer in pending:
         try:
             bodies[target.number] = answer.result()
         except (OSError, ValueError) as error:
@@ -162,10 +162,10 @@ def ask_pages(
 
     Returns the pages by broker, and the brokers that stopped answering, whose pages are left out.
     """
-    asked = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
+    pending = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
     result: dict[int, list[Mapping[str, Any]]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, answer in asked:
+    for target, answer in pending:
         try:
             result[target.number] = answer.result()
         except (OSError, ValueError) as error:

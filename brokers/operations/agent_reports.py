@@ -33,18 +33,18 @@ def apply_report(
     Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
     """
     own = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
-    if not own.issuperset(item["id"] for item in brokers):
+    if not own.issuperset(reported["id"] for reported in brokers):
         raise AgentRefused(
             "The report is about a broker of another host.", code="other_host", host=host, http_status=403
         )
     if report_id and not _is_new(host, report_id):
         return
-    for item in brokers:
-        fields = {name: item[name] for name in COLUMNS if name in item}
+    for reported in brokers:
+        fields = {name: reported[name] for name in COLUMNS if name in reported}
         if fields:
-            services.note_process(item["id"], **fields)
-        if item.get("ends"):
-            Broker.objects.filter(pk=item["id"]).update(process_restarts=F("process_restarts") + item["ends"])
+            services.note_process(reported["id"], **fields)
+        if reported.get("ends"):
+            Broker.objects.filter(pk=reported["id"]).update(process_restarts=F("process_restarts") + reported["ends"])
     if checks is not None:
         services.note_checks(host.pk, checks, agent_version, machine)
     elif agent_version != host.agent_version:

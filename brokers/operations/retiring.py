@@ -95,12 +95,12 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
     """Returns the end offsets of the partitions of usage and audit; None while one of them is unknown."""
     topics = (USAGE_TOPIC, AUDIT_TOPIC)
     partitions = ClusterAdminClient(cluster).view(topics).partitions
-    found = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
-    if not found.keys() >= partitions.keys():
+    offsets = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
+    if not offsets.keys() >= partitions.keys():
         return None
     result: dict[str, dict[str, int]] = {topic: {} for topic in topics}
     for topic, index in partitions:
-        result[topic][str(index)] = found[topic, index]
+        result[topic][str(index)] = offsets[topic, index]
     return result
 
 

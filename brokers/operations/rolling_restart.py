@@ -108,8 +108,8 @@ def resume(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
 
 def cancel(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
     """Cancels the restart; a broker that is restarting comes back by itself."""
-    asked = (RestartState.RUNNING, RestartState.PAUSED)
-    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *asked)
+    states = (RestartState.RUNNING, RestartState.PAUSED)
+    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *states)
 
 
 @transaction.atomic
@@ -164,14 +164,14 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
         if other is not None:
             _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=other.number))
             return
-        result = next(peer for peer in peers if peer.pk == broker.pk)
+        locked = next(peer for peer in peers if peer.pk == broker.pk)
         begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
         if not begun.update(is_begun=True, trouble=""):
             return
-        result.restart_generation += 1
-        result.save_changes(["restart_generation"])
-        audit.record(system_actor(ACTOR), "broker.restarted", result, None, {"number": result.number})
-        services.notify(result)
+        locked.restart_generation += 1
+        locked.save_changes(["restart_generation"])
+        audit.record(system_actor(ACTOR), "broker.restarted", locked, None, {"number": locked.number})
+        services.notify(locked)
     row.is_begun, row.trouble = True, ""
     log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
 

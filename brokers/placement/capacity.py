@@ -213,22 +213,22 @@ class Room:
         """Reserves the capacity for another size of a placed instance in the caller's transaction: on its brokers, and
         on those to which a rebalance moves it. Raises `Conflict` (`no_room`) with the missing capacity by broker.
         """
-        result = Placement.objects.select_related("cluster").filter(instance=instance).first()
-        if result is None:
+        present = Placement.objects.select_related("cluster").filter(instance=instance).first()
+        if present is None:
             return
-        cluster = Cluster.objects.select_for_update().get(pk=result.cluster_id)
+        cluster = Cluster.objects.select_for_update().get(pk=present.cluster_id)
         kept = PortLease.objects.filter(instance=instance, is_leaving=False)
         is_placed_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(is_placed_on))
         is_placed_on |= {broker_id for owner, broker_id in promised([cluster]) if owner == instance.pk}
         (room,) = rooms([cluster], besides=instance)
-        _require_unsold(room, result, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        _require_unsold(room, present, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         brokers = [broker for broker in room.brokers if broker.id in is_placed_on]
         lacks = [
             (broker.number, f"{math.ceil(missing):,} {unit}", at)
             for at, unit, asked, held, free in (
-                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, result.bandwidth_mb_s, "free_bandwidth_mb_s"),
-                ("/storage_gb", "GB", storage_gb, result.storage_gb, "free_storage_gb"),
+                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, "free_bandwidth_mb_s"),
+                ("/storage_gb", "GB", storage_gb, present.storage_gb, "free_storage_gb"),
             )
             for broker in brokers
             if asked > held and (missing := Fraction(asked, share) - getattr(broker, free)) > 0
@@ -252,8 +252,8 @@ class Room:
                 for number, missing, at in lacks
             ]
             raise Conflict(detail, code="no_room", errors=errors)
-        result.bandwidth_mb_s, result.storage_gb = bandwidth_mb_s, storage_gb
-        result.save(update_fields=["bandwidth_mb_s", "storage_gb"])
+        present.bandwidth_mb_s, present.storage_gb = bandwidth_mb_s, storage_gb
+        present.save(update_fields=["bandwidth_mb_s", "storage_gb"])
 
     def release_bandwidth(self, instance: Instance) -> None:
         """Releases the bandwidth of a deleted instance; `reserve` reserves it again when the instance is restored."""

@@ -117,12 +117,12 @@ def cluster_fits(
     """Returns the fit of each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
     choice = choose(clusters, **size)
-    found = []
+    fits = []
     for cluster in clusters:
         fit = _fit(cluster, **size)
         if choice is not None and cluster.id == choice.cluster_id:
             fit = Fit.CHOSEN
-        found.append(
+        fits.append(
             ClusterFit(
                 cluster_id=cluster.id,
                 fit=fit,
@@ -134,7 +134,7 @@ def cluster_fits(
     rank = {Fit.CHOSEN: 0, Fit.FITS: 1}
     return tuple(
         sorted(
-            found,
+            fits,
             key=lambda item: (rank.get(item.fit, 2), item.own_instances, item.left_bandwidth_mb_s, item.cluster_id),
         )
     )

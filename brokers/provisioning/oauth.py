@@ -84,14 +84,14 @@ def keep(now: datetime) -> int:
     try:
         with only_one("key sets"):
             requested = _requests_of_brokers()
-            fetched = due(now, requested)
-            for row, outcome in _fetched(fetched):
+            rows = due(now, requested)
+            for row, outcome in _fetched(rows):
                 with contained("oauth.keys_failed", instance_id=row.instance_id):
                     _note(row, outcome, now)
             for instance_id in unpublished():
                 with contained("oauth.publish_failed", instance_id=instance_id):
                     publish(instance_id)
-            return len(fetched)
+            return len(rows)
     except Busy:
         return 0
 

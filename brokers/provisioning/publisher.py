@@ -85,9 +85,9 @@ class Publisher:
             ids = self._client.get_children(self._at(paths.INSTANCES))
         except NoNodeError:
             return {}
-        asked = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
+        pending = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
         result: dict[str, int] = {}
-        for instance_id, answer in asked.items():
+        for instance_id, answer in pending.items():
             try:
                 document = InstanceDocument.from_json(answer.get()[0])
             except NoNodeError:
@@ -388,8 +388,8 @@ class Publisher:
             return
 
     def _missing(self, relative: Iterable[str]) -> set[str]:
-        asked = {path: self._client.exists_async(self._at(path)) for path in relative}
-        return {path for path, answer in asked.items() if answer.get() is None}
+        pending = {path: self._client.exists_async(self._at(path)) for path in relative}
+        return {path for path, answer in pending.items() if answer.get() is None}
 
     def _ensure(self, relative: Iterable[str]) -> None:
         for path in self._missing(set(relative)):

@@ -208,6 +208,6 @@ def require_named(row: Rebalance, view: ClusterView) -> None:
         partition = view.partitions.get(_key(reassignment))
         if partition is None:
             continue
-        result = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
-        if result not in (DataLoss.NOTHING, reassignment.loses):
+        loss = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
+        if loss not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

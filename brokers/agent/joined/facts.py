@@ -50,10 +50,10 @@ class JoinedFacts:
         for file in self._run_dir.glob("*/*/pid.json"):
             try:
                 process = psutil.Process(int(json.loads(file.read_text(encoding="ascii"))["pid"]))
-                found = process.net_connections(kind="tcp")
+                connections = process.net_connections(kind="tcp")
             except (OSError, ValueError, KeyError, TypeError, psutil.Error):
                 continue
-            result |= {item.laddr.port for item in found if item.status == psutil.CONN_LISTEN}
+            result |= {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
         return result
 
     def broker_directories(self, host: Host) -> list[str]:
