@@ -59,7 +59,7 @@ OPERATION_COLOURS = {
 
 
 def with_figures(base: type[ChangeList], figures_of: Callable[[Sequence[Any]], Mapping[str, Any]]) -> type[ChangeList]:
-    """Returns a list of rows whose `figures` are read for a whole page at once, instead of row by row."""
+    """Returns a subclass of a change list that reads the `figures` of all rows of a page at once, not row by row."""
 
     class WithFigures(base):  # type: ignore[misc,valid-type]
         def get_results(self, request: HttpRequest) -> None:
@@ -291,7 +291,7 @@ class PlacementAdmin(OperatorAdmin):
     when_empty = _("Which cluster an instance lives in. It is chosen when a tenant creates the instance.")
     symbol = "grid_view"
     list_display = ("instance", "cluster", "why", "bandwidth_mb_s", "storage_gb", "placed_at")
-    ordering = ("cluster_id", "instance_id")  # of its own columns: by names, all rows would be sorted for each page
+    ordering = ("cluster_id", "instance_id")  # its own columns: ordering by names would sort all rows for each page
     list_filter = ("cluster",)
     list_select_related = ("instance", "cluster")
     search_fields = ("instance__id", "instance__name")
@@ -319,7 +319,7 @@ class PortLeaseAdmin(OperatorAdmin):
     symbol = "settings_ethernet"
     list_display = ("instance", "route", "broker", "host", "port", "leased_at")
     list_select_related = ("instance", "route", "broker", "host")
-    ordering = ("instance_id", "broker_id")  # of its own columns, like placements
+    ordering = ("instance_id", "broker_id")  # its own columns, like placements
     search_fields = ("instance__id", "port")
 
     def get_queryset(self, request: HttpRequest) -> Any:

@@ -27,7 +27,7 @@ class JoinedAgent(models.Model):
 class ReportedHost(JoinedAgent):
     """Fields of a host that its agent reports, whichever way it reaches the control plane."""
 
-    # Processors and memory (`brokers.agent.machine.MachineUse`); empty before the first check.
+    # Use of processors and memory (`brokers.agent.machine.MachineMeter`); empty before the first check.
     machine = models.JSONField(_("machine"), default=dict, editable=False)
 
     class Meta:
@@ -47,7 +47,7 @@ class CertifiedBroker(models.Model):
 
 
 class AgentCertificate(models.Model):
-    """Certificate of the agent of a host, with which it signs its requests. The key is on the host alone.
+    """Certificate of the agent of a host, whose key signs the agent's requests. The key is on the host only.
 
     Two are valid while it is renewed: the first use of the newer one revokes the older one.
     """

@@ -77,14 +77,14 @@ ADMIN_CLIENT_CONNECT_TIMEOUT_S = 1.0
 # A live broker accepts a connection immediately; a write may wait for the controller.
 ADMIN_CLIENT_HELLO_TIMEOUT_S = 0.7
 ADMIN_CLIENT_ANSWER_TIMEOUT_S = 5.0
-# A broker that did not answer in time is asked last for this long, with this shorter timeout.
+# A broker that did not answer in time is queried last for this long, with this shorter timeout.
 SILENCE_REMEMBERED_S = 5.0
 SILENT_PATIENCE_S = 0.2
 ADMIN_CLIENT_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 ADMIN_CLIENT_CONNECTIONS_MAX = 64
 
 # Requests to several brokers for a page: answers later than the deadline are reported as missing. If any broker would
-# do, the next one is asked as well after the hedge time.
+# do, the next one is queried as well after the hedge time.
 SCATTER_DEADLINE_S = 1.5
 SCATTER_HEDGE_S = 0.25
 # Threads that wait for one broker, so that an unresponsive broker does not block requests to others.
@@ -107,7 +107,7 @@ GROUPS_CACHE_S = 2
 # Lags are sampled continuously: the number of groups and partitions requested per cluster and round.
 LAG_GROUPS_PER_ROUND_MAX = 500
 LAG_PARTITIONS_PER_ROUND_MAX = 5_000
-# Instances per round whose topic names only the owner may read.
+# Instances per round with hashed topic names, which are queried with the identity of the instance.
 LAG_OWNERS_PER_ROUND_MAX = 5
 # A list of groups longer than a round is used until all its groups are sampled.
 LAG_GROUPS_LISTED_MAX = 20_000
@@ -134,7 +134,7 @@ SAMPLES_KEPT_S = 20 * 60
 SAMPLE_SPAN_MS = 30_000
 SAMPLE_PAGES_MAX = 60
 
-# A broker is late when it has not been seen for three runs of the beat task.
+# A broker is late when it has not answered in three runs of the beat task.
 OBSERVE_EVERY_S = 5
 BROKER_LATE_S = 3 * OBSERVE_EVERY_S
 # The operator's first page uses the beat task's last result for this long, and shows its age.
@@ -144,7 +144,7 @@ KEPT_IMAGE_S = 120
 OVERVIEW_CLUSTERS_MAX = 25
 NEEDS_MAX = 40
 NEEDS_OF_A_KIND_MAX = 10
-# Instances named per incident, and instances known of partitions with problems.
+# Instances named per incident, and instances cached for each state of partitions in a cluster.
 AFFECTED_NAMED_MAX = 20
 AFFECTED_INSTANCES_KEPT_MAX = 500
 HOST_LATE_S = 30
@@ -163,11 +163,11 @@ LEADERLESS_PAGE = 500
 LEADERLESS_LISTED_MAX = 2_000
 
 AGENT_POLL_S = 0.5
-# An agent looks at its machine when its host was changed, and this often.
+# An agent checks its machine when its host was changed, and at this interval.
 HOST_CHECKED_EVERY_S = 60.0
-# Brokers, tokens and certificates compare times of several machines.
+# Tolerated offset of a host's clock: brokers, tokens and certificates compare times of several machines.
 CLOCK_OFFSET_MS_MAX = 1_000
-# Named in a check; of more the number is said.
+# Ports that the result of a check names; further ones are only counted.
 PORTS_NAMED_MAX = 5
 AGENT_STOP_TIMEOUT_S = 8.0
 # Interval of watching a process that is about to change, and time for its successor to be on standby.
@@ -183,7 +183,7 @@ AGENT_STABLE_AFTER_S = 30.0
 JOIN_TOKEN_MINUTES = 60
 JOIN_TOKEN_CHARS_MAX = 128
 AGENT_VERSION_CHARS_MAX = 32
-# A request is refused if its time differs more from ours: it was held back, or a clock is wrong.
+# A request is refused if its time differs more from the control plane's: it was delayed, or a clock is wrong.
 AGENT_CLOCK_S_MAX = 300
 AGENT_CSR_CHARS_MAX = 4_096
 AGENT_REPORT_BYTES_MAX = 64 * 1024
@@ -192,13 +192,14 @@ AGENT_CHECKS_MAX = 16
 AGENT_REQUESTS_PER_MINUTE_MAX = 300
 # Many agents may share an address.
 AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX = 12_000
-# Refused requests in the name of a host that the audit log names in a minute; all of them are in the program's log.
+# Refused requests in the name of a host that the audit log lists per minute; all of them are in the program's log.
 AGENT_REFUSALS_AUDITED_PER_MINUTE_MAX = 10
-# Agents poll this often at least and at most; in between they share the requests per second of all of them.
+# Shortest and longest poll interval of an agent. In between, it grows with the number of agents, so that all of them
+# together send this many requests per second.
 AGENT_POLL_S_MIN = 1.0
 AGENT_POLL_S_MAX = 15.0
 AGENT_POLLS_PER_S_MAX = 20
-# Of an agent's own: time-out of a request, size of an answer, and the pause after failures.
+# Limits in a joined agent: timeout of a request, size of an answer, and longest pause after failures.
 AGENT_REQUEST_TIMEOUT_S = 10.0
 AGENT_ANSWER_BYTES_MAX = 4 * 1024 * 1024
 AGENT_RETRY_S_MAX = 30.0
@@ -220,7 +221,7 @@ WORK_ROUND_S = 0.8
 
 
 def publish() -> None:
-    """Registers the limits that brokers enforce under `/limits`; called once from `AppConfig.ready`."""
+    """Registers the limits of the fleet that the API shows under `/limits`; called once from `AppConfig.ready`."""
     register(
         *_of_access_control(),
         Limit(

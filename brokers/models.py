@@ -233,7 +233,7 @@ class Broker(CertifiedBroker, Versioned):
 
     @property
     def certified_as(self) -> ProcessIdentity | None:
-        """Returns the identity in its process's certificate; None if it has none, and uses the cluster's secret."""
+        """Returns the identity in the process's certificate; None if it has none, and uses the cluster's secret."""
         return process_identity.broker(self.cluster_id, self.number) if self.process_has_tls else None
 
 
@@ -263,7 +263,7 @@ class Placement(models.Model):
 class PortLease(models.Model):
     """The port of one of an instance's routes on one broker; the brokers of its leases are the brokers of the instance.
 
-    `route` is None after the route is deleted: the port is held until all brokers know of the deletion.
+    `route` is None after the route is deleted: the port stays leased until all brokers have confirmed the deletion.
     """
 
     instance = models.ForeignKey(
@@ -315,7 +315,7 @@ class FormerPort(models.Model):
 
 
 class Rebalance(Versioned):
-    """A plan of moves and its progress: emptying one broker (and removing it), or balancing all brokers.
+    """A plan of moves and its progress: emptying one broker (and removing it), removing a lost one, or balancing all.
 
     The state of the cluster is read again in every step (`brokers.rebalancing.executor`), so the executing process may
     die at any time. `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is the load of
@@ -484,7 +484,7 @@ class AuditOffset(models.Model):
     """The offset of one partition of a cluster's `__audit` up to which client actions are in the audit log.
 
     Written in the transaction of the rows. Events below `checked_below` may already have rows, and are compared with
-    them: the log no longer held the offset, and was read from its beginning.
+    them: after the log was truncated below the offset, it is read from its beginning.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="audit_offsets")

@@ -266,7 +266,9 @@ def room_of(cluster: Cluster) -> ClusterCapacity:
 
 
 def rooms_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> dict[str, ClusterCapacity]:
-    """Returns the same for many clusters at once, by their ids. Without `sold_partitions` no instance is read."""
+    """Returns the sold capacity and the capacity of many clusters at once, by id. Without `with_partitions` no instance
+    is read, and `sold_partitions` is 0.
+    """
     can_sell = {
         row["cluster_id"]: row
         for row in Broker.objects.filter(cluster__in=clusters, removed_at=None, wanted=WantedState.RUNNING)

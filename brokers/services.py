@@ -102,13 +102,13 @@ def note_restart(broker_id: str) -> None:
 def note_checks(
     host_id: str, checks: Sequence[Mapping[str, Any]], agent_version: str, machine: Mapping[str, Any] | None
 ) -> None:
-    """Stores the checks that an agent has made of its machine; an agent of an earlier version has not measured it."""
+    """Stores the checks that an agent has made of its machine, and the use of the machine (None: not measured)."""
     Host.objects.filter(pk=host_id).update(
         checks=list(checks), checked_at=timezone.now(), agent_version=agent_version, machine=dict(machine or {})
     )
 
 
 def notify(broker: Broker) -> None:
-    """Wakes the agent on commit; an agent that misses it checks by itself a moment later."""
+    """Notifies the agent on commit; an agent that misses the notification polls a moment later."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", [AGENT_CHANNEL, broker.host_id])

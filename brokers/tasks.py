@@ -57,8 +57,8 @@ def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> Non
 
 @shared_task(name="brokers.renew_certificates")
 def renew_certificates() -> None:
-    """Renews certificates of the control plane's programs, where the authority's key is: agents without a database
-    have none.
+    """Renews certificates of the control plane's programs on a machine with the authority's key. Agents with a database
+    do the same; joined agents do not have the key.
     """
     try:
         renew_control()
@@ -68,7 +68,7 @@ def renew_certificates() -> None:
 
 @shared_task(name="brokers.publish_revocations", ignore_result=True)
 def publish_revocations() -> int:
-    """Publishes to brokers which certificates of others are revoked."""
+    """Publishes the revocations of brokers' certificates to the brokers of the cluster."""
     close_old_connections()
     return revocation.publish(timezone.now())
 
@@ -130,8 +130,8 @@ def keep_key_sets() -> int:
 
 @shared_task(name="brokers.sweep", ignore_result=True)
 def sweep_instances() -> int:
-    """Finds instances whose state differs from their row, and enqueues each until the next sweep: tasks that cannot be
-    done for an hour must not accumulate in the queue.
+    """Finds instances whose state differs from their row, and enqueues a task for each. It expires at the next sweep:
+    while tasks cannot be done they must not accumulate in the queue.
     """
     close_old_connections()
     result = sweep.needing_work(timezone.now())
@@ -157,7 +157,7 @@ def purge_deleted_topics() -> int:
 
 @shared_task(name="brokers.copy_topics", ignore_result=True)
 def copy_topics() -> int:
-    """Carries on copies of topics, each by one worker at a time."""
+    """Continues copies of topics, each in one worker at a time."""
     close_old_connections()
     ends_s = time.monotonic() + COPY_ROUND_S
     copies = copy_turns.due()
@@ -196,7 +196,7 @@ def watch_instances() -> int:
 
 @shared_task(name="brokers.keep_delays", ignore_result=True)
 def keep_delays() -> int:
-    """Stores the minutes in which clients were throttled, which brokers keep for a quarter of an hour only."""
+    """Stores the minutes in which clients were throttled, which brokers retain for 15 minutes only."""
     close_old_connections()
     return delays.keep(timezone.now())
 

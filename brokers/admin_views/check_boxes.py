@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 
 class ManyCheckBoxes(CheckboxSelectMultiple):
-    """Check boxes with Django's markup, for which Django renders three templates each."""
+    """Check boxes with Django's markup, built without templates: Django would render three for each box."""
 
     def render(self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None) -> SafeString:
         widget = self.get_context(name, value, attrs)["widget"]

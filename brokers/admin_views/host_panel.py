@@ -136,7 +136,7 @@ def host_add(request: HttpRequest) -> HttpResponse:
 
 
 def _show_token(request: HttpRequest, row: Host) -> HttpResponse:
-    """Makes a join token and shows its line, once: pages of the panel are not kept by browsers."""
+    """Makes a join token and shows its command line, once: browsers do not store pages of the panel."""
     made = attempt(request, lambda: joining.new_join_token(acting=acting_operator(request), host=row), "")
     if made is None:
         return redirect("admin:brokers_host_change", row.pk)

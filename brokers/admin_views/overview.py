@@ -1,6 +1,6 @@
 """First page of the operator panel: state of each cluster, and matters that need a person.
 
-It asks no broker: it reads rows, and what the beat task observed last.
+It sends no request to a broker: it reads rows, and the last observation by the beat task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 
 MAY_SEE_MONEY = "billing.view_invoice"
-# Fields of brokers that this page needs: of a large fleet it reads hundreds.
+# Fields of brokers that this page needs; for a large fleet it reads hundreds of rows.
 BROKER_FIELDS = (
     "cluster_id", "number", "wanted", "storage_gb", "process_state", "process_since", "observed", "observed_at",
 )  # fmt: skip
@@ -46,7 +46,7 @@ BROKER_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """Row of a cluster. `map` is None without a recent observation; `as_of` is its time if it is old."""
+    """Summary of a cluster. `map` is None without an observation; `as_of` is the observation's time if it is old."""
 
     cluster: Cluster
     map: ClusterMap | None
@@ -103,7 +103,7 @@ def overview(
         row.cluster = by_id[row.cluster_id]
         brokers[row.cluster_id].append(row)
     summaries = _summaries(clusters, brokers, now)
-    # More items than these are counted, not shown.
+    # Items beyond this number are counted, not shown.
     everything_silent = (row for cluster in clusters for row in brokers[cluster.pk] if attention.is_silent(row, now))
     silent = list(islice(everything_silent, NEEDS_MAX))
     known = incidents.affected_by(clusters, silent) if with_instances else {}

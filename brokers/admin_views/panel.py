@@ -91,7 +91,9 @@ class PaceForm(forms.Form):
 
 
 def page(view: View) -> View:
-    """Decorates an operator page: signed-in staff that may view clusters, and change them for actions."""
+    """Decorates an operator page: it is for signed-in staff who may view clusters; a POST needs the right to change
+    them.
+    """
 
     @functools.wraps(view)
     def run(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -130,7 +132,7 @@ def cluster_or_404(cluster_id: str) -> Cluster:
 
 
 def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
-    """Executes an action and shows its result to the operator; None if it was refused."""
+    """Executes an action and returns its result; None if it was refused. Shows the operator `done` or the refusal."""
     try:
         outcome = act()
     except DomainError as refusal:
@@ -265,7 +267,7 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Plans levelling all brokers, for review."""
+    """Plans a rebalance that levels all brokers, for review."""
     cluster = cluster_or_404(cluster_id)
     made = attempt(
         request, lambda: rebalancing_services.plan_balance(acting=acting_operator(request), cluster=cluster), ""
@@ -333,7 +335,7 @@ def _left_on(row: Rebalance, number: int) -> int:
 
 
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
-    """Returns a row per broker; `change` in bytes."""
+    """Returns a row per broker with its replicas, leaders and bytes before and after the rebalance."""
     before, after = row.shares.get("before", {}), row.shares.get("after", {})
     nothing = {"replicas": 0, "leaders": 0, "size_bytes": 0}
     numbers = sorted({*before, *after}, key=int)
@@ -346,7 +348,9 @@ def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
 @page
 @require_POST
 def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpResponse:
-    """Starts, pauses, resumes, undoes or discards. Starting a removal requires typing the broker's number."""
+    """Starts, pauses, resumes, undoes, abandons or discards a rebalance. To start a removal, the operator must type the
+    broker's number.
+    """
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     service = REBALANCE_ACTS.get(act)
     if service is None:
@@ -425,7 +429,7 @@ def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse
 @page
 @require_POST
 def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpResponse:
-    """Pauses, resumes or cancels."""
+    """Pauses, resumes or cancels a rolling restart."""
     row = get_object_or_404(selectors.rolling_restarts(), pk=restart_id)
     service = RESTART_ACTS.get(act)
     if service is None:

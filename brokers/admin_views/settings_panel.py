@@ -89,7 +89,7 @@ def setting_edit(request: HttpRequest, cluster_id: str, name: str) -> HttpRespon
 
 
 def _broker_or_404(cluster: Cluster, number: str) -> Broker | None:
-    """Returns the broker with this number, None without a number."""
+    """Returns the broker with this number; None if `number` is empty. Raises `Http404` for an unknown broker."""
     if not number:
         return None
     is_number = number.isascii() and number.isdigit() and len(number) <= BROKER_DIGITS

@@ -1,7 +1,7 @@
 """Operator page of hanging transactions, and the two ways to end one.
 
-Coordinators are asked immediately; partitions are scanned in parts, because most clusters have many and almost none of
-them hangs.
+The page always queries the coordinators. It scans partitions only on demand and in parts, because a cluster has many
+partitions and hardly any of them has a hanging transaction.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ AFTER_CHARS_MAX = 300
 def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Shows transactions beyond their timeout and, on demand, open ones unknown to every coordinator."""
     cluster = cluster_or_404(cluster_id)
-    summaries = "look" in request.GET
+    is_scan_wanted = "look" in request.GET
     after = request.GET.get("look", "")[:AFTER_CHARS_MAX]
     context: dict[str, Any] = {
         "cluster": cluster,
         "overdue": attempt(request, lambda: hanging.overdue(cluster), ""),
-        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if summaries else None,
+        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if is_scan_wanted else None,
         "is_first": not after,
     }
     return show(request, "transactions", _("Transactions that hang"), context)
@@ -41,7 +41,7 @@ def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def abort_overdue(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Fences the producer, which aborts its transaction everywhere."""
+    """Fences a producer, which aborts its transaction on all partitions."""
     cluster = cluster_or_404(cluster_id)
     named = request.POST.get("id", "")
     attempt(

@@ -30,12 +30,12 @@ def file_of(broker: Broker) -> Path:
 
 
 def internal_file_of(broker: Broker) -> Path:
-    """Returns the file of the certificate for other processes of the installation."""
+    """Returns the file of a broker's certificate for connections with other processes of the installation."""
     return settings.INTERNAL_TLS_DIR / internal_identity(broker).file_name
 
 
 def internal_identity(broker: Broker) -> process_identity.ProcessIdentity:
-    """Returns the identity in that certificate."""
+    """Returns the process identity in a broker's internal certificate."""
     return process_identity.broker(broker.cluster_id, broker.number)
 
 
@@ -81,7 +81,7 @@ def renew_control() -> None:
 
 
 def route_hosts(brokers: Collection[Broker]) -> dict[str, list[str]]:
-    """Returns the host names for clients of each broker; the first is that of its host."""
+    """Returns the host names under which clients reach each broker, by its id; the first is its host's."""
     named: dict[str, set[str]] = {broker.pk: set() for broker in brokers}
     rows = Route.objects.filter(port_leases__broker__in=named).exclude(advertised_host="").order_by()
     for broker_id, name in rows.values_list("port_leases__broker_id", "advertised_host").distinct():

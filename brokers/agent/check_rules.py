@@ -1,4 +1,4 @@
-"""Judgement of a machine for brokers, from what was seen of it. Pure; `host_checks` does the looking."""
+"""Verdicts on a host's machine, computed from observations. Pure; `host_checks` makes the observations."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ Check = dict[str, Any]
 
 
 def version(own: str, behind: Collection[str], ahead: Collection[str]) -> Check:
-    """Code and database fit: `behind` are migrations that only the database has, `ahead` those of the code alone."""
+    """Returns the check that code and database fit; `behind` are migrations that only the database has, `ahead` those
+    that only the code has.
+    """
     state = HostCheckState.FAILED if behind or ahead else HostCheckState.PASSED
     return _check(HostCheck.VERSION, state, version=own, behind=len(behind), ahead=len(ahead))
 
 
 def clock(offset_ms: int) -> Check:
-    """Clocks agree: `offset_ms` is the lead of the machine's over the database's."""
+    """Returns the check that the clocks agree; `offset_ms` is the lead of the machine's over the control plane's."""
     is_wrong = abs(offset_ms) > CLOCK_OFFSET_MS_MAX
     return _check(HostCheck.CLOCK, HostCheckState.FAILED if is_wrong else HostCheckState.PASSED, offset_ms=offset_ms)
 
 
 def address(bind_host: str, reason: str) -> Check:
-    """Brokers can listen: `reason` says why not, and is empty otherwise."""
+    """Returns the check that brokers can listen on the host's address; `reason` says why not, and is empty if so."""
     state = HostCheckState.FAILED if reason else HostCheckState.PASSED
     return _check(HostCheck.ADDRESS, state, address=bind_host, reason=reason)
 
 
 def ports(first: int, last: int, listening: Collection[int], own: Collection[int], outgoing: range) -> Check:
-    """Ports of the range on which other programs listen (`own` are those of our brokers), or that the kernel gives to
-    outgoing connections.
+    """Returns the check of the host's port range. It fails if other programs listen on ports of it (`own` are our
+    brokers' ports), and warns if the kernel may assign ports of it to outgoing connections.
     """
     taken = sorted(port for port in set(listening) - set(own) if first <= port <= last)
     shared = range(max(first, outgoing.start), min(last + 1, outgoing.stop))
@@ -45,14 +47,16 @@ def ports(first: int, last: int, listening: Collection[int], own: Collection[int
 
 
 def directories(reasons: Mapping[str, str]) -> Check:
-    """Logs can be kept: `reasons` has each directory, and why it cannot be written or an empty text."""
+    """Returns the check that brokers can store logs; `reasons` maps each directory to the reason why it cannot be
+    written, or to an empty text.
+    """
     wrong = [{"path": path, "reason": reason} for path, reason in reasons.items() if reason]
     state = HostCheckState.FAILED if wrong else HostCheckState.PASSED
     return _check(HostCheck.DIRECTORIES, state, count=len(reasons), wrong=wrong)
 
 
 def has_failed(checks: Sequence[Mapping[str, Any]]) -> bool:
-    """True if brokers would not run well on the machine."""
+    """True if a check has failed, so that brokers would not run well on the machine."""
     return any(check.get("state") == HostCheckState.FAILED for check in checks)
 
 

@@ -1,4 +1,4 @@
-"""Compilation of a host's modules in a separate process after the brokers' start (decision 86).
+"""Compilation of the broker's hot modules on a host, in a separate process after the brokers' start (decision 86).
 
 `brokers.operations.compiled_uptake` decides per cluster when brokers start using them.
 """

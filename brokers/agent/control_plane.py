@@ -1,4 +1,4 @@
-"""Port through which an agent learns what is wanted of its host, and says what it sees there.
+"""Interface through which an agent reads the wanted state of its host, and reports what it observes there.
 
 `database` implements it for an agent that reaches PostgreSQL, `joined` for one that joined by a token (decision 163).
 """
@@ -15,19 +15,19 @@ from brokers.models import Broker, Host
 
 
 class ControlPlaneAway(Exception):
-    """The control plane does not answer. The agent goes on with what it knows, and asks again."""
+    """The control plane does not answer. The agent continues with the last wanted state, and retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Wanted state of a host. The rows are read-only here: an agent without a database makes them of documents."""
+    """Wanted state of a host. The rows must not be saved: an agent without a database makes them from a document."""
 
     host: Host
     brokers: Sequence[Broker] = field(default_factory=list)
 
 
 class HostFacts(Protocol):
-    """Facts from elsewhere that checks of a host need, and the place of their result."""
+    """Facts that the checks of a host need from the control plane, and the recipient of their results."""
 
     def version_check(self) -> Check:
         """Returns the check that the agent and the control plane fit."""
@@ -38,7 +38,7 @@ class HostFacts(Protocol):
         ...
 
     def own_ports(self, host: Host) -> set[int]:
-        """Returns the ports of the range that are our brokers'."""
+        """Returns the ports of the host's range that our brokers use."""
         ...
 
     def broker_directories(self, host: Host) -> list[str]:
@@ -46,16 +46,16 @@ class HostFacts(Protocol):
         ...
 
     def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
-        """Records the result, with the use of the machine (`brokers.agent.machine`)."""
+        """Records the results of the checks, with the use of the machine (`brokers.agent.machine`)."""
         ...
 
     def close(self) -> None:
-        """Releases what the thread of a check holds."""
+        """Releases the resources of a check's thread, for example its database connection."""
         ...
 
 
 class ControlPlane(Protocol):
-    """Source of what is wanted of one host. All methods but `wait` return soon."""
+    """Source of the wanted state of one host, and recipient of its reports. Only `wait` and `close` may block."""
 
     facts: HostFacts
 
@@ -64,7 +64,7 @@ class ControlPlane(Protocol):
         ...
 
     def wanted(self) -> Wanted | None:
-        """Returns what is wanted, None if the host is unknown. Raises `ControlPlaneAway`."""
+        """Returns the wanted state of the host; None if the host is unknown. Raises `ControlPlaneAway`."""
         ...
 
     def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
@@ -84,9 +84,9 @@ class ControlPlane(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something else may be wanted, for `timeout_s` at most."""
+        """Waits until the wanted state may have changed, for `timeout_s` at most."""
         ...
 
     def close(self) -> None:
-        """Says what is not said yet, and ends the connection."""
+        """Sends the reports that are pending, and closes the connection."""
         ...

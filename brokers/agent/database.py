@@ -117,7 +117,7 @@ class DatabaseControlPlane:
             services.note_restart(broker_id)
 
     def wait(self, timeout_s: float) -> None:
-        """Waits in PostgreSQL's LISTEN."""
+        """Waits for a notification by PostgreSQL (LISTEN), for `timeout_s` at most."""
         try:
             connection.ensure_connection()
             raw = connection.connection
@@ -133,7 +133,7 @@ class DatabaseControlPlane:
             time.sleep(timeout_s)
 
     def close(self) -> None:
-        """Does nothing: each state was written when it was seen."""
+        """Does nothing: each state was written when it was observed."""
 
 
 def cluster_sizes(cluster_ids: Iterable[str]) -> dict[str, int]:

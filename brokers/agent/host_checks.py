@@ -29,16 +29,16 @@ log = structlog.get_logger(__name__)
 
 SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 OUTGOING_PORTS_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# A check that takes longer hangs, and ends with the process.
+# A check that takes longer is taken to hang; its thread ends with the process.
 END_WAIT_S: Final = 5.0
 _LISTENING: Final = "0A"
 _REASON_CHARS_MAX: Final = 200
 
 
 class HostChecks:
-    """Checks of one host: when it was changed, and now and then.
+    """Checks of one host, run when the host was changed and every `HOST_CHECKED_EVERY_S`.
 
-    They are made in a thread, because a dead file system or name server would hold up the agent, and so the brokers.
+    They run in a thread: a dead file system or name server would otherwise block the agent's supervision of brokers.
     """
 
     def __init__(self, run_dir: Path, facts: HostFacts | None = None) -> None:
@@ -55,7 +55,7 @@ class HostChecks:
         return self._thread is not None and self._thread.is_alive()
 
     def start_if_due(self, host: Host, now_s: float) -> None:
-        """Begin to check the machine if that is due and no check is under way."""
+        """Starts a check of the machine if one is due and none is under way."""
         is_due = self._started_at_s is None or now_s - self._started_at_s >= HOST_CHECKED_EVERY_S
         if (not is_due and host.version == self._version) or self.is_running_check:
             return
@@ -64,7 +64,7 @@ class HostChecks:
         self._thread.start()
 
     def finish(self) -> None:
-        """Waits for a check that is under way, unless its machine does not answer."""
+        """Waits for a check that is under way, for `END_WAIT_S` at most."""
         if self._thread is not None:
             self._thread.join(END_WAIT_S)
 
@@ -77,11 +77,11 @@ class HostChecks:
             self._facts.close()
 
     def check(self, host: Host) -> None:
-        """Check the machine, and note the result at its host. Raises `DatabaseError` or `OSError`."""
+        """Checks the machine, and records the results at its host. Raises `DatabaseError` or `OSError`."""
         self._facts.note(host, self.checks(host), self._meter.measure())
 
     def checks(self, host: Host) -> list[Check]:
-        """All checks, in the order in which they are shown."""
+        """Returns the results of all checks, in the order in which they are shown."""
         return [
             self._facts.version_check(),
             check_rules.clock(self._facts.clock_offset_ms()),
@@ -101,7 +101,7 @@ class HostChecks:
 
 
 def listening_ports(bind_host: str) -> set[int]:
-    """TCP ports that are taken at an address: by listeners on it, or on every address."""
+    """Returns the TCP ports that are taken at an address, by listeners on it or on every address."""
     wanted = _addresses(bind_host)
     is_everywhere = any(ipaddress.ip_address(address).is_unspecified for address in wanted)
     return {
@@ -112,7 +112,7 @@ def listening_ports(bind_host: str) -> set[int]:
 
 
 def outgoing_ports() -> range:
-    """Ports that the kernel gives to outgoing connections; empty where it does not say."""
+    """Returns the ports that the kernel assigns to outgoing connections; empty if that is unknown."""
     try:
         first, last = (int(word) for word in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def _reason_not_to_listen(bind_host: str) -> str:
 
 
 def _addresses(host: str) -> set[str]:
-    """Addresses of a name. Raises `OSError` for one that is not known."""
+    """Returns the addresses of a host name. Raises `OSError` for an unknown name."""
     return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 
@@ -147,7 +147,9 @@ def _listeners() -> Iterator[tuple[str, int]]:
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yields address and port of the listeners in a table of the kernel's, which has words in the machine's order."""
+    """Yields address and port of the listeners in a socket table of the kernel. The table has addresses as hexadecimal
+    words in the machine's byte order.
+    """
     for line in lines:
         fields = line.split()
         if fields[3] != _LISTENING:
@@ -160,7 +162,7 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _reason_not_to_write(path: Path) -> str:
-    """Returns why a broker could not keep its log below a directory; "" when it can. What is missing is made by it."""
+    """Returns why a broker could not store its log below a directory; "" if it can. It creates missing directories."""
     existing = next((place for place in (path, *path.parents) if place.exists()), path)
     try:
         if not existing.is_dir():

@@ -126,7 +126,7 @@ class Agent:
         self._control_plane.renew_certificates(list(self._wanted.values()), self._clock())
         for broker in self._wanted.values():
             try:
-                self._tend(broker)
+                self._supervise(broker)
             except OSError as error:  # a failing directory of one broker must not affect others
                 log.warning("agent.broker_failed", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
@@ -176,12 +176,12 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        found = self._control_plane.wanted()
-        self._host = found.host if found else None
-        if found is not None:
-            self._wanted = {broker.pk: broker for broker in found.brokers}
+        wanted = self._control_plane.wanted()
+        self._host = wanted.host if wanted else None
+        if wanted is not None:
+            self._wanted = {broker.pk: broker for broker in wanted.brokers}
 
-    def _tend(self, broker: Broker) -> None:
+    def _supervise(self, broker: Broker) -> None:
         charge = self._charges.get(broker.pk) or self._take_charge(broker)
         self._say(broker.pk, charge)
         self._notice_end(broker, charge)
@@ -343,7 +343,7 @@ class Agent:
         self._control_plane.wait(AGENT_POLL_S)
 
     def _watch(self) -> None:
-        """Waits for the expected change of a process; notifications meanwhile are kept."""
+        """Waits for the expected change of a process; notifications meanwhile are received afterwards."""
         until_s = self._clock() + AGENT_POLL_S
         while self._clock() < until_s and not any(map(_has_news, self._charges.values())):
             time.sleep(AGENT_WATCH_S)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-# Shorter measurements say little: the former result is kept.
+# Measurements over less processor time are too inaccurate: the previous result is returned.
 MEASURED_CPU_S_MIN: Final = 1.0
 
 
@@ -25,7 +25,7 @@ class CpuTimes(NamedTuple):
 
 
 def busy_percent(before: CpuTimes, after: CpuTimes) -> int | None:
-    """Returns the part of the processors' time that was used; None if hardly any time has passed."""
+    """Returns the percentage of the processors' time that was used; None if hardly any time has passed."""
     total_s = after.total_s - before.total_s
     if total_s < MEASURED_CPU_S_MIN:
         return None
@@ -34,7 +34,7 @@ def busy_percent(before: CpuTimes, after: CpuTimes) -> int | None:
 
 
 class MachineMeter:
-    """Measures a machine; processors are measured from one call to the next, so the first one does not know their use.
+    """Measures the use of a machine; that of its processors is measured between calls, and None before it is known.
 
     In a container it sees the whole machine, not the limits of the container.
     """
@@ -44,7 +44,7 @@ class MachineMeter:
         self._cpu_percent: int | None = None
 
     def measure(self) -> dict[str, Any]:
-        """Returns the fields of `Host.machine`. Raises `OSError` where the system does not say."""
+        """Returns the fields of `Host.machine`. Raises `OSError` if the system does not report them."""
         times = CpuTimes.now()
         percent = busy_percent(self._before, times)
         if percent is not None:

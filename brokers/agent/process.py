@@ -1,7 +1,7 @@
 """Broker process with its settings file, log, and pid file.
 
 A process survives its agent: the next agent finds it by the pid file and adopts it. Since pids are reused, the process
-must also have the recorded birth.
+must also have the identity (`birth`) that the file records.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class BrokerProcess:
         self._is_noted = True
 
     def exit_code(self) -> int | None:
-        """Exit code; None while it runs. It is 0 for an adopted process, whose code is unknown."""
+        """Returns the exit code; None while the process runs, 0 for an adopted process, whose code is unknown."""
         if self._child is not None:
             return self._child.poll()
         try:
@@ -164,7 +164,7 @@ class BrokerProcess:
         return True
 
     def forget(self) -> None:
-        """Forgets an ended process, so that nobody adopts it."""
+        """Removes the record of an ended process, so that no agent adopts it."""
         self._child = self._adopted = None
         self.pid_file.unlink(missing_ok=True)
 

@@ -17,7 +17,7 @@ from brokers.infra.child_environment import broker_variables
 
 
 class Successor:
-    """Standby process that was not called yet."""
+    """Standby process that has not been called yet."""
 
     def __init__(self, command: Sequence[str], log: IO[bytes], before_exec: Callable[[], None] | None = None) -> None:
         self._channel, theirs = socket.socketpair()
@@ -51,7 +51,7 @@ class Successor:
         return self._said == STANDS_BY
 
     def call(self) -> subprocess.Popen[bytes]:
-        """Makes it continue as soon as it is ready. Returns the process, which the caller now owns."""
+        """Makes the process continue as soon as it is ready. Returns it; from now on the caller owns it."""
         try:
             self._channel.sendall(CALLED)
         except OSError:

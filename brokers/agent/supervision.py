@@ -30,7 +30,7 @@ class ObservedProcess:
 
 
 def decide(seen: ObservedProcess, now_s: float) -> Act:
-    """Returns the action that is due. A process with an old restart count is stopped; the next call starts it again."""
+    """Returns the action that is due. A process whose restart was requested is stopped; the next call starts it."""
     if seen.is_running:
         if not seen.is_wanted or seen.wanted_restarts != seen.done_restarts:
             return Act.STOP
@@ -43,7 +43,9 @@ def decide(seen: ObservedProcess, now_s: float) -> Act:
 
 
 def backoff_s(failures: int) -> float:
-    """Returns the delay before restarting a process that ended this often in a row: 0, then doubling up to a limit."""
+    """Returns the delay in seconds before the restart of a process that ended this often in a row: 0 for none, then a
+    minimum that doubles up to a limit.
+    """
     if failures <= 0:
         return 0.0
     return min(AGENT_BACKOFF_MAX_S, AGENT_BACKOFF_MIN_S * 2 ** min(failures - 1, 20))

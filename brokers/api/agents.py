@@ -1,4 +1,4 @@
-"""REST resources for agents that joined by a token (decision 163); requests are signed, and answered about one host."""
+"""REST resources for agents that join by a token (decision 163). Joined agents sign requests, about their own host."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ReportedCheckIn(StrictSerializer):
     data = serializers.DictField()
 
     def validate_data(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Accepts what is shown as text: short texts, integers, and lists of them."""
+        """Accepts values that can be shown as text: short texts, integers, booleans, null, and collections of them."""
         if len(value) > CHECK_ITEMS_MAX or not all(_is_plain(item, depth=0) for item in value.values()):
             raise serializers.ValidationError("Short texts and whole numbers, and lists of them.")
         return value
@@ -142,7 +142,7 @@ class ReportIn(StrictSerializer):
 
 
 class _AgentApiView(ApiView):
-    """Base of the resources: no token and no session is accepted, and refusals are audited."""
+    """Base of the resources for agents: they accept no API token and no session, and refusals are audited."""
 
     tag = "Agents"
     authentication_classes = ()
@@ -169,7 +169,7 @@ class _AgentApiView(ApiView):
 
 
 class AgentView(_AgentApiView):
-    """Base of the resources that ask for a signature; `host` is the agent's."""
+    """Base of the resources that require a signature; `host` is the host of the agent that signed the request."""
 
     signature_scheme = AGENT_SIGNATURE_SCHEME
     host: Host
@@ -180,7 +180,7 @@ class AgentView(_AgentApiView):
         return agent_actor(self.host, ip=client_ip(http), request_id=getattr(http, "request_id", None))
 
     def _charge(self, request: Request, actor: Actor | None) -> None:
-        """Charges the address; the host is charged once it is known."""
+        """Charges the rate limit of the address; that of the host is charged after authentication."""
         address = client_ip(request._request) or "nowhere"
         self._require_rate(f"agent-address:{address}", AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX)
 

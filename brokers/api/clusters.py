@@ -1,4 +1,4 @@
-"""REST resources of clusters: forming, changing and retiring; the map of one, and its partitions."""
+"""REST resources of clusters: forming, changing and retiring clusters, their map and their partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST resources of rebalances: planned and reviewed, then started, paused, resumed or undone."""
+"""REST resources of rebalances: planned and reviewed, then started, paused, resumed, undone or abandoned."""
 
 from __future__ import annotations
 
@@ -156,18 +156,18 @@ class RebalanceCollection(OperatorView):
         """
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
-            result = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            broker = fetch(selectors.brokers(), pk=self._named("broker_id"))
             made = services.plan_drain(
                 acting=self.actor,
-                broker=result,
+                broker=broker,
                 removes=self.body.get("remove_broker", False),
                 moves_at_once=at_once,
                 copy_mb_s=self.body["copy_mb_s"],
             )
         elif self.body["kind"] == RebalanceKind.LOSS:
-            result = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            broker = fetch(selectors.brokers(), pk=self._named("broker_id"))
             made = services.plan_loss(
-                acting=self.actor, broker=result, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
+                acting=self.actor, broker=broker, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         else:
             cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))

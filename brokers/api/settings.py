@@ -1,4 +1,4 @@
-"""REST resources of broker settings, of one broker and of all of a cluster."""
+"""REST resources of broker settings: those of one broker, and those of all brokers of a cluster."""
 
 from __future__ import annotations
 

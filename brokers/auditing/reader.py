@@ -1,7 +1,7 @@
 """Reads audit events that brokers wrote about clients' administration, and converts them to rows of the audit log.
 
-Each event counts once: rows and offsets are written in one transaction (like usage, decision 10). A reader holds the
-lock of its cluster.
+Each event is converted once: rows and offsets are written in one transaction (like usage, decision 10). A reader holds
+the lock of its cluster, so that there is only one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_everywhere() -> int:
 
 
 def forget_offset(cluster_id: str, partition: int) -> None:
-    """Forgets the offset of a partition whose log is about to be recreated, so that it is read from the start."""
+    """Deletes the offset of a partition whose log is about to be recreated, so that it is read from the start."""
     AuditOffset.objects.filter(cluster_id=cluster_id, partition=partition).delete()
 
 
@@ -113,7 +113,7 @@ def _write(fetched: FetchedEvents, row: AuditOffset) -> int:
 
 
 def _known(ids: set[str]) -> set[str]:
-    """Returns the ids that have rows. Used only after a log was truncated, because the table has no index for it."""
+    """Returns the ids of events with rows. Used only after a log was truncated, because the table has no such index."""
     if not ids:
         return set()
     rows = AuditEntry.objects.filter(actor_kind=ActorKind.CLIENT, request_id__in=ids)
@@ -126,10 +126,10 @@ def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition
     Either events were deleted by retention before they were read, or the log was truncated in a crash, and events with
     rows may be read again.
     """
-    found = source.bounds(brokers, partition)
-    if found is None:
+    offsets = source.bounds(brokers, partition)
+    if offsets is None:
         return
-    first, end = found
+    first, end = offsets
     row, is_new = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
     if row.next_offset > end:
         log.warning("audit.log_truncated", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)

@@ -27,7 +27,7 @@ _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
 
 
 def rows_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
-    """Returns one row per object, and one with the number of omitted objects."""
+    """Returns one row for each item of the event, and one with the number of items that it does not name."""
     context = _context(event)
     rows = [_row(event, instance, item, context) for item in event.items]
     if event.more and event.items:

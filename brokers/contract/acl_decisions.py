@@ -27,7 +27,7 @@ from brokers.contract.acls import (
     ResourceType,
 )
 
-# Cached canonical forms of the addresses in rules.
+# Number of cached canonical forms of addresses.
 HOSTS_KEPT_MAX: Final = 8_192
 # The usual notation of IPv4, recognised without `ipaddress`, which takes ten times as long.
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -149,7 +149,7 @@ def applies_to_principal(entry: AclEntry, principal: str, canonical: str) -> boo
 
 
 def canonical_host(host: str) -> str:
-    """Returns an address in the form that is compared. A string that is no address stays as it is and never matches."""
+    """Returns the canonical form of an address, for comparison. A string that is no address is returned unchanged."""
     return host if _PLAIN_V4.fullmatch(host) else _canonical(host)
 
 

@@ -1,7 +1,7 @@
-"""Requests of agents that joined by a token: their addresses, and the form of their signature (decision 163).
+"""Requests of agents that joined by a token: their paths, and the form of their signature (decision 163).
 
-An agent signs each request with the key of its certificate. `sequence` is the time in microseconds, and greater in each
-request of a host than in the one before, so that a request is accepted once.
+An agent signs each request with the key of its certificate. `sequence` is the time in microseconds, and grows with each
+request of a host, so that a request is accepted only once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ MEMBERSHIP_FILE: Final = "joined.json"
 SCHEME: Final = "Penstock-Agent"
 # Time of the control plane in milliseconds, in each of its answers to an agent.
 TIME_HEADER: Final = "Penstock-Time-Ms"
-# Version of the document that says what is wanted of a host.
+# Version of the document with the wanted state of a host.
 DOCUMENT_VERSION: Final = 1
-# Length of the id of a report. A report that is sent again has the id of the first time, and is stored once.
+# Length of the id of a report. A report that is sent again has the same id, and is stored once.
 REPORT_ID_CHARS_MAX: Final = 32
-# The identity in an agent's certificate. It is not below `urn:penstock:`, so that brokers take it for no process.
+# Prefix of the identity in an agent's certificate. It is not below `urn:penstock:`, so that brokers do not accept an
+# agent as a process of the installation.
 AGENT_URI: Final = "urn:penstock-agent:"
-# The only purpose of an agent's certificate, made of a random UUID: no TLS server and no TLS client may use it.
+# Extended key usage of an agent's certificate, an OID made from a random UUID. It is the only one, so that the
+# certificate is not valid for a TLS server or client.
 SIGNS_REQUESTS_OID: Final = "2.25.204127713419038161527390446159017313441"
 
 _SIGNED_AS: Final = "penstock-agent-1"
@@ -50,7 +52,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCredentials:
-    """Proof of a request's sender: the serial number of its certificate, and a signature."""
+    """Proof of a request's sender: the serial number of its certificate, a sequence number, and a signature."""
 
     serial: str
     sequence: int

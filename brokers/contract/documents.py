@@ -277,7 +277,7 @@ class InstanceTopicDocument:
 
     @property
     def says_something(self) -> bool:
-        """False for the document that a topic without one has."""
+        """False if the document has only a name, which means the same as no document."""
         return bool(self.produce_ips or self.consume_ips or self.administer_ips or self.deleted_topic_id)
 
     def to_json(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The cluster's own topics of which every broker leads a partition with one replica, for events of that broker."""
+"""Internal topics in which every broker leads a partition with one replica, for the events of that broker."""
 
 from __future__ import annotations
 

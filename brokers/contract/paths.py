@@ -161,7 +161,7 @@ def key_request(instance_id: str) -> str:
 def instance_creations(instance_id: str) -> str:
     """Returns the node that is written with each creation of an instance's partitions.
 
-    Its version keeps two brokers from allocating the same remaining partitions of the plan.
+    Its version prevents two brokers from allocating the same remaining partitions of the plan.
     """
     return f"{CREATIONS}/{instance_id}"
 

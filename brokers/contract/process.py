@@ -1,7 +1,7 @@
 """Interface between the agent and a broker process.
 
 The agent writes the settings file that `python -m brokers.engine --settings FILE` reads, and exchanges two messages
-with a process that stands by (`--stand-by`).
+with a standby process (`--stand-by`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CLUSTER_USER = "penstock"
 # traffic counts against the instance's bandwidth, and is not billed.
 MESSAGES_CLIENT_ID = "penstock-messages"
 
-# Messages of a process that waits for its predecessor to end: its output once it stands by, and its input to go on.
+# Messages of a standby process, which waits for its predecessor to end: its output once it is ready, and its input to
+# continue.
 STANDS_BY = b"stands by\n"
 CALLED = b"go on\n"
 

@@ -1,7 +1,7 @@
 """Document of brokers' certificates that are not accepted any more (decision 168), which the control plane writes.
 
-It names dates of issue instead of serial numbers: there is one for each broker, however many certificates its host had,
-and it holds for certificates that nobody knows of.
+It has dates of issue instead of serial numbers: one date for each broker, however many certificates its host had, and
+it also applies to certificates that are recorded nowhere.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final
 from brokers.contract.process_identity import ProcessIdentity, broker
 
 VERSION: Final = 1
-# The beginning of a certificate is so long before its issue, for clocks that are behind.
+# Certificates are valid from this long before their issue, for clocks that are behind.
 ISSUED_BEFORE_S: Final = 3_600
 
 
 @dataclass(frozen=True, slots=True)
 class RevokedCertificates:
-    """Dates of issue, in seconds since 1970, from which on certificates of brokers are accepted, by the broker's id."""
+    """Dates of issue (in seconds since 1970) by broker id: earlier certificates of the broker are not accepted."""
 
     valid_from_s: Mapping[int, int] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Usage events: values of cumulative counters of one broker incarnation, as records of `__usage` have them.
+"""Usage events: values of cumulative counters of one broker incarnation, stored in records of `__usage`.
 
 A record of version 1 has one event; one of version 2 has many, as columns (`usage_columns`).
 

@@ -21,7 +21,7 @@ VERSION: Final = 2
 COUNTERS_PER_RECORD_MAX: Final = 1_000
 # Beginning of every record of this version.
 BEGINNING: Final = b"[%d," % VERSION
-# Columns of names, and of counts.
+# Fields whose columns have places in the list of names; the columns of the other fields have counts.
 NAMED: Final = tuple(name for name in CounterValue._fields if name not in COUNTED)
 assert CounterValue._fields == (*NAMED, *COUNTED)
 PLACE_BYTES: Final = 2

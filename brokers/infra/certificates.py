@@ -1,7 +1,7 @@
 """The certificate authority of an installation, and the certificates of its brokers (`secrets/tls/`).
 
-Clients are given `ca.pem`. A broker reads its key and its certificate from one file, which is replaced atomically, so
-that both always match. Without the authority's key, files provided by the operator are used.
+Clients get `ca.pem`. A broker reads its key and its certificate from one file, which is replaced atomically, so that
+both always match. Without the authority's key, files provided by the operator are used.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def ensure_certificate(
     days: int = CERTIFICATE_DAYS,
     process: ProcessIdentity | None = None,
 ) -> Path | None:
-    """Returns the file of the broker `name`, for clients that connect to one of `hosts`; renews it when it expires soon
-    or lacks a host. Returns None if the file does not exist and there is no authority to issue it. For a `process` it
-    carries the process identity; only a broker accepts connections with it.
+    """Returns the file with key and certificate of the broker `name`, for clients that connect to one of `hosts`;
+    renews it when it expires soon or lacks a host. Returns None if the file does not exist and there is no authority to
+    issue it. For a `process` the certificate carries the process identity; only that of a broker is valid for servers.
     """
     file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
     wanted = tuple(dict.fromkeys((*hosts, *ALWAYS)))
@@ -153,8 +153,8 @@ def _signed(
 
 
 def ensure_internal_ca(directory: Path, now: datetime | None = None) -> Path:
-    """Creates the authority of the internal processes if it does not exist. It is separate from the authority of
-    tenants' routes, so that no certificate of a client opens an internal port.
+    """Creates the authority of the internal processes if it does not exist; returns its certificate file. It is not the
+    authority of tenants' routes, so that no certificate of a client opens an internal port.
     """
     return ensure_ca(directory, now, CA_NAME)
 

@@ -61,7 +61,7 @@ def _made(files: Files) -> ssl.SSLContext:
 
 
 def secured(plain: socket.socket, peer: ProcessIdentity) -> ssl.SSLSocket:
-    """Returns a connected socket wrapped in TLS, with `peer` only; closes the socket on failure. Raises OSError."""
+    """Returns a connected socket wrapped in TLS, if the other side is `peer`; closes it otherwise. Raises OSError."""
     try:
         result = client_context().wrap_socket(plain)
     except OSError:

@@ -1,4 +1,6 @@
-"""Locks that allow one worker at a time per instance: PostgreSQL advisory locks, released when a worker dies."""
+"""Named locks that admit one worker at a time, for example per instance: PostgreSQL advisory locks, released when a
+worker dies.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rotation of log files to which programs write. Does not use Django, because it runs before Django starts.
 
-A program is given an open file and does not take part in the rotation: the content of the file is copied, and the file
-is truncated. Programs append, so the next line becomes the first one; a line written in between may be missing from
+A program gets an open file and does not take part in the rotation: the content of the file is copied, and the file is
+truncated. Programs append, so the next line becomes the first one; a line written in between may be missing from
 both. The process that starts a program opens its log with `open_log` and calls `rotate` regularly.
 """
 
@@ -26,8 +26,8 @@ def open_log(file: Path) -> IO[bytes]:
 
 
 def rotate(file: Path, bytes_max: int | None = None, kept: int = LOG_FILES_KEPT) -> bool:
-    """Truncates the file if it is larger than `bytes_max`. With a full disk the older files are dropped and the program
-    keeps its log: the file must not grow.
+    """Truncates the file if it is larger than `bytes_max` (default: 16 MiB), after copying it to the newest of `kept`
+    older files. Returns True if it was truncated. On a full disk there is no copy, because the file must not grow.
     """
     try:
         size_bytes = file.stat().st_size

@@ -1,6 +1,7 @@
 """The control plane's session with ZooKeeper: one client per process and ensemble, created on first use.
 
-Only `publisher` writes through it. A forked worker creates its own: a session must not be shared across a fork.
+Only `brokers.provisioning` writes through it. A forked worker creates its own: a session must not be shared across a
+fork.
 """
 
 from __future__ import annotations

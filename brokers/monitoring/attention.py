@@ -1,4 +1,4 @@
-"""Action items for operators: from rows and cached observations, each a sentence with a link. Queries no broker."""
+"""Action items for operators, each a sentence with a link, from rows and cached observations. Queries no broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tenants.wording import localized
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorActionItem:
-    """Something that an operator has to look at.
+    """A matter that needs an operator.
 
     `act` is the text of the link. `is_now` is False for an item that is not urgent yet. `affected` names the affected
     instances, where they are known and the reader may see them; `affected_link` leads to all of them.
@@ -62,14 +62,14 @@ def _page_of(broker: Broker) -> dict[str, Any]:
 
 
 def _address(name: str, key: str) -> str:
-    """Returns the address of a page, worked out when it is shown: that costs more than the rest of an item, and of many
-    items few are shown.
+    """Returns the address of a page, computed when it is shown: that costs more than the rest of an item, and only few
+    of many items are shown.
     """
     return cast(str, reverse_lazy(f"admin:{name}", args=[key]))
 
 
 def is_silent(broker: Broker, now: datetime) -> bool:
-    """True if the broker should run and does not serve: its instances have lost it."""
+    """True if the broker should run and does not serve, so that its instances are affected."""
     return health(broker, now) in (Health.LATE, Health.DOWN)
 
 
@@ -87,20 +87,20 @@ def of_broker(
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    result = health(broker, now)
-    if result == Health.STOPPED:
+    state = health(broker, now)
+    if state == Health.STOPPED:
         return
     hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
-    if result == Health.LATE:
+    if state == Health.LATE:
         text = _("Broker %(number)s of %(cluster)s does not answer.") % words
         yield OperatorActionItem(text=text, **_map_of(broker), **hit)
-    elif result == Health.DOWN:
+    elif state == Health.DOWN:
         yield OperatorActionItem(text=_("Broker %(number)s of %(cluster)s is down.") % words, **_page_of(broker), **hit)
-    elif result == Health.DISK_OFFLINE:
+    elif state == Health.DISK_OFFLINE:
         yield OperatorActionItem(
             text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **_page_of(broker)
         )
-    if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
+    if state not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:
@@ -125,7 +125,7 @@ def of_broker(
 
 
 def fullest_disk_percent(broker: Broker) -> int:
-    """Returns the highest usage of the volumes of its log directories; 0 if no volume reports its size."""
+    """Returns the highest usage, in percent, of a volume with log directories; 0 if no volume has a known size."""
     sizes = [
         (int(directory["total_bytes"]), int(directory["usable_bytes"]))
         for directory in broker.observed.get("log_directories", ())
@@ -249,7 +249,7 @@ def of_operation(operation: Operation, now: datetime) -> OperatorActionItem:
 
 
 def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[OperatorActionItem]:
-    """Yields items about long work of operators that is waiting or paused."""
+    """Yields items about rebalances and rolling restarts that are waiting or paused."""
     for row in rebalances:
         link = reverse("admin:brokers_rebalance_change", args=[row.pk])
         yield from _waits(row.title, row.cluster.name, row.trouble, row.state == RebalanceState.PAUSED, link)

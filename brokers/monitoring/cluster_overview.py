@@ -1,6 +1,6 @@
 """The map of a cluster: the brokers' reports about themselves and each other, beside the configured state.
 
-Counts come from one broker's image (the controller's where it answers); partitions come page by page.
+Counts come from one broker's metadata image (the controller's if it answers); partitions are read page by page.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
 
 
 def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
-    """Returns for each topic the oldest record of any partition, to the minute; the most recently shortened topics."""
+    """Returns the topics with shortened retention of each instance, with the minute of the oldest remaining record in
+    any partition; a bounded number of topics.
+    """
     kept: dict[str, dict[str, int]] = {}
     for body in bodies:
         for instance_id, shortened in body.get("storage_shortened", {}).items():
@@ -130,7 +132,7 @@ class ClusterMap:
 
     @property
     def versions(self) -> list[str]:
-        """Returns the versions of Penstock that live brokers run; "" stands for versions that do not say theirs."""
+        """Returns the versions of Penstock that live brokers run; "" stands for versions that do not report theirs."""
         return sorted({broker.version for broker in self.brokers if broker.is_live})
 
     @property

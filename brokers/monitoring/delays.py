@@ -1,4 +1,4 @@
-"""Copies throttle delays, which brokers keep for a quarter of an hour, to storage that keeps them for a month."""
+"""Copies throttle delays from brokers, which retain them for 15 minutes, to rows that are retained for a month."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brokers.monitoring import observe
 from instances import services
 from tenants.containment import contained
 
-# Time for which the end of the known minutes of a cluster is cached after a complete query.
+# Lifetime of the cached time up to which the delays of a cluster are complete.
 KNOWN_KEPT_S = 600
 
 
@@ -33,8 +33,8 @@ def keep(now: datetime) -> int:
 
 
 def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
-    """Returns the time up to which the delays of each cluster are complete; nothing if the last complete query is too
-    old.
+    """Returns the time up to which the delays of each cluster are complete; a cluster is absent if its last complete
+    query is too old.
     """
     keys = {_known_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {keys[key]: at for key, at in cache.get_many(list(keys)).items()}

@@ -15,7 +15,7 @@ from tenants.containment import contained
 
 
 def observe(now: datetime) -> int:
-    """Queries `/v1/status` of every broker; returns the number of answers."""
+    """Queries `/v1/status` of every broker, and stores the answers; returns their number."""
     answered = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
@@ -51,20 +51,20 @@ def offline_directories(broker: Broker) -> dict[str, str]:
 
 
 def modules_of(broker: Broker) -> str:
-    """Returns whether the broker runs compiled modules, and if not, the state of their build; empty before it has
-    answered.
+    """Returns the localized kind of the broker's modules, compiled or plain, with the state of a build; an empty text
+    before the broker has answered.
     """
     status = broker.observed or {}
     if "compiled" not in status:
         return ""
     if status["compiled"]:
         return _("compiled")
-    result = status.get("build") or {}
-    match result.get("build"):
+    build = status.get("build") or {}
+    match build.get("build"):
         case Build.PENDING | Build.RUNNING:
             return _("plain, being compiled")
         case Build.COMPLETE:
             return _("plain, compiled from its next start")
         case Build.SWITCHED_OFF | Build.IMPOSSIBLE | Build.FAILED:
-            return _("plain: %(reason)s") % {"reason": result.get("reason", "")}
+            return _("plain: %(reason)s") % {"reason": build.get("reason", "")}
     return _("plain")

@@ -43,7 +43,7 @@ class Incident(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """An instance by its tenant's name and its own."""
+    """An affected instance: the name of its tenant, and its own name."""
 
     tenant: str
     instance: str
@@ -96,7 +96,7 @@ def _hits_in_words(affected: Affected) -> str:
 
 
 def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
-    """Returns the affected instances of rows `(instance id, its name, tenant id, its name)`. Pure."""
+    """Returns the instances of `owners` among rows `(instance id, instance name, tenant id, tenant name)`. Pure."""
     wanted = set(owners.ids)
     own = [row for row in rows if row[0] in wanted]
     hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
@@ -143,9 +143,9 @@ def _owners(cluster: Cluster, state: str) -> Owners | None:
 def _kept(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
     keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {
-        Incident(keys[key], state): Owners(*each)
+        Incident(keys[key], state): Owners(*fields)
         for key, owners in shared_cache.get_many(list(keys)).items()
-        for state, each in owners.items()
+        for state, fields in owners.items()
     }
 
 
@@ -166,8 +166,8 @@ def affected_by(clusters: Sequence[Cluster], silent: Sequence[Broker]) -> dict[I
 def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
     kept = _kept(cluster.pk for cluster in clusters)
     ids = {instance_id for owners in kept.values() for instance_id in owners.ids}
-    found = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
-    rows = list(found) if ids else []
+    instances = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
+    rows = list(instances) if ids else []
     return {incident: first_hits(rows, owners) for incident, owners in kept.items()}
 
 
@@ -209,10 +209,14 @@ def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, w
     the cached owners of partitions in a state.
     """
     if broker is not None:
-        found = _reachable().filter(pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id"))
+        instances = _reachable().filter(
+            pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id")
+        )
     else:
         owners = _kept([cluster.pk]).get(Incident(cluster.pk, state))
-        found = Instance.objects.filter(pk__in=owners.ids if owners else ())
+        instances = Instance.objects.filter(pk__in=owners.ids if owners else ())
     if words:
-        found = found.filter(Q(name__icontains=words) | Q(tenant__name__icontains=words) | Q(pk__icontains=words))
-    return found.select_related("tenant").order_by("tenant__name", "name", "pk")
+        instances = instances.filter(
+            Q(name__icontains=words) | Q(tenant__name__icontains=words) | Q(pk__icontains=words)
+        )
+    return instances.select_related("tenant").order_by("tenant__name", "name", "pk")

@@ -51,9 +51,9 @@ class Lags(Protocol):
 
 @dataclass(slots=True)
 class RoundPosition:
-    """The position of a cluster's rounds. `due` are ids of the last list that were not sampled since, `after` is the
-    last one that was. `large` are groups that fit in no round; `credit` is the number of partitions that may be queried
-    for them, below 0 after a group larger than a round.
+    """The position of a cluster's rounds. `due` are the group ids of the last list that are not sampled yet, `after` is
+    the last sampled id. `large` are groups that are too large for any round; `credit` is the number of partitions that
+    may be queried for them, below 0 after a group larger than a round.
     """
 
     after: str = ""
@@ -75,7 +75,7 @@ def sample_all(now_ms: int) -> int:
 
 
 def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
-    """Runs a round over one cluster."""
+    """Runs a round over one cluster; returns the number of sampled groups."""
     key = f"lags:{cluster_id}:progress"
     position = RoundPosition(*cache.get(key, ()))
     count = _sample_due(lags, position, now_ms) + _sample_large(lags, position, now_ms)
@@ -86,26 +86,26 @@ def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
 def _sample_due(lags: Lags, position: RoundPosition, now_ms: int) -> int:
     if len(position.due) < LAG_GROUPS_PER_ROUND_MAX:
         position.due = next_ids(lags.group_ids(), position.after)
-    # A large group is not queried for all its partitions only to be skipped again.
+    # Known large groups are left out: they would be queried for all their partitions only to be skipped again.
     large = set(position.large)
     turn = position.due[:LAG_GROUPS_PER_ROUND_MAX]
-    ids = [item for item in turn if item not in large]
+    ids = [group for group in turn if group not in large]
     committed = lags.committed(ids) if ids else {}
     taken, passed = within_limits(ids, committed)
-    position.large += [item for item in passed if len(committed[item]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    position.large += [group for group in passed if len(committed[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
     del position.large[LAG_LARGE_GROUPS_MAX:]
     looked_at = len(taken) + len(passed)
     done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
     if done:
         position.after = turn[done - 1]
         del position.due[:done]
-    _note(lags, {item: committed.get(item, ()) for item in taken}, now_ms)
+    _note(lags, {group: committed.get(group, ()) for group in taken}, now_ms)
     return len(taken)
 
 
 def _sample_large(lags: Lags, position: RoundPosition, now_ms: int) -> int:
-    """Samples the next large group, when the credit for the previous one is restored. A group keeps its turn while it
-    is large.
+    """Samples the next large group, when the credit for the previous one is restored. A group that is still large goes
+    to the end of the queue.
     """
     position.credit = min(position.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
     if position.credit <= 0 or not position.large:
@@ -121,7 +121,7 @@ def _sample_large(lags: Lags, position: RoundPosition, now_ms: int) -> int:
 
 
 def next_ids(ids: Sequence[str], after: str) -> list[str]:
-    """Returns the ids after `after`, then those from the first, up to the bound. `ids` are in order. Pure."""
+    """Returns the ids after `after`, then the others from the beginning, up to a bound. `ids` are sorted. Pure."""
     later = [id for id in ids if id > after]
     return [*later, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
 
@@ -155,8 +155,8 @@ def _is_hashed(offsets: Sequence[CommittedOffset]) -> bool:
 
 
 def _note(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
-    """Stores samples of these groups, by internal id and topic. A group with a topic whose name is not
-    known has none.
+    """Stores samples of these groups, which have internal ids and topics. A group with a topic whose name is unknown
+    gets none.
     """
     names = _names(lags, committed)
     shown = {item: offsets for item, offsets in committed.items() if all(place.topic in names for place in offsets)}

@@ -1,8 +1,8 @@
 """Reports of brokers on their admin ports, queried from all brokers of an instance at once, and merged.
 
 Timeouts are short, and answers are cached for a second (shared by all web workers): a polling page costs a broker one
-request per second, independent of the number of readers. A broker that does not answer is named, and the other brokers'
-answers are shown.
+request per second, independent of the number of readers. Results name the brokers that did not answer, beside the
+answers of the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
 
 STEP_MS = 1_000
-# The shortest history that a broker keeps of each instance.
+# Minimum history that a broker retains of each instance's traffic.
 RING_MS = 900_000
 
 
@@ -102,7 +102,7 @@ def get(target: AdminTarget, path: str) -> Mapping[str, Any]:
 
 
 def delete(target: AdminTarget, path: str) -> int:
-    """Sends one DELETE to an admin port; returns the status. Raises as `get`."""
+    """Sends one DELETE to an admin port; returns the status. Raises OSError or ValueError if there is no answer."""
     return _exchange(target, "DELETE", path)[0]
 
 
@@ -141,10 +141,10 @@ def ask_all(targets: Sequence[AdminTarget], path: str) -> Answers:
 def ask_each(questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
     """Sends one GET to each of several brokers at once."""
     asked_at = timezone.now()
-    asked = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
+    pending = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, path, answer in asked:
+    for target, path, answer in pending:
         try:
             bodies[target.number] = answer.result()
         except (OSError, ValueError) as error:
@@ -162,10 +162,10 @@ def ask_pages(
 
     Returns the pages by broker, and the brokers that stopped answering, whose pages are left out.
     """
-    asked = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
+    pending = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
     result: dict[int, list[Mapping[str, Any]]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, answer in asked:
+    for target, answer in pending:
         try:
             result[target.number] = answer.result()
         except (OSError, ValueError) as error:
@@ -241,8 +241,8 @@ def _recent(key: str, ask: Callable[[], Asked]) -> Asked:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestTraffic:
-    """Traffic since the brokers' parts were last collected. By broker: the spans of which its part is stored, and the
-    time since which it was queried.
+    """Traffic since the brokers' parts were last stored. By broker number, `spans` are the periods whose traffic is
+    stored, and `since_ms` is the start of the query.
     """
 
     answers: Answers
@@ -265,8 +265,8 @@ def _ask_traffic(instance_id: str) -> LatestTraffic:
 
 
 def _kept_to_ms(known: Spans, oldest_ms: int) -> int:
-    """Returns the time since which a broker is queried: the end of what is stored, or 0 if that does not reach back as
-    far as its history.
+    """Returns the start of a query to a broker: the end of its stored spans, or 0 (its whole history) if these begin
+    after `oldest_ms`.
     """
     return max(0, known[-1][1] - STEP_MS) if known and known[0][0] <= oldest_ms else 0
 
@@ -275,7 +275,7 @@ class Observed:
     """Implements `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        # All callers share one cached answer: it begins where the stored seconds end, whatever each of them needs.
+        # All callers share one cached answer: it begins where the stored seconds end, independent of `since_ms`.
         latest = _recent(f"observe:{instance_id}:latest", lambda: _ask_traffic(instance_id))
         now_ms = _now_ms(latest.answers)
         kept = second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}

@@ -1,8 +1,8 @@
-"""Traffic per second, stored for as long as the live chart shows: it survives the restart of a broker.
+"""Traffic per second, stored for as long as the live chart shows, so that it survives the restart of a broker.
 
-One writer (`traffic_samples`) queries every broker; this module stores the answers. A minute of an instance on a broker
-is one value in the cache, and each broker has the spans of which its part is stored, for all instances alike. The cache
-may be lost: then brokers are queried for their whole history.
+One writer (`traffic_samples`) queries every broker; this module stores the answers in the cache: one value for each
+minute of an instance on a broker, and one for each broker with the spans of time whose traffic is stored, for all of
+its instances. The cache may be lost: then brokers are queried for their whole history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DELAY_MS_MAX: Final = 2**16 - 1
 
 # Start in ms since 1970, bytes produced and consumed, longest delay in ms.
 Row = tuple[int, int, int, int]
-# `[from, to)` in ms since 1970, by time, not adjacent to one another.
+# Periods `[from, to)` in ms since 1970, sorted, neither overlapping nor adjacent.
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -45,7 +45,7 @@ def packed(rows: Iterable[Row]) -> str:
 
 
 def unpacked(text: str, minute_ms: int) -> list[Row]:
-    """Returns the rows given to `packed`. Pure."""
+    """Returns the rows in a text of `packed`; `minute_ms` is the start of their minute. Pure."""
     return [
         (minute_ms + second * MS_PER_S, produced, consumed, delay_ms)
         for second, produced, consumed, delay_ms in _ROW.iter_unpack(base64.b64decode(text))
@@ -105,7 +105,7 @@ def keep(found: Mapping[str, Mapping[int, Iterable[Row]]]) -> None:
 
 
 def rows(instance_id: str, numbers: Iterable[int], since_ms: int, now_ms: int) -> dict[int, list[Row]]:
-    """Returns the stored rows of each broker's part from `since_ms` on, by time."""
+    """Returns the stored rows of an instance from `since_ms` on, in the order of time, by broker."""
     first_ms = max(since_ms, now_ms - SAMPLES_KEPT_S * MS_PER_S)
     minutes = range(first_ms - first_ms % MINUTE_MS, now_ms + 1, MINUTE_MS)
     wanted = {_key(instance_id, number, at_ms): (number, at_ms) for number in numbers for at_ms in minutes}
@@ -118,7 +118,7 @@ def rows(instance_id: str, numbers: Iterable[int], since_ms: int, now_ms: int) -
 
 
 def spans(cluster_id: str, numbers: Iterable[int]) -> dict[int, Spans]:
-    """Returns the spans of which each broker's part is stored; empty for a broker that never answered, or without the
+    """Returns the spans whose traffic is stored, by broker; empty for a broker that never answered, or without the
     cache.
     """
     keys = {number: _span_key(cluster_id, number) for number in numbers}

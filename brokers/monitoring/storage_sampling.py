@@ -22,7 +22,7 @@ def sample_all(now_ms: int) -> int:
 
 
 def used_bytes(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Returns the used bytes by instance, as reported by the controller; empty if no broker knows. Pure."""
+    """Returns the used bytes by instance, as reported by the controller; empty if no answer has them. Pure."""
     for body in bodies:
         if body.get("storage") is not None:
             return {str(instance_id): int(used) for instance_id, used in body["storage"]}

@@ -2,7 +2,7 @@
 the previous query, and stores it: seconds in the cache, and minutes of delays in the database.
 
 A query costs a broker one request for all of its instances, or a few if many of them had traffic. A backlog is read one
-span after the other, some in each round. Another concurrent writer does no harm: rows stored twice count once.
+span after the other, a bounded number in each round. A concurrent writer does no harm: rows stored twice count once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenants.containment import contained
 
 logger = logging.getLogger(__name__)
 
-# Seconds that are queried again: a request that began in a second may be counted there slightly after its end.
+# Overlap of a query with the previous one: a request that began in a second may be counted slightly after its end.
 OVERLAP_MS: Final = 2_000
 
 
@@ -49,11 +49,11 @@ class BrokerRound:
 
 def collect(now_ms: int) -> int:
     """Runs one round over every cluster; returns the number of instances with traffic."""
-    heard = 0
+    count = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("traffic.cluster_failed", cluster_id=cluster.pk):
-            heard += _collect(cluster, now_ms)
-    return heard
+            count += _collect(cluster, now_ms)
+    return count
 
 
 def begin(known: Spans, now_ms: int) -> BrokerRound:
@@ -67,27 +67,27 @@ def begin(known: Spans, now_ms: int) -> BrokerRound:
 def _collect(cluster: Cluster, now_ms: int) -> int:
     targets = observe.targets_of_cluster(cluster)
     known = second_samples.spans(cluster.pk, [target.number for target in targets])
-    heard = {target.number: begin(known[target.number], now_ms) for target in targets}
-    _ask(targets, heard)
-    found: dict[str, dict[int, list[Row]]] = {}
-    for number, progress in heard.items():
+    rounds = {target.number: begin(known[target.number], now_ms) for target in targets}
+    _ask(targets, rounds)
+    by_instance: dict[str, dict[int, list[Row]]] = {}
+    for number, progress in rounds.items():
         for instance_id, rows in progress.rows.items():
-            found.setdefault(instance_id, {})[number] = rows
-    second_samples.keep(found)
-    services.keep_throttled_minutes([minute for progress in heard.values() for minute in progress.minutes])
-    changed = {number: progress.spans for number, progress in heard.items() if progress.spans != known[number]}
+            by_instance.setdefault(instance_id, {})[number] = rows
+    second_samples.keep(by_instance)
+    services.keep_throttled_minutes([minute for progress in rounds.values() for minute in progress.minutes])
+    changed = {number: progress.spans for number, progress in rounds.items() if progress.spans != known[number]}
     second_samples.keep_spans(cluster.pk, changed)
-    return len(found)
+    return len(by_instance)
 
 
-def _ask(targets: Sequence[AdminTarget], heard: Mapping[int, BrokerRound]) -> None:
-    """Queries page after page, and span after span, of the brokers that have more."""
+def _ask(targets: Sequence[AdminTarget], rounds: Mapping[int, BrokerRound]) -> None:
+    """Queries brokers page by page and span by span, until they have no more or the pages of the round are used up."""
     left = list(targets)
     for _ in range(SAMPLE_PAGES_MAX):
-        answers = observe.ask_each([(target, _path(heard[target.number])) for target in left])
+        answers = observe.ask_each([(target, _path(rounds[target.number])) for target in left])
         for number, body in answers.bodies.items():
-            take(heard[number], number, body)
-        left = [target for target in left if target.number in answers.bodies and not heard[target.number].is_done]
+            take(rounds[number], number, body)
+        left = [target for target in left if target.number in answers.bodies and not rounds[target.number].is_done]
         if not left:
             return
     logger.info("samples of brokers %s exceed the pages of one round", [target.number for target in left])
@@ -98,7 +98,7 @@ def _path(progress: BrokerRound) -> str:
 
 
 def take(progress: BrokerRound, number: int, body: Mapping[str, Any]) -> None:
-    """Takes one page of a broker's answer; after the last page of a span comes the next span. Pure."""
+    """Adds one page of a broker's answer to its round; after the last page of a span, begins the next span. Pure."""
     now_ms, alive_since_ms = int(body["now_ms"]), int(body["alive_since_ms"])
     last_ms = now_ms - now_ms % MS_PER_S
     progress.ends_ms = min(progress.ends_ms or last_ms, last_ms)

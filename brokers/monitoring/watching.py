@@ -2,8 +2,8 @@
 that runs out, and records deleted because of that. Enlarges the storage of instances that may grow.
 
 One run queries every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
-are any. Restarts are not reported: a broker must have been unresponsive for a while and must not be restarting, and a
-partition must have no leader in two runs in a row.
+are any. Restarts are not reported: a broker must have been unresponsive for a while and must not be restarting, and an
+instance must have partitions without a leader in two runs in a row.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _silent(cluster: Cluster, seen: cluster_overview.ClusterMap, now: datetime) 
 
 
 def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> bool:
-    """Returns True if a broker that does not answer has been unresponsive for too long to be merely slow, and is not
-    restarting. Pure.
+    """Returns True if a broker that does not answer has been unresponsive for too long to be merely slow or restarting.
+    `seen_at` is the time of its last answer, None if it never answered. Pure.
 
     A broker that has never answered is still being created: nothing depends on it yet.
     """
@@ -155,7 +155,9 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
 
 
 def _twice(cluster: Cluster, found: dict[str, Leaderless] | None, now: datetime) -> dict[str, Leaderless] | None:
-    """Returns the part that the previous run also found. Without the shared cache every run counts alone."""
+    """Returns the instances that had leaderless partitions in the previous run, too. Without the shared cache one run
+    suffices.
+    """
     if found is None:
         return None
     key = f"watch:{cluster.pk}:leaderless_since"

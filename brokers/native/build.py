@@ -63,7 +63,7 @@ setup(
 
 
 class NotPossible(Exception):
-    """Raised if something is missing on this machine; the message is one line."""
+    """Raised if a build is not possible on this machine at present; the message is one line."""
 
 
 class CompilationRefused(NotPossible):
@@ -104,7 +104,7 @@ def build() -> Path:
 
     Raises:
         NotPossible: a tool is missing, the directory is not writable, or the sources changed meanwhile.
-        Refused: the compiler refused the sources, or its output cannot be loaded.
+        CompilationRefused: the compiler refused the sources, or its output cannot be loaded.
     """
     directory = build_directory()
     if (directory / COMPLETE).exists():

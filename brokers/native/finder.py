@@ -50,8 +50,8 @@ def usable_build() -> Path | None:
 
 
 def install() -> bool:
-    """Installs the finder; must be called before any of the modules is imported. Returns whether compiled modules are
-    used.
+    """Installs the finder if there is a usable build; returns True if it did. Must be called before any of the modules
+    is imported.
     """
     directory = usable_build()
     if directory is None:

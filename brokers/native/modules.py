@@ -1,4 +1,4 @@
-"""The compiled modules, and the directory of the compiled copy of exactly these sources."""
+"""The names of the modules that are compiled, and the directory of the build of exactly these sources."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def source_of(module: str) -> Path:
 
 
 def digest() -> str:
-    """Returns the digest of every compiled source, of the build script, and of the interpreter."""
+    """Returns a digest of the sources of `MODULES`, of the build script, and of the interpreter's version."""
     result = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
     result.update(Path(__file__).with_name("build.py").read_bytes())
     for module in MODULES:

@@ -1,4 +1,4 @@
-"""Requests of agents that joined by a token: whose they are, and the audit rows of those that are refused."""
+"""Authentication of requests from agents that joined by a token, and audit rows of refused requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MICROSECONDS_PER_S = 1_000_000
 
 
 class AgentRefused(DomainError):
-    """The request is not accepted as one of an agent. `host` is the host that it concerns, if that is known."""
+    """The request is not accepted as one of an agent. `host` is the host that it names, if that exists."""
 
     code = "agent_refused"
     http_status = 401
@@ -44,9 +44,9 @@ def agent_actor(host: Host, *, ip: str | None = None, request_id: str | None = N
 
 
 def authenticate(*, header: str, method: str, target: str, body: bytes, now: datetime) -> Host:
-    """Returns the host whose agent has signed a request, and notes that it was seen. Raises `AgentRefused`.
+    """Returns the host whose agent has signed a request, and records that it was seen. Raises `AgentRefused`.
 
-    The sequence number is compared and stored in one statement, so of two requests with one number one is refused.
+    The sequence number is compared and stored in one statement: of two requests with the same number one is refused.
     """
     given = AgentCredentials.parse(header)
     if given is None:
@@ -84,7 +84,7 @@ def authenticate(*, header: str, method: str, target: str, body: bytes, now: dat
 
 @transaction.atomic
 def _take_up(known: AgentCertificate, now: datetime) -> None:
-    """Revokes the certificates before one that is used for the first time."""
+    """Records the first use of a certificate, and revokes the earlier certificates of its host."""
     Host.objects.select_for_update(no_key=True).get(pk=known.host_id)
     AgentCertificate.objects.filter(pk=known.pk, first_used_at=None).update(first_used_at=now)
     earlier = AgentCertificate.objects.filter(host=known.host_id, revoked_at=None, pk__lt=known.pk)
@@ -92,10 +92,10 @@ def _take_up(known: AgentCertificate, now: datetime) -> None:
 
 
 def note_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | None) -> None:
-    """Writes a refusal down; called outside of the transaction of the request.
+    """Records a refusal in the log and in the audit log; must be called outside of the transaction of the request.
 
-    Requests that concern no known host are not audited, and of each host a limited number in a minute: anybody can
-    send such requests.
+    Requests for unknown hosts are not audited, and those for a known host only up to a number per minute, because
+    anybody can send such requests.
     """
     host = refusal.host
     log.warning("agent.refused_request", host=host.name if host else "", code=refusal.code, ip=ip)

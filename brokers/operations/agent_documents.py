@@ -1,6 +1,6 @@
 """Documents for joined agents: the wanted state of a host, settings and secrets of its brokers, and certificates.
 
-Nothing here is about brokers or clusters that its host has no broker of.
+The documents of a host have nothing about brokers of other hosts, or about clusters without a broker on the host.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tenants import audit
 from tenants.actors import Actor
 from tenants.errors import Unavailable
 
-# Files of the document that settings of a broker name, by the field that names them.
+# Names of the document's files, by the field of a broker's settings that refers to the file.
 NAMED_FILES: Final = {
     "control_secret_file": "control_secret-{cluster_id}",
     "zookeeper_credentials_file": "zookeeper_broker",
     "zookeeper_ca_file": "zookeeper_ca.pem",
     "zookeeper_certificate_file": "zookeeper_broker.pem",
 }
-# Files that have a fixed place on the host: the agent fills these fields in.
+# Fields that refer to files with a fixed path on the host: the agent fills them in.
 OWN_FILES: Final = ("tls_certificate_file", "internal_certificate_file", "internal_ca_file")
 
 
 def wanted_document(host: Host) -> dict[str, Any]:
-    """Returns what is wanted of a host. Raises `Unavailable` if a secret of its brokers cannot be read."""
+    """Returns the wanted state of a host. Raises `Unavailable` if a secret of its brokers cannot be read."""
     rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
     # The process of a removed broker may still run, if the agent was away when it was to be stopped.
     ended = (ProcessState.STOPPED, ProcessState.UNKNOWN)
@@ -79,7 +79,7 @@ def tag_of(document: dict[str, Any]) -> str:
 
 
 def poll_after_s(agents: int) -> float:
-    """Returns the pause between two polls of an agent, so that all agents together keep to a rate."""
+    """Returns the pause between two polls of an agent in seconds; it grows with the number of agents, within bounds."""
     return min(AGENT_POLL_S_MAX, max(AGENT_POLL_S_MIN, agents / AGENT_POLLS_PER_S_MAX))
 
 
@@ -87,9 +87,10 @@ def poll_after_s(agents: int) -> float:
 def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str, csr_pem: str, now: datetime) -> str:
     """Returns a certificate of a broker of the host, in PEM, for a key that the host has made.
 
-    The names in it are ours, and not those of the signing request. Raises `AgentRefused` for a broker of another host.
+    Its names are determined here, not by the signing request. Raises `AgentRefused` for a broker of another host,
+    `Invalid` for a wrong signing request, and `Unavailable` without the authority's key.
     """
-    # Locked, so that no certificate is issued while those of the host are revoked, and dated after that.
+    # Locked, so that no certificate is issued during a revocation of the host's certificates but dated after it.
     locked = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
     if not AgentCertificate.objects.filter(host=locked, revoked_at=None).exclude(first_used_at=None).exists():
         raise AgentRefused("The certificate is revoked.", code="certificate_revoked", host=host)
@@ -122,7 +123,7 @@ def broker_of(host: Host, broker_id: str) -> Broker:
 
 
 def _broker(broker: Broker, cluster_size: int, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
-    """Returns the part about a broker; a removed one has no settings."""
+    """Returns the document's part about a broker, and adds its files to `files`; a removed broker has no settings."""
     is_removed = broker.removed_at is not None
     return {
         "id": broker.pk,
@@ -150,7 +151,7 @@ def _settings(broker: Broker, cluster_size: int, files: dict[str, str]) -> dict[
 
 
 def _add(files: dict[str, str], name: str, file: Path) -> None:
-    """Adds a file. One that is missing here is missing there: a broker without it says what it needs it for."""
+    """Adds a file to the document; a missing file is left out, and the broker that needs it reports the reason."""
     if name in files:
         return
     try:

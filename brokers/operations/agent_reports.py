@@ -28,23 +28,23 @@ def apply_report(
     agent_version: str,
     report_id: str,
 ) -> None:
-    """Stores a report; one that was stored last is not stored again, because only its answer was lost.
+    """Stores a report, unless it is the last one that was stored, sent again because its answer was lost.
 
     Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
     """
     own = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
-    if not own.issuperset(item["id"] for item in brokers):
+    if not own.issuperset(reported["id"] for reported in brokers):
         raise AgentRefused(
             "The report is about a broker of another host.", code="other_host", host=host, http_status=403
         )
     if report_id and not _is_new(host, report_id):
         return
-    for item in brokers:
-        fields = {name: item[name] for name in COLUMNS if name in item}
+    for reported in brokers:
+        fields = {name: reported[name] for name in COLUMNS if name in reported}
         if fields:
-            services.note_process(item["id"], **fields)
-        if item.get("ends"):
-            Broker.objects.filter(pk=item["id"]).update(process_restarts=F("process_restarts") + item["ends"])
+            services.note_process(reported["id"], **fields)
+        if reported.get("ends"):
+            Broker.objects.filter(pk=reported["id"]).update(process_restarts=F("process_restarts") + reported["ends"])
     if checks is not None:
         services.note_checks(host.pk, checks, agent_version, machine)
     elif agent_version != host.agent_version:
@@ -52,5 +52,5 @@ def apply_report(
 
 
 def _is_new(host: Host, report_id: str) -> bool:
-    """Notes the id of a report; False if it is noted already. Of two at once, the second waits for the first."""
+    """Stores the id of a report; False if it is stored already. A concurrent call for the host waits for this one."""
     return bool(Host.objects.filter(pk=host.pk).exclude(agent_report_id=report_id).update(agent_report_id=report_id))

@@ -1,4 +1,4 @@
-"""A host's checks in words: what was found, and what to do about it."""
+"""Localized texts of the results of a host's checks: the fact, and the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ShownCheck:
 
 
 def shown_checks(host: Host) -> list[ShownCheck]:
-    """Checks that the agent of a host has made last; those that this version does not know are left out."""
+    """Returns the results of a host's last checks; checks that this version does not know are left out."""
     result = []
     for check in host.checks:
         try:

@@ -1,6 +1,6 @@
 """Restarts brokers that run Python modules after compiled ones were built (decision 86).
 
-Brokers report what they run and the builds on their host. The restart is the operators' rolling restart.
+Brokers report which modules they run, and the build on their host. The restart is an ordinary rolling restart.
 """
 
 from __future__ import annotations

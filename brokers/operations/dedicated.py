@@ -65,8 +65,9 @@ def ensure_cluster(instance: Instance) -> FleetOperation | None:
 
 
 def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
-    """Returns the plan of a cluster for an instance, or None. A tenant whose owner has no verified email address gets
-    none, and a tenant with several dedicated clusters waits for an operator.
+    """Returns the plan of a cluster for an instance; None without enough free hosts, for a tenant whose owner has no
+    verified email address, and for a tenant with `DEDICATED_CLUSTERS_PER_TENANT_MAX` clusters, which waits for an
+    operator.
     """
     if not tenant_selectors.is_verified(instance.tenant):
         return None

@@ -28,7 +28,7 @@ NO_BROKER = "Waits for a broker: add one to the cluster."
 
 
 def reconcile_once(operation: FleetOperation) -> bool:
-    """Performs the next steps; True if the cluster is formed."""
+    """Performs the steps that are possible now; True if the cluster is formed."""
     rows = Broker.objects.filter(cluster=operation.cluster, removed_at=None, wanted=WantedState.RUNNING)
     brokers = list(rows.select_related("host").order_by("number"))
     if not brokers:
@@ -75,7 +75,7 @@ def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def _reason(broker: Broker) -> str:
-    """Returns the sentence about the reason for which the first unresponsive broker waits."""
+    """Returns the sentence that says why a broker does not answer yet."""
     if not selectors.agent_is_alive(broker.host):
         return f"The agent of host {broker.host.name} is not there: run manage.py agent --host {broker.host.name}"
     if broker.process_error:

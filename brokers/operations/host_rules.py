@@ -98,7 +98,7 @@ def overlap(wanted: HostAddresses, others: Iterable[HostAddresses]) -> Overlap |
 def broker_ports(
     host: HostAddresses, sharing: Iterable[HostAddresses], used: Iterable[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Returns the internal and admin port of another broker of `host`: after those `used` there, or at the usual
+    """Returns an internal and an admin port for another broker of `host`: after the pairs `used` there, or at the usual
     position below the first tenant port; outside all ranges of hosts with the same address. None if no port is left.
     """
     pairs = list(used)

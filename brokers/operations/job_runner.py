@@ -19,7 +19,9 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 
 def reconcile_once(*, measure: bool = True) -> int:
-    """Runs one round over everything; returns the number of items in progress."""
+    """Runs one round over the rebalances in progress and the running rolling restarts; returns their number. With
+    `measure`, brokers are also queried for the progress of copies.
+    """
     rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
     result = 0

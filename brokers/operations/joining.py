@@ -26,13 +26,13 @@ from tenants.errors import Conflict, Invalid, Message, NotFound, Unavailable
 from tenants.secrets import hash_secret, new_secret
 
 TOKEN_START = "psj_"  # noqa: S105 (a prefix)
-# Certificates of a host that are kept, revoked ones included, so that the use of one can be named.
+# Stored certificates of a host, including revoked ones: a request that uses one of these is refused with the reason.
 KEPT_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinToken:
-    """Join token of a host. The secret is not stored."""
+    """Join token of a host, with the command line that uses it. The secret is not stored."""
 
     secret: str
     expires_at: datetime
@@ -50,8 +50,8 @@ class Membership:
 
 @transaction.atomic
 def new_join_token(*, acting: Actor, host: Host) -> JoinToken:
-    """Makes the join token of a host. An earlier token and the certificates of its agent are void from now on, and so
-    are those of its brokers for other processes, if an agent had joined: its keys and theirs are on one machine.
+    """Makes a join token for a host. It voids an earlier token and the certificates of the host's agent, and, if an
+    agent had joined, the internal certificates of its brokers, whose keys are on the same machine.
     """
     access.require(acting, Scope.OPERATOR)
     row = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
@@ -70,7 +70,7 @@ def new_join_token(*, acting: Actor, host: Host) -> JoinToken:
 
 
 def joining_actor(token: str, *, ip: str | None, request_id: str | None) -> Actor:
-    """Returns the actor of a join, who is known by the token alone."""
+    """Returns the actor of a join, who is identified by the token only."""
     return Actor(
         kind=ActorKind.SYSTEM, id=f"join:{hash_secret(token)[:32]}", label="join", ip=ip, request_id=request_id
     )
@@ -101,7 +101,7 @@ def revoke_certificates(host: Host, now: datetime) -> int:
 
 @transaction.atomic
 def join(*, token: str, csr_pem: str, host_name: str = "", ip: str | None, request_id: str | None) -> Membership:
-    """Uses a join token up: returns a certificate for the key in the signing request.
+    """Uses up a join token: returns a certificate for the key in the signing request.
 
     Raises `AgentRefused` for a token that is unknown, used, expired, or of another host than `host_name`, if that is
     given, and `Invalid` for a wrong signing request, which leaves the token as it is.
@@ -130,7 +130,8 @@ def join(*, token: str, csr_pem: str, host_name: str = "", ip: str | None, reque
 def renew(*, acting: Actor, host: Host, csr_pem: str) -> str:
     """Returns the next certificate of an agent, in PEM. Its first use revokes the present one.
 
-    Raises `Conflict` (`not_due`) long before the end of the present one, and `Invalid`.
+    Raises `Conflict` (`not_due`) if the present one is valid for more than `certificates.RENEWAL_DAYS`, `AgentRefused`
+    if it is revoked, and `Invalid` for a wrong signing request.
     """
     row = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
     now = timezone.now()
@@ -140,7 +141,7 @@ def renew(*, acting: Actor, host: Host, csr_pem: str) -> str:
     if present.expires_at - now > timedelta(days=certificates.RENEWAL_DAYS):
         raise Conflict("The certificate is not renewed yet.", code="not_due")
     key = checked_key(csr_pem)
-    # One that was issued and never used was lost on its way.
+    # A certificate that was never used did not reach the agent.
     AgentCertificate.objects.filter(host=row, revoked_at=None, first_used_at=None).update(revoked_at=now)
     made = _issue(row, key, now)
     after = {"serial": made.serial, "expires_at": made.expires_at}

@@ -52,7 +52,9 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """True if the database has all records of the cluster's internal topics after the last instance was deleted."""
+    """True if the database has all records of the cluster's usage and audit topics, which are complete since the last
+    instance was deleted.
+    """
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
         fleet_operations.done(operation, step, "No instance was ever served.")
@@ -93,12 +95,12 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
     """Returns the end offsets of the partitions of usage and audit; None while one of them is unknown."""
     topics = (USAGE_TOPIC, AUDIT_TOPIC)
     partitions = ClusterAdminClient(cluster).view(topics).partitions
-    found = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
-    if not found.keys() >= partitions.keys():
+    offsets = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
+    if not offsets.keys() >= partitions.keys():
         return None
     result: dict[str, dict[str, int]] = {topic: {} for topic in topics}
     for topic, index in partitions:
-        result[topic][str(index)] = found[topic, index]
+        result[topic][str(index)] = offsets[topic, index]
     return result
 
 

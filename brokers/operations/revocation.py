@@ -1,6 +1,6 @@
 """Revocation of the certificates of a host's brokers, and its publication to the other brokers (decision 168).
 
-A task publishes the dates of rows every few seconds; what failed is repeated. Brokers read them as often.
+A task publishes the dates in the rows every few seconds, which also repeats what failed. Brokers read them as often.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
-# Certificates that are older than this have ended by themselves.
+# Certificates that are older than this have expired.
 NAMED_FOR = timedelta(days=CERTIFICATE_DAYS) + CLOCK_SKEW
 
 
@@ -37,19 +37,19 @@ def revoke_for_host(host: Host, now: datetime) -> int:
 def valid_from_s(broker: Broker) -> int:
     """Returns the date of issue from which on certificates of a broker are accepted, in seconds since 1970.
 
-    Certificates have whole seconds, and one of the second of the revocation is revoked.
+    Dates in certificates have whole seconds; a certificate of the second of the revocation counts as revoked.
     """
     dates = [date for date in (broker.certificates_void_before, broker.removed_at) if date is not None]
     return math.floor(max(dates).timestamp()) + 1 if dates else 0
 
 
 def issue_date(broker: Broker, now: datetime) -> datetime:
-    """Returns the date of a new certificate of a broker: one that is issued at once is not revoked already."""
+    """Returns the date of issue of a new certificate of a broker, which is late enough not to be revoked."""
     return max(now, datetime.fromtimestamp(valid_from_s(broker), UTC))
 
 
 def documents(now: datetime) -> dict[str, RevokedCertificates]:
-    """Returns the documents of all clusters with revoked certificates that have not ended, by the cluster's id."""
+    """Returns the documents of all clusters with revoked certificates that have not expired, by cluster id."""
     since = now - NAMED_FOR
     rows = Broker.objects.filter(Q(certificates_void_before__gt=since) | Q(removed_at__gt=since))
     dates: dict[str, dict[int, int]] = {}
@@ -59,7 +59,9 @@ def documents(now: datetime) -> dict[str, RevokedCertificates]:
 
 
 def publish(now: datetime) -> int:
-    """Publishes the documents of clusters that differ; returns their number. A failure is left to the next round."""
+    """Publishes the documents that differ from the published ones; returns their number. The next round repeats
+    failures.
+    """
     wanted = documents(now)
     return sum(_publish(cluster, wanted[cluster.pk]) for cluster in _active(wanted))
 

@@ -40,7 +40,7 @@ class Calm:
 
 
 def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> Calm:
-    """Returns the decision from the brokers' own images (`/v1/cluster`). Pure."""
+    """Returns the decision from the images of the brokers that should run (`/v1/cluster`), by broker id. Pure."""
     silent = sorted(wanted - answers.keys())
     if silent:
         return Calm(trouble=Message(gettext_noop("Broker %(id)s does not answer."), id=silent[0]))
@@ -74,8 +74,8 @@ def order(numbers: list[int], controller: int) -> list[int]:
 
 @transaction.atomic
 def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None) -> RollingRestart:
-    """Starts a restart of every broker of a cluster that should run, or of those in `only`. Refused during
-    a rebalance.
+    """Starts a restart of every broker of a cluster that should run, or of those in `only`. Raises `Conflict` if there
+    are none, and during a rebalance or another rolling restart.
     """
     access.require(acting, Scope.OPERATOR)
     # A concurrent start of a rebalance checks for restarts under the same lock.
@@ -108,8 +108,8 @@ def resume(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
 
 def cancel(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
     """Cancels the restart; a broker that is restarting comes back by itself."""
-    asked = (RestartState.RUNNING, RestartState.PAUSED)
-    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *asked)
+    states = (RestartState.RUNNING, RestartState.PAUSED)
+    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *states)
 
 
 @transaction.atomic
@@ -151,8 +151,8 @@ def reconcile_once(row: RollingRestart) -> None:
 
 
 def _take_down(row: RollingRestart, broker: Broker) -> None:
-    """Updates both rows in one transaction, so that a crash between them neither skips a broker nor
-    restarts one twice.
+    """Requests the restart of the next broker, unless another one is restarting. Updates both rows in one transaction,
+    so that a crash between them neither skips a broker nor restarts one twice.
     """
     with transaction.atomic():
         # An operator's restart of another broker is requested under these locks; a broker still answers for a while
@@ -164,14 +164,14 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
         if other is not None:
             _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=other.number))
             return
-        result = next(peer for peer in peers if peer.pk == broker.pk)
+        locked = next(peer for peer in peers if peer.pk == broker.pk)
         begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
         if not begun.update(is_begun=True, trouble=""):
             return
-        result.restart_generation += 1
-        result.save_changes(["restart_generation"])
-        audit.record(system_actor(ACTOR), "broker.restarted", result, None, {"number": result.number})
-        services.notify(result)
+        locked.restart_generation += 1
+        locked.save_changes(["restart_generation"])
+        audit.record(system_actor(ACTOR), "broker.restarted", locked, None, {"number": locked.number})
+        services.notify(locked)
     row.is_begun, row.trouble = True, ""
     log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
 

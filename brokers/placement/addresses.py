@@ -1,4 +1,4 @@
-"""Bootstrap addresses of tenants: of each route, on the brokers of its instance."""
+"""Bootstrap addresses for tenants: one for each route of an instance on each of its brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from instances.models import Instance, Route
 
 
 def advertised(lease: PortLease, route: Route) -> str:
-    """Returns `host:port`; an IPv6 address is in brackets."""
+    """Returns the advertised address of a route on a broker as `host:port`; an IPv6 address is in brackets."""
     host = route.advertised_host or lease.host.advertised_host
     return f"[{host}]:{lease.port}" if ":" in host else f"{host}:{lease.port}"
 

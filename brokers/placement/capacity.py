@@ -24,15 +24,15 @@ from instances.models import Instance
 from tenants.errors import Conflict, FieldError, Message
 
 ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
-# Phases of an instance that no longer waits for a cluster.
+# Phases of an instance that does not wait for a cluster any more.
 OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
 
 def rooms(
     clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
 ) -> list[placement.ClusterRoom]:
-    """Returns the free capacity of each cluster, without `besides` (for resizing it), and the number of instances there
-    of the given tenant.
+    """Returns the free capacity of each cluster, and its number of instances of the given tenant. The instance
+    `besides`, which is to be resized, does not count as sold.
     """
     found = list(clusters)
     # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
@@ -213,22 +213,22 @@ class Room:
         """Reserves the capacity for another size of a placed instance in the caller's transaction: on its brokers, and
         on those to which a rebalance moves it. Raises `Conflict` (`no_room`) with the missing capacity by broker.
         """
-        result = Placement.objects.select_related("cluster").filter(instance=instance).first()
-        if result is None:
+        present = Placement.objects.select_related("cluster").filter(instance=instance).first()
+        if present is None:
             return
-        cluster = Cluster.objects.select_for_update().get(pk=result.cluster_id)
+        cluster = Cluster.objects.select_for_update().get(pk=present.cluster_id)
         kept = PortLease.objects.filter(instance=instance, is_leaving=False)
         is_placed_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(is_placed_on))
         is_placed_on |= {broker_id for owner, broker_id in promised([cluster]) if owner == instance.pk}
         (room,) = rooms([cluster], besides=instance)
-        _require_unsold(room, result, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        _require_unsold(room, present, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         brokers = [broker for broker in room.brokers if broker.id in is_placed_on]
         lacks = [
             (broker.number, f"{math.ceil(missing):,} {unit}", at)
             for at, unit, asked, held, free in (
-                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, result.bandwidth_mb_s, "free_bandwidth_mb_s"),
-                ("/storage_gb", "GB", storage_gb, result.storage_gb, "free_storage_gb"),
+                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, "free_bandwidth_mb_s"),
+                ("/storage_gb", "GB", storage_gb, present.storage_gb, "free_storage_gb"),
             )
             for broker in brokers
             if asked > held and (missing := Fraction(asked, share) - getattr(broker, free)) > 0
@@ -252,9 +252,9 @@ class Room:
                 for number, missing, at in lacks
             ]
             raise Conflict(detail, code="no_room", errors=errors)
-        result.bandwidth_mb_s, result.storage_gb = bandwidth_mb_s, storage_gb
-        result.save(update_fields=["bandwidth_mb_s", "storage_gb"])
+        present.bandwidth_mb_s, present.storage_gb = bandwidth_mb_s, storage_gb
+        present.save(update_fields=["bandwidth_mb_s", "storage_gb"])
 
     def release_bandwidth(self, instance: Instance) -> None:
-        """Releases the bandwidth of a deleted instance; `reserve` takes it again."""
+        """Releases the bandwidth of a deleted instance; `reserve` reserves it again when the instance is restored."""
         Placement.objects.filter(instance=instance).update(bandwidth_mb_s=0)

@@ -66,7 +66,7 @@ def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoo
 
 
 def missing_ports(host: str) -> MissingRoom:
-    """Returns the reason for hosts of the chosen brokers without a free port."""
+    """Returns the reason for an instance that waits because a host of the chosen brokers has no free port."""
     data = {"outcome": "waits", "missing": ["ports"]}
     return MissingRoom(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
 

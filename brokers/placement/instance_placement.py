@@ -1,4 +1,5 @@
-"""The brokers of an instance while replicas move: ports on additional brokers come first, ports are released last.
+"""Changes of the brokers of an instance in a rebalance: its ports on the arriving brokers are leased before the moves,
+and those on the leaving brokers are released after them.
 
 Every change is a new generation of the instance's document; the reconciler publishes it and waits for the brokers.
 """
@@ -22,8 +23,9 @@ CHANGED_AT_ONCE = 50
 
 
 def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
-    """Gives each instance ports on its first brokers and marks its ports on the second ones as leaving; True if all
-    ports exist and every broker has confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
+    """Leases ports on the brokers that an instance uses from now on, and marks those on the brokers that it leaves;
+    `wanted` has both sets of broker numbers by instance id. Returns True if all ports exist and every broker has
+    confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
     """
     leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster)
     present = {
@@ -42,7 +44,7 @@ def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collecti
 
 
 def give_back(cluster: Cluster, wanted: Mapping[str, Collection[int]]) -> bool:
-    """Releases the ports on these brokers; True if none is left and every broker has confirmed it."""
+    """Releases the leaving ports of instances on these brokers; True if none is left and every broker has confirmed."""
     leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster, is_leaving=True)
     lingering = sorted({row.instance_id for row in leases.select_related("broker") if _is_named(row, wanted)})
     for instance_id in lingering[:CHANGED_AT_ONCE]:
@@ -92,6 +94,6 @@ def _change_placement(cluster: Cluster, instance_id: str, stays: Collection[int]
 
 
 def _publish(instance: Instance) -> None:
-    """Publishes the instance; clients get the addresses of the brokers that the instance keeps."""
+    """Publishes a new generation of the instance; clients get the addresses of the brokers that do not leave."""
     instance.save_changes([*addresses.write(instance), *bump_generation(instance)])
     reconcile_on_commit(instance)

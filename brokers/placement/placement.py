@@ -1,10 +1,12 @@
-"""Placement of an instance (CKA-47). Pure: numbers in, a choice out; the same input always gives the same choice.
+"""Placement of an instance (CKA-47). Pure and deterministic.
 
-Of the clusters where it fits, those with the fewest instances of the same tenant come first, so that one failure does
-not affect all of them; of these the one with the smallest bandwidth left over (best fit: large gaps stay for large
-instances), then the smallest storage, then by id. On it, the brokers with the most free bandwidth, in as many zones as
-possible: at least `brokers_min` (if the cluster has them), more if the share of one broker would not fit otherwise.
-Shares are fractions: the last third of a broker can be sold too. Brokers that do not answer are used only if the others
+Among the clusters where the instance fits, those with the fewest instances of its tenant are preferred, so that one
+failure does not affect all of them; among these, the one with the least bandwidth left over (best fit: large gaps stay
+for large instances), then with the least storage left over, then with the lowest id.
+
+In this cluster, the brokers with the most free bandwidth are chosen, in as many zones as possible: at least
+`brokers_min` (if the cluster has them), and more if the share of one broker would not fit otherwise. Shares are
+fractions, so that the last third of a broker can be sold, too. Brokers that do not answer are used only if the others
 are too few.
 """
 
@@ -49,8 +51,8 @@ class BrokerRoom:
 class ClusterRoom:
     """A cluster that accepts instances, with its brokers that do. `own_instances` are those of the same tenant.
 
-    `free_partitions`, `unsold_mb_s` and `unsold_gb` are what it may still give to instances, whichever brokers they are
-    on (CKA-46); None is no limit.
+    `free_partitions`, `unsold_mb_s` and `unsold_gb` are what the cluster as a whole may still sell (CKA-46); None is no
+    limit.
     """
 
     id: str
@@ -93,7 +95,7 @@ class ClusterFit:
 def choose(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> ClusterChoice | None:
-    """Returns the best fit, or None if no cluster has capacity and another one is needed."""
+    """Returns the best fit, or None if no cluster has the capacity."""
     choices: list[tuple[tuple[int, Fraction, Fraction, str], ClusterChoice]] = []
     for cluster in clusters:
         if cluster.free_partitions is not None and cluster.free_partitions < partitions:
@@ -115,12 +117,12 @@ def cluster_fits(
     """Returns the fit of each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
     choice = choose(clusters, **size)
-    found = []
+    fits = []
     for cluster in clusters:
         fit = _fit(cluster, **size)
         if choice is not None and cluster.id == choice.cluster_id:
             fit = Fit.CHOSEN
-        found.append(
+        fits.append(
             ClusterFit(
                 cluster_id=cluster.id,
                 fit=fit,
@@ -132,7 +134,7 @@ def cluster_fits(
     rank = {Fit.CHOSEN: 0, Fit.FITS: 1}
     return tuple(
         sorted(
-            found,
+            fits,
             key=lambda item: (rank.get(item.fit, 2), item.own_instances, item.left_bandwidth_mb_s, item.cluster_id),
         )
     )
@@ -155,8 +157,8 @@ def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitio
 
 
 def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
-    """Returns the fewest brokers (not below the minimum) that each take an equal share; empty if all are too few, or
-    none of them answers, or if the cluster may not sell as much.
+    """Returns the fewest brokers (not below the minimum) that can each take an equal share of an instance; empty if all
+    of them are too few, if none of them answers, or if the cluster may not sell that much.
     """
     if exceeds(cluster.unsold_mb_s, bandwidth_mb_s) or exceeds(cluster.unsold_gb, storage_gb):
         return ()
@@ -174,12 +176,12 @@ def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -
 
 
 def exceeds(unsold: int | None, wanted: int) -> bool:
-    """True if this is more than a bound leaves, None without one. Nothing is never too much."""
+    """True if `wanted` exceeds what a bound leaves unsold (None: no bound). 0 never exceeds it."""
     return unsold is not None and wanted > max(unsold, 0)
 
 
 def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
-    """True if the broker has at least this much of both left."""
+    """True if the broker has at least these shares of bandwidth (MB/s) and storage (GB) left."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
 
 

@@ -37,7 +37,7 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     """Returns leases of all its routes for exactly these brokers: existing ones are kept, missing ones created. Call in
     a transaction, with the instance's row locked.
 
-    On a broker that it had left, a route gets its former port, unless it is leased to another route by now.
+    A route gets its former port on a broker that the instance had left, unless that port is leased to another route.
 
     Raises `PoolEmpty` if a host has no free port.
     """
@@ -61,8 +61,8 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
 
 
 def lease_new_routes(instance: Instance) -> bool:
-    """Leases ports for new routes, on all of the instance's brokers; returns whether there were any. Call in a
-    transaction, with the instance's row locked. Raises `PoolEmpty` if a host has no free port.
+    """Leases ports for new routes on all of the instance's brokers; True if there were any. Call in a transaction, with
+    the instance's row locked. Raises `PoolEmpty` if a host has no free port.
     """
     leases = PortLease.objects.filter(instance=instance)
     count = leases.filter(route__isnull=False).count()
@@ -71,12 +71,12 @@ def lease_new_routes(instance: Instance) -> bool:
 
 
 def release_closed_routes(instance: Instance) -> int:
-    """Releases the ports of deleted routes, once every broker has confirmed; returns their number."""
+    """Releases the ports of deleted routes; returns their number. Call when every broker has confirmed the deletion."""
     return PortLease.objects.filter(instance=instance, route=None).delete()[0]
 
 
 def replace(leases: Iterable[PortLease]) -> None:
-    """Gives each of these leases another port. The old ports stay leased until then, so that none is chosen again.
+    """Gives each of these leases another port. A lease has its old port until then, so that it does not get it again.
 
     Call in a transaction. Raises `PoolEmpty` if a host has no free port.
     """
@@ -90,7 +90,9 @@ def replace(leases: Iterable[PortLease]) -> None:
 
 
 def give_back(leases: QuerySet[PortLease]) -> None:
-    """Releases ports that the instance may need again. Call in a transaction, with the instance's row locked."""
+    """Releases ports, and stores them as former ports, in case the instance returns to the brokers. Call in a
+    transaction, with the instance's row locked.
+    """
     assert transaction.get_connection().in_atomic_block
     left = [
         FormerPort(

@@ -92,11 +92,11 @@ def sold_by_cluster(
 
 
 def promised(clusters: Iterable[Cluster]) -> set[tuple[str, str]]:
-    """Returns pairs (instance, broker) of placements that running rebalances will create."""
+    """Returns pairs (instance id, broker id) of placements that rebalances in progress will create."""
     forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
     ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
-    found = Rebalance.objects.filter(cluster__in=list(clusters), state__in=ways)
-    rows = list(found.values_list("cluster_id", "state", "placements"))
+    rebalances = Rebalance.objects.filter(cluster__in=list(clusters), state__in=ways)
+    rows = list(rebalances.values_list("cluster_id", "state", "placements"))
     under_way = {cluster_id for cluster_id, _state, _placements in rows}
     numbered = Broker.objects.filter(cluster__in=under_way).values_list("cluster_id", "number", "pk") if rows else ()
     ids = {(cluster_id, number): pk for cluster_id, number, pk in numbered}

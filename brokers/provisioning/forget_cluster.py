@@ -22,9 +22,9 @@ class Forgotten(NamedTuple):
 
 
 def delete_tree(client: KazooClient, root: str) -> Forgotten:
-    """Deletes all nodes below `root`, which stays, empty: its parent does not permit its deletion.
+    """Deletes all nodes below `root`. The empty `root` stays, because its parent does not permit its deletion.
 
-    Nodes of brokers permit the control plane only to change their access list, so that is done first.
+    Nodes of brokers permit the control plane only to change their access list, so this is done first.
     """
     own = zookeeper.identity()
     return _delete_below(client, root, kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None)

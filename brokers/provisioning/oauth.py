@@ -83,21 +83,23 @@ def keep(now: datetime) -> int:
     """
     try:
         with only_one("key sets"):
-            requested = _looked_through_clusters()
-            fetched = due(now, requested)
-            for row, outcome in _fetched(fetched):
+            requested = _requests_of_brokers()
+            rows = due(now, requested)
+            for row, outcome in _fetched(rows):
                 with contained("oauth.keys_failed", instance_id=row.instance_id):
                     _note(row, outcome, now)
             for instance_id in unpublished():
                 with contained("oauth.publish_failed", instance_id=instance_id):
                     publish(instance_id)
-            return len(fetched)
+            return len(rows)
     except Busy:
         return 0
 
 
 def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
-    """Returns the configurations whose key sets are due: new ones first, then by waiting time."""
+    """Returns the configurations whose key sets are due, new ones first, then by waiting time. Brokers have requested
+    the key sets of the instances `requested`, which are due earlier.
+    """
     asked_for = frozenset(requested)
     rows = (
         OAuthConfiguration.objects.filter(
@@ -138,9 +140,9 @@ def unpublished() -> list[str]:
     return list(rows.order_by("pk").values_list("instance_id", flat=True)[:OAUTH_PUBLISHED_PER_ROUND_MAX])
 
 
-def _looked_through_clusters() -> set[str]:
-    """Returns the instances requested by brokers. Documents lost with a restored ZooKeeper are marked as
-    unpublished.
+def _requests_of_brokers() -> set[str]:
+    """Returns the instances whose key sets brokers requested, and deletes the requests. Marks configurations as
+    unpublished whose documents are missing, for example in a restored ZooKeeper.
     """
     requested: set[str] = set()
     for cluster in Cluster.objects.active().order_by("pk"):

@@ -1,7 +1,8 @@
-"""Publishes what brokers act on: instance documents and allow-lists, one way, from PostgreSQL to ZooKeeper (CKA-40).
+"""Publishes the documents that brokers apply (instances, certificates, OAuth, allow-lists), one way, from PostgreSQL to
+ZooKeeper (CKA-40).
 
-Every write is a compare-and-set together with its change node (ZK-32): either both exist, or none. Publishing what is
-already published writes nothing, so everything here is idempotent.
+A document is written by compare-and-set together with its change node (ZK-32): either both exist, or none. Publishing
+what is already published writes nothing, so everything here is idempotent.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
-# Not a generation: makes the sweep have the document written again.
+# Stands for the generation of a document that must be written again: it differs from all generations.
 OUTDATED = -1
 
 
 class LostRace(Exception):
-    """Raised if a later generation was written, or the document kept changing between read and write. Read again."""
+    """Raised if a later generation was written, the document kept changing between read and write, or the instance is
+    not published. The caller must read again.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ class Publisher:
     # --- instances ------------------------------------------------------------------------------------------------
 
     def read_instance(self, instance_id: str) -> InstanceDocument | None:
-        """Returns the published document, or None."""
+        """Returns the published document of an instance, or None."""
         try:
             raw, _ = self._client.get(self._at(paths.instance(instance_id)))
         except NoNodeError:
@@ -82,9 +85,9 @@ class Publisher:
             ids = self._client.get_children(self._at(paths.INSTANCES))
         except NoNodeError:
             return {}
-        asked = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
+        pending = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
         result: dict[str, int] = {}
-        for instance_id, answer in asked.items():
+        for instance_id, answer in pending.items():
             try:
                 document = InstanceDocument.from_json(answer.get()[0])
             except NoNodeError:
@@ -175,8 +178,8 @@ class Publisher:
         )
 
     def unpublish_instance(self, instance_id: str, ports: Iterable[tuple[int, int]]) -> None:
-        """Removes an instance's documents: brokers close its listeners. Its topics must be deleted, or are to be kept.
-        `ports` are pairs of a broker and a port.
+        """Removes an instance's documents, so that brokers close its listeners. Its topics are not deleted. `ports` are
+        pairs of a broker and a port.
         """
         self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
         self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
@@ -191,7 +194,7 @@ class Publisher:
         """Removes the acknowledgements of a deleted instance."""
         self._client.delete(self._at(paths.instance_acks(instance_id)), recursive=True)
 
-    # --- what brokers answer --------------------------------------------------------------------------------------
+    # --- acknowledgements of brokers ------------------------------------------------------------------------------
 
     def await_acks(
         self,
@@ -202,11 +205,11 @@ class Publisher:
         timeout_s: float,
         on_progress: Callable[[Acks], object] = lambda acks: None,
     ) -> Acks:
-        """Waits until every live broker of `brokers` has answered for `generation`, or until the timeout. If none is
-        live it does not wait: a waiting worker does nothing for other clusters.
+        """Waits until every live broker of `brokers` has answered for `generation`, or until the timeout; returns the
+        acknowledgements. If no broker is live it does not wait: a waiting worker does nothing for other clusters.
 
-        Woken by watches, so the result is known immediately after the last answer. Watches that remain have no effect.
-        `on_progress` is called with the acknowledgements before every wait.
+        Watches end the wait immediately after the last answer; watches that remain have no effect. `on_progress` is
+        called with the acknowledgements before every wait.
         """
         wanted = frozenset(brokers)
         deadline_s = time.monotonic() + timeout_s
@@ -252,7 +255,7 @@ class Publisher:
             down=wanted - alive,
         )
 
-    # --- whose tokens are taken -----------------------------------------------------------------------------------
+    # --- OAuth ----------------------------------------------------------------------------------------------------
 
     def publish_oauth(self, instance_id: str, wanted: OAuthDocument | None) -> bool:
         """Publishes the instance's OAuth document, None = none; True if something was written.
@@ -283,7 +286,7 @@ class Publisher:
         raise LostRace(f"the OAuth document of {instance_id} keeps changing")
 
     def without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
-        """Returns those of the instances that have no OAuth document."""
+        """Returns the instances that have no published OAuth document."""
         by_path = {paths.instance_oauth_node(instance_id, CONFIGURATION): instance_id for instance_id in instance_ids}
         return {by_path[path] for path in self._missing(by_path)}
 
@@ -298,10 +301,12 @@ class Publisher:
         """Deletes a key request that is being handled, or has nothing to fetch."""
         self._delete(self._at(paths.key_request(instance_id)))
 
-    # --- whose certificates are not taken ---------------------------------------------------------------------------
+    # --- revoked certificates -------------------------------------------------------------------------------------
 
     def publish_revoked(self, wanted: RevokedCertificates) -> bool:
-        """Publishes which certificates of brokers are revoked; True if something was written."""
+        """Publishes the document of brokers' revoked certificates, without a change node, because brokers read it
+        regularly; True if something was written.
+        """
         path, raw = self._at(paths.REVOKED_CERTIFICATES), wanted.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
@@ -383,8 +388,8 @@ class Publisher:
             return
 
     def _missing(self, relative: Iterable[str]) -> set[str]:
-        asked = {path: self._client.exists_async(self._at(path)) for path in relative}
-        return {path for path, answer in asked.items() if answer.get() is None}
+        pending = {path: self._client.exists_async(self._at(path)) for path in relative}
+        return {path for path, answer in pending.items() if answer.get() is None}
 
     def _ensure(self, relative: Iterable[str]) -> None:
         for path in self._missing(set(relative)):

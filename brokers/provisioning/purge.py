@@ -1,4 +1,4 @@
-"""The purge of an instance that can no longer be restored: its topics, quotas, documents, ports and capacity."""
+"""The purge of an instance that cannot be restored any more: its topics, quotas, documents, ports and capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPICS_PER_CALL = 100
 
 
 def purge(work: Work, publisher: Publisher | None) -> None:
-    """Deletes the instance permanently. Topics go first, by DeleteTopics, while the brokers still know the instance.
+    """Deletes the instance permanently. Topics are deleted first, by DeleteTopics, while the brokers know the instance.
 
     `publisher` is None for an instance that was never placed. Raises `NotYet` while topics are still being deleted.
     """

@@ -54,7 +54,7 @@ def reconcile(instance_id: str) -> str:
             raise NotYet(f"ZooKeeper: {type(error).__name__}") from error
         except Unavailable as error:
             raise NotYet(error.detail) from error
-        # Checked after the lock was released: a worker that found it held relies on this one.
+        # Checked after the lock was released: a worker that found it locked relies on this one.
         if not _wants_more(instance_id):
             break
     log.info("instance.reconciled", instance_id=instance_id, outcome=message)
@@ -73,13 +73,13 @@ def _one_pass(instance_id: str) -> str:
     if instance.is_deleted and _publisher_of(instance) is None:
         return "deleted before it was placed"
     try:
-        return _make_it_so(work)
+        return _apply(work)
     except WaitsForRoom as why:
         return _waits_for_room(work, why)
     except CannotProvision as why:
         if instance.first_running_at is not None:
             raise NotYet(why.detail) from why
-        _take_back(work)
+        _unpublish(work)
         steps.give_up(work, why)
         return f"failed: {why.detail}"
 
@@ -105,7 +105,7 @@ def _close_to_clients(work: Work) -> None:
     if instance.observed_generation >= instance.generation or _publisher_of(instance) is None:
         return
     try:
-        _make_it_so(work)
+        _apply(work)
     except CannotProvision as why:
         log.warning("instance.not_closed", instance_id=instance.pk, reason=why.detail)
     except NotYet:
@@ -114,7 +114,7 @@ def _close_to_clients(work: Work) -> None:
             raise
 
 
-def _make_it_so(work: Work) -> str:
+def _apply(work: Work) -> str:
     cluster = steps.place(work)
     publisher = _publisher(cluster)
     steps.lease_new_routes(work)
@@ -157,7 +157,7 @@ def _first_message(work: Work) -> None:
 
 
 def _clean_up(work: Work) -> None:
-    """Deletes the probe's topic when no caller waits; after a crash here, `tidy` deletes it."""
+    """Deletes the probe's topic after a first provisioning, when no caller waits; after a crash, `sweep.tidy` does."""
     if work.instance.first_running_at is not None:
         return
     try:
@@ -167,7 +167,7 @@ def _clean_up(work: Work) -> None:
 
 
 def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
-    """Replaces a refused port; the loop in `reconcile` publishes the others."""
+    """Replaces refused ports; the loop in `reconcile` publishes the replacements."""
     if work.instance.generation > PORT_REPLACEMENTS_MAX and work.instance.first_running_at is None:
         raise CannotProvision(
             Reason.PORT_NOT_OPEN,
@@ -178,7 +178,7 @@ def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
 
 
 def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
-    # A broker that is down reads everything when it starts; nothing else collects old changes meanwhile.
+    # Only live brokers are notified again: a broker that is down reads all documents when it starts.
     if acks.waiting:
         publisher.announce(work.instance.pk)
     silent = sorted(acks.waiting) or sorted(acks.down)
@@ -196,7 +196,7 @@ def _require_time_left(work: Work, reason: Reason, detail: str) -> None:
         raise CannotProvision(reason, f"{detail} Nothing was charged.")
 
 
-def _take_back(work: Work) -> None:
+def _unpublish(work: Work) -> None:
     """Removes the documents of a failed provisioning."""
     publisher = _publisher_of(work.instance)
     if publisher is not None:

@@ -87,10 +87,10 @@ def place(work: Work) -> Cluster:
 
     Raises `WaitsForRoom` if no cluster has capacity, or a host no port; the instance starts when there is some.
     """
-    result = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
+    placed = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
     has_ports = PortLease.objects.filter(instance=work.instance).exists()
-    if result is not None and has_ports:
-        return result.cluster
+    if placed is not None and has_ports:
+        return placed.cluster
     if work.instance.reason != Reason.NO_ROOM:
         work.started(Step.PLACED)
     try:

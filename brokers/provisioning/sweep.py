@@ -37,7 +37,7 @@ def needing_work(now: datetime) -> list[str]:
 
 
 def incomplete(now: datetime) -> list[str]:
-    """Returns the ids that PostgreSQL alone shows, oldest first."""
+    """Returns the ids of instances whose rows alone show that work is left, the least recently updated first."""
     rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
         Q(phase__in=[phase.value for phase in MOVING])
         | Q(generation__gt=F("observed_generation"))
@@ -47,7 +47,7 @@ def incomplete(now: datetime) -> list[str]:
 
 
 def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
-    """Returns the instances of a cluster whose published generation is not the confirmed one (for example after
+    """Returns the instances of a cluster whose published generation is not that of their rows (for example after
     ZooKeeper was restored).
     """
     rows = Placement.objects.filter(cluster=cluster).values_list("instance_id", "instance__generation")

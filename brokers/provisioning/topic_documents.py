@@ -13,8 +13,8 @@ from instances.topics import allow_lists
 
 
 def publish(instance: Instance, publisher: Publisher) -> None:
-    """Publishes the documents of topics that need one. Deletes rows of restored topics after that is published, and
-    rows of deleted topics that no longer exist.
+    """Publishes the documents of topics that need one. Deletes rows of restored topics once their restoration is
+    published, and rows of deleted topics that do not exist any more.
     """
     lists = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
     deleted = {row.topic: row for row in DeletedTopic.objects.filter(instance=instance)}

@@ -1,7 +1,7 @@
-"""Aborts a rebalance: running moves are cancelled, completed moves stay, and instances keep their ports.
+"""Abandons a rebalance: running moves are cancelled, completed moves stay, and instances keep their ports.
 
-For a rebalance that cannot end, because it waits for a broker that will not come back. Level-triggered like
-`brokers.rebalancing.executor`.
+Operators abandon a rebalance that cannot end, because it waits for a broker that will not come back. Level-triggered
+like `brokers.rebalancing.executor`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
 
 
 def _back(reassignment: PartitionReassignment, under_way: Ongoing) -> tuple[int, ...] | None:
-    """Returns the replicas before the running move, with the preferred leader first; None: as the brokers know them."""
+    """Returns the replicas before the running move, with the preferred leader first; None if neither list of the plan
+    has these replicas: then the brokers cancel the move in their own order.
+    """
     for replicas in (reassignment.before, reassignment.target):
         if set(replicas) == set(under_way.original):
             return tuple(replicas)

@@ -1,8 +1,8 @@
 """Plans the removal of a broker that is lost permanently. Pure.
 
-Like emptying it, but nothing can be copied from it. A partition with another complete replica is copied from that one.
-A partition without a live complete replica can only continue with the data of the others, or empty: `DataLoss` says
-which.
+The plan is like that for emptying the broker, but nothing can be copied from it. A partition with another complete
+replica is copied from that one. A partition without a live complete replica can only continue with the data of the
+other replicas, or empty: `DataLoss` says which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from brokers.rebalancing.planner import drain_plan
 def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
     """Returns what a partition loses when the brokers `given_up` never come back.
 
-    Nothing, as long as it has a leader, or an in-sync replica is only temporarily down: the plan waits for that one.
+    It loses nothing as long as it has a leader, or an in-sync replica is only temporarily down: the plan waits for it.
     """
     if is_led or not set(isr) <= given_up:
         return DataLoss.NOTHING
@@ -26,28 +26,35 @@ def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int
 
 
 def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> RebalancePlan:
-    """Returns a plan that moves everything away from `broker`, which is among those `given_up`; a partition shared with
-    others of them leaves these as well, or it would wait for them without end. Pinned partitions are moved, too.
+    """Returns a plan that moves everything away from `broker`, which is one of the brokers `given_up`. A partition of
+    `broker` is moved away from the others of them as well: otherwise its move would wait for them forever. Pinned
+    partitions are moved, too.
     """
-    held = {change.key: change for change in fleet.partitions if broker in change.replicas}
-    present = [replace(change, pinned=False) if change.key in held else change for change in fleet.partitions]
+    held = {partition.key: partition for partition in fleet.partitions if broker in partition.replicas}
+    present = [
+        replace(partition, pinned=False) if partition.key in held else partition for partition in fleet.partitions
+    ]
     placements = dict(fleet.placements)
     placement_changes: dict[str, PlacementChange] = {}
     obstacles: list[Obstacle] = []
     for gone in (broker, *sorted(given_up - {broker})):
-        looked_at = [change for change in present if gone == broker or change.key in held]
+        concerned = [partition for partition in present if gone == broker or partition.key in held]
         step = drain_plan(
-            replace(fleet, partitions=looked_at, placements=_concerned(placements, looked_at, gone, broker)), gone
+            replace(fleet, partitions=concerned, placements=_concerned(placements, concerned, gone, broker)), gone
         )
         obstacles += step.obstacles
         targets = {reassignment.key: reassignment.target for reassignment in step.moves}
-        present = [replace(change, replicas=targets.get(change.key, change.replicas)) for change in present]
+        present = [replace(partition, replicas=targets.get(partition.key, partition.replicas)) for partition in present]
         for change in step.placement_changes:
             placement_changes[change.owner] = _merged(placement_changes.get(change.owner), change)
             placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
     if obstacles:
         return RebalancePlan(obstacles=tuple(dict.fromkeys(obstacles)))
-    moves = [_reassignment(held[change.key], change.replicas, given_up) for change in present if change.key in held]
+    moves = [
+        _reassignment(held[partition.key], partition.replicas, given_up)
+        for partition in present
+        if partition.key in held
+    ]
     return RebalancePlan(
         moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
         placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
@@ -55,12 +62,14 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
 
 
 def _concerned(
-    placements: dict[str, frozenset[int]], looked_at: Iterable[PartitionReplicas], gone: int, broker: int
+    placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], gone: int, broker: int
 ) -> dict[str, frozenset[int]]:
-    """Returns the placements that a step may change: all on the broker, or those whose partitions it shares."""
+    """Returns the placements that a step for the broker `gone` may change: all if it is the `broker` of the plan, else
+    those of instances with one of the `partitions` on it.
+    """
     if gone == broker:
         return placements
-    owners = {partition.owner for partition in looked_at if gone in partition.replicas}
+    owners = {partition.owner for partition in partitions if gone in partition.replicas}
     return {owner: kept for owner, kept in placements.items() if owner in owners}
 
 

@@ -33,14 +33,14 @@ from tenants.errors import Message
 
 log = structlog.get_logger(__name__)
 
-# Enough waiting moves to choose from that no broker is idle while another one is busy.
+# Number of waiting moves to choose from: enough that no broker is idle while another one is busy.
 WAITING_LOOKED_AT = 1_000
 ACTOR = "rebalancer"
 
 
 def reconcile_once(row: Rebalance, *, measure: bool = True) -> None:
-    """Performs the next steps. `measure`: also query the progress of the copies. Raises `DomainError` if no broker
-    answers.
+    """Performs the next steps. With `measure`, brokers are also queried for the progress of the copies. Raises
+    `DomainError` if no broker answers.
     """
     if row.state == RebalanceState.ABANDONING:
         abort.reconcile_once(row, ClusterAdminClient(row.cluster))
@@ -88,7 +88,7 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
 
 
 def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
-    """Returns, by instance id, the brokers it comes to and the brokers it leaves, in the current direction of the
+    """Returns, by instance id, the arriving and the leaving brokers of the instance in the current direction of the
     rebalance.
     """
     ways = {
@@ -300,7 +300,7 @@ def _begin(
     """Requests the reassignments, then records the begun moves. A refused move stays waiting, with its reason, and is
     retried.
 
-    `awaited` is the reason why others cannot begin.
+    `awaited` is the reason why other moves cannot begin.
     """
     begun = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
     refused = admin_client.reassign(
@@ -368,7 +368,7 @@ def _stopping(row: Rebalance) -> bool:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
         broker.refresh_from_db()
     is_live = broker.number in ClusterAdminClient(row.cluster).view(()).brokers
-    # A lost broker cannot be confirmed as stopped: its agent keeps it from starting.
+    # A lost broker cannot be confirmed as stopped, but its agent will not start it.
     is_known = row.kind != RebalanceKind.LOSS
     if is_live or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
         note(row, trouble=Message(gettext_noop("Broker %(id)s is stopping."), id=broker.number))
@@ -385,7 +385,7 @@ def _releasing(row: Rebalance) -> bool:
         stable_fleet = replace(
             fleet, partitions=[partition for partition in fleet.partitions if partition.key not in ongoing]
         )
-        # Besides the replicas that it kept to the end: those created on it just before its registration ended.
+        # The broker has the pinned replicas, which it kept to the end, and those created just before it ended.
         if row.kind == RebalanceKind.LOSS:
             further = lost_broker.further(stable_fleet, row)
             moves = further.moves
@@ -409,7 +409,7 @@ def _finish(row: Rebalance) -> bool:
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
         return False  # an operator changed the state first
     if is_back(row):
-        # Moves refused just when the rebalance was undone, and recorded after that.
+        # These moves were refused at the time of the undo, and recorded as waiting after it.
         row.moves.filter(state=ReassignmentState.WAITING).update(
             state=ReassignmentState.UNDONE, ended_at=timezone.now()
         )

@@ -1,7 +1,7 @@
 """Executes plans of `brokers.rebalancing.data_loss`: elects leaders for partitions without a live complete replica.
 
-Only for partitions named in the plan, which the operator has confirmed. The brokers choose the leader: a live replica
-that was in sync takes precedence, so that a broker that returns meanwhile is copied from.
+Only partitions that are named in the plan, which the operator has confirmed, get a leader in this way. The brokers
+choose it: a live replica that was in sync has precedence, so that a broker that returns meanwhile is copied from.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def given_up(cluster: Cluster) -> frozenset[int]:
 
 
 def further(fleet: Fleet, row: Rebalance) -> RebalancePlan:
-    """Returns a plan for what is still on the broker. An unconfirmed loss is an obstacle."""
+    """Returns a plan for the replicas that are still on the broker. An unconfirmed loss is an obstacle."""
     assert row.broker is not None
     plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
     unconfirmed = [
@@ -107,7 +107,7 @@ def further(fleet: Fleet, row: Rebalance) -> RebalancePlan:
     )
 
 
-# --- leaders for what has none ----------------------------------------------------------------------------------------
+# --- leaders for leaderless partitions --------------------------------------------------------------------------------
 
 
 def give_leaders(
@@ -117,7 +117,7 @@ def give_leaders(
     waiting: Sequence[PartitionReassignment],
     ongoing: Mapping[PartitionKey, Ongoing],
 ) -> tuple[list[PartitionReassignment], str]:
-    """Returns the waiting moves that may begin, and the reason for which the others wait.
+    """Elects leaders, and returns the waiting moves that may begin, and the reason why others wait.
 
     A partition with partial replicas gets one of these as leader before its move begins: an arriving replica, which is
     empty, must not be chosen. A partition without any data is led by an arriving replica once its move has begun.
@@ -140,7 +140,7 @@ def give_leaders(
         if topic == AUDIT_TOPIC:
             audit_reader.forget_offset(row.cluster_id, index)
     led = [*empty, *(key for key in behind if key not in called_off)]
-    _tell_owners(row, led)
+    _record_losses(row, led)
     refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)
     if empty or behind:
         log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
@@ -154,11 +154,11 @@ def give_leaders(
 
 
 @transaction.atomic
-def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
+def _record_losses(row: Rebalance, led: Iterable[PartitionKey]) -> None:
     """Writes an entry to the audit log of each owner, with all data of the instance that the plan gives up, before the
     first loss.
 
-    Once per instance: after a crash between the entry and the election, the election is repeated and finds the entry.
+    There is one entry per instance: after a crash between the entry and the election, only the election is repeated.
     """
     owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
     known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
@@ -178,7 +178,7 @@ def _confirmed(
     lost: frozenset[int],
     what: DataLoss,
 ) -> list[PartitionKey]:
-    """Returns the planned partitions with this loss that are about to lose it."""
+    """Returns the leaderless partitions whose planned loss is `what` and whose in-sync replicas are all lost."""
     return [
         _key(reassignment)
         for reassignment in moves
@@ -201,13 +201,13 @@ def _key(reassignment: PartitionReassignment) -> PartitionKey:
 
 
 def require_named(row: Rebalance, view: ClusterView) -> None:
-    """Raises `Conflict` (`stale_plan`) if more would be lost by now than the plan names."""
+    """Raises `Conflict` (`stale_plan`) if more data would be lost now than the plan names."""
     assert row.broker is not None
     lost = given_up(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
         partition = view.partitions.get(_key(reassignment))
         if partition is None:
             continue
-        result = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
-        if result not in (DataLoss.NOTHING, reassignment.loses):
+        loss = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
+        if loss not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

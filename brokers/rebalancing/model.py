@@ -21,7 +21,7 @@ AT_PARTITION = gettext_noop("%(partition)s: %(why)s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCapacity:
-    """A broker. `accepts_replicas`: it is live and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
+    """A broker. `accepts_replicas`: it is live and may get replicas. `can_sell`: MB/s and GB; None is no limit."""
 
     id: int
     rack: str = ""
@@ -118,7 +118,7 @@ class PlacementChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """The reason why a plan cannot be executed: an item without a possible target."""
+    """The reason why a plan cannot be executed: a topic, or an instance (`topic` is empty), has no possible target."""
 
     owner: str | None
     topic: str
@@ -126,7 +126,7 @@ class Obstacle:
 
     @property
     def sentence(self) -> Message:
-        """Reason behind the name of the topic, or of the instance."""
+        """The reason, after the name of the topic or the id of the instance."""
         return Message(AT_PARTITION, partition=self.topic or self.owner, why=self.detail)
 
 

@@ -1,10 +1,10 @@
 """Plans of replica moves: emptying a broker, and balancing all of them. Pure: the same snapshot gives the same plan.
 
-A plan preserves the number of replicas, each on another broker, the number of racks of a partition (never fewer), and
-that an instance's replicas are only on brokers that its clients can reach. Balancing also moves second replicas of a
-rack to racks without one. An instance may get a placement on a further broker; its clients learn of it by Metadata.
-Placements are shares of the sold capacity: balancing gives no broker more than it can sell, and emptying one prefers
-brokers with capacity.
+A plan preserves the number of a partition's replicas, each on a different broker; it never reduces the number of their
+racks; and it places an instance's replicas only on brokers that its clients can reach. Balancing also moves second
+replicas in a rack to racks without one. An instance may get a placement on a further broker; its clients learn of it by
+Metadata. Placements are shares of the sold capacity: balancing gives no broker more than it can sell, and emptying one
+prefers brokers with capacity.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from brokers.contract.partitions import PartitionKey
 from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Reassignment, RebalancePlan
 from tenants.errors import Message
 
-# Balancing ends when the fullest broker holds only this much more than the emptiest; smaller gains do not justify a
-# copy.
+# Balancing ends when the load of the fullest broker exceeds that of the emptiest by at most this part of the average
+# load; smaller gains do not justify a copy.
 SPREAD_MIN = 0.1
 # The largest share of one instance relative to the gap between two brokers: near the whole gap they would only swap.
 SHIFT_MAX = 0.75
@@ -28,8 +28,8 @@ SHIFT_MAX = 0.75
 
 class _Ledger:
     """The load of each broker after the moves decided so far. A replica weighs one `unit` plus its share of the bytes:
-    an average partition weighs two, so that neither many small ones nor a few large ones accumulate. In whole numbers:
-    with rounding, two brokers could both seem fuller and exchange a partition without end.
+    an average partition weighs two, so that neither many small ones nor a few large ones accumulate. Loads are whole
+    numbers: with rounding, two brokers could both seem fuller and exchange a partition without end.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -77,7 +77,7 @@ class _Ledger:
         return all(sold + Fraction(size, spread) <= limit for sold, size, limit in triples)
 
     def may_hold(self, partition: PartitionReplicas) -> frozenset[int]:
-        """Returns the brokers that may hold a replica of it, including those that do."""
+        """Returns the brokers that may have a replica of the partition; those that have one are not left out."""
         if partition.owner is None:
             return self.brokers_that_accept
         return self.brokers_that_accept & self.placements.get(partition.owner, set())
@@ -95,15 +95,15 @@ class _Ledger:
     ) -> RebalancePlan:
         moves = [
             Reassignment(
-                topic=one.topic,
-                index=one.index,
-                before=one.replicas,
-                target=self.replicas[one.key],
-                size_bytes=one.size_bytes,
-                topic_id=one.topic_id,
+                topic=partition.topic,
+                index=partition.index,
+                before=partition.replicas,
+                target=self.replicas[partition.key],
+                size_bytes=partition.size_bytes,
+                topic_id=partition.topic_id,
             )
-            for one in sorted(self.fleet.partitions, key=lambda one: (one.pinned, one.key))
-            if self.replicas[one.key] != one.replicas
+            for partition in sorted(self.fleet.partitions, key=lambda item: (item.pinned, item.key))
+            if self.replicas[partition.key] != partition.replicas
         ]
         return RebalancePlan(
             moves=() if obstacles else tuple(moves),
@@ -149,7 +149,9 @@ def drain_plan(fleet: Fleet, broker: int) -> RebalancePlan:
 
 
 def release_plan(fleet: Fleet, broker: int) -> RebalancePlan:
-    """Removes a stopped broker from the replicas of partitions pinned to it; the copies made by `drain_plan` stay."""
+    """Returns a plan that removes a stopped broker from the replicas of its pinned partitions; the copies on other
+    brokers, which `drain_plan` made, stay.
+    """
     moves = []
     for partition in sorted(fleet.partitions, key=lambda replicas: replicas.key):
         rest = tuple(replica for replica in partition.replicas if replica != broker)
@@ -215,9 +217,9 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> RebalancePlan:
     """Returns a plan that evens loads and leaders over all brokers that accept replicas, with at most `moves_max` moved
     partitions.
 
-    First second replicas of a rack move to racks without one. Then whole instances' shares move from the fullest broker
-    to one where they have no placement, then single partitions within placements (an instance gets a further placement
-    only if brokers stay uneven otherwise), then leadership is transferred, which copies nothing.
+    At first, second replicas in a rack move to racks without one. Then whole instances' shares move from the fullest
+    broker to one where they have no placement, then single partitions within placements (an instance gets a further
+    placement only if brokers stay uneven otherwise), then leadership is transferred, which copies nothing.
     """
     ledger = _Ledger(fleet)
     moved: set[PartitionKey] = set()
@@ -332,16 +334,17 @@ def _shift_instance(
     gap = ledger.load[heavy] - ledger.load[light]
     fitting = []
     for owner, held in parts.items():
-        weight = sum(ledger.weight[one.key] for one in held)
+        weight = sum(ledger.weight[partition.key] for partition in held)
         is_stranger = light not in ledger.placements[owner] and owner not in placement_changes
         has_room = is_stranger and ledger.has_room(owner, light, spread=len(ledger.placements[owner]))
-        if has_room and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
-            targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
+        keys = {partition.key for partition in held}
+        if has_room and weight <= SHIFT_MAX * gap and len(moved | keys) <= moves_max:
+            targets = {partition.key: _swapped(ledger, partition, heavy, light) for partition in held}
             if all(targets.values()):
                 fitting.append((abs(2 * weight - gap), owner, targets))
     if not fitting:
         return False
-    _, owner, targets = min(fitting, key=lambda one: one[:2])
+    _, owner, targets = min(fitting, key=lambda shift: shift[:2])
     for key, target in targets.items():
         assert target is not None
         ledger.assign(key, target)

@@ -1,4 +1,4 @@
-"""Services for operators: planning, starting, pausing and undoing moves of replicas, which
+"""Services for operators: planning, starting, pausing, undoing and abandoning moves of replicas, which
 `brokers.rebalancing.executor` executes.
 """
 
@@ -196,20 +196,20 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     return _saved(acting, result, ["state", "started_at"], "rebalance.started")
 
 
-def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
+def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int | None) -> None:
     """Gives up the broker: the agent of its host stops it if it returns, and the data named in the plan may be lost."""
     if confirmed != broker.number:
         raise Conflict(
             Message(gettext_noop("Confirm it with the number of the broker, %(id)s."), id=broker.number),
             code="not_confirmed",
         )
-    view = ClusterAdminClient(found.cluster).view({reassignment.topic for reassignment in found.moves.all()})
+    view = ClusterAdminClient(rebalance.cluster).view({reassignment.topic for reassignment in rebalance.moves.all()})
     lost_broker.require_lost(broker, view)
-    lost_broker.require_named(found, view)
+    lost_broker.require_named(rebalance, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
-    Broker.objects.filter(pk=broker.pk).update(given_up_at=found.started_at)
+    Broker.objects.filter(pk=broker.pk).update(given_up_at=rebalance.started_at)
     lost: dict[str, list[str]] = {"some": [], "all": []}
-    for reassignment in found.moves.exclude(loses=""):
+    for reassignment in rebalance.moves.exclude(loses=""):
         lost[reassignment.loses].append(str(reassignment))
     audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
 
@@ -226,7 +226,7 @@ def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Continues after a pause."""
+    """Continues a paused rebalance. Raises `Conflict` during a rolling restart of the cluster."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.PAUSED)
@@ -265,7 +265,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Aborts the rebalance in either direction: running moves are cancelled, completed moves stay.
 
-    For a rebalance that waits for a broker that does not come back; it blocks every other one.
+    Meant for a rebalance that waits for a broker that does not come back, and thereby blocks every other one.
     """
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
@@ -310,21 +310,21 @@ def _locked(rebalance: Rebalance) -> Rebalance:
     return rows.get(pk=rebalance.pk)
 
 
-def _require(found: Rebalance, *states: RebalanceState) -> None:
-    if found.state not in states:
-        raise Conflict(Message(gettext_noop("The rebalance is %(state)s."), state=found.state), code="wrong_state")
+def _require(rebalance: Rebalance, *states: RebalanceState) -> None:
+    if rebalance.state not in states:
+        raise Conflict(Message(gettext_noop("The rebalance is %(state)s."), state=rebalance.state), code="wrong_state")
 
 
-def _require_fresh(found: Rebalance) -> None:
+def _require_fresh(rebalance: Rebalance) -> None:
     """Raises `Conflict` if the replicas have changed since the plan was made."""
-    moves = list(found.moves.all())
+    moves = list(rebalance.moves.all())
     planned = {(reassignment.topic, reassignment.partition): tuple(reassignment.before) for reassignment in moves}
-    view = ClusterAdminClient(found.cluster).view({topic for topic, _ in planned})
+    view = ClusterAdminClient(rebalance.cluster).view({topic for topic, _ in planned})
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
-    receiving |= {number for placement in found.placements for number in placement["arriving"]}
-    lost = sorted(receiving - snapshot.brokers_that_accept(found.cluster, view))
+    receiving |= {number for placement in rebalance.placements for number in placement["arriving"]}
+    lost = sorted(receiving - snapshot.brokers_that_accept(rebalance.cluster, view))
     if lost:
         raise Conflict(
             Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=lost[0]),
@@ -332,10 +332,10 @@ def _require_fresh(found: Rebalance) -> None:
         )
 
 
-def _require_still_room(found: Rebalance) -> None:
+def _require_still_room(rebalance: Rebalance) -> None:
     """Raises `Conflict` if a balancing plan would oversell a broker because of sales since it was made."""
     try:
-        capacity.require_room(found.cluster, found.placements)
+        capacity.require_room(rebalance.cluster, rebalance.placements)
     except Conflict as error:
         detail = "More is sold by now than when this was planned. Plan again."
         raise Conflict(detail, code="stale_plan", errors=error.errors) from None
@@ -348,11 +348,11 @@ def _require_quiet(cluster: Cluster) -> None:
         raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
 
 
-def _saved(acting: Actor, found: Rebalance, fields: list[str], action: str) -> Rebalance:
+def _saved(acting: Actor, rebalance: Rebalance, fields: list[str], action: str) -> Rebalance:
     try:
         with transaction.atomic():
-            found.save_changes(fields)
+            rebalance.save_changes(fields)
     except IntegrityError:
         raise Conflict("Another rebalance of this cluster is under way.", code="rebalance_in_progress") from None
-    audit.record(acting, action, found, None, {"state": found.state})
-    return found
+    audit.record(acting, action, rebalance, None, {"state": rebalance.state})
+    return rebalance

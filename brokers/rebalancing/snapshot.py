@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
-    """Returns the whole cluster. Without `sizes` one broker is queried, otherwise every broker.
+    """Returns a snapshot of the whole cluster. Without `sizes` one broker is queried, otherwise every broker.
 
     Raises `Unavailable` if no broker answers.
     """
@@ -64,7 +64,7 @@ def _capacity_of(row: Broker, view: ClusterView) -> BrokerCapacity:
 
 
 def brokers_that_accept(cluster: Cluster, view: ClusterView) -> frozenset[int]:
-    """Returns the brokers that may be given replicas."""
+    """Returns the numbers of the brokers that may get replicas: live, not stopped, and not drained."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None)
     return frozenset(row.number for row in rows if _accepts_replicas(row, view))
 

@@ -26,8 +26,8 @@ ALL_REPLICAS = "*"
 
 
 def apply(row: Rebalance, topics: Iterable[str]) -> None:
-    """Applies the throttle; call before partitions of `topics` are copied, and in each run while they are. Raises
-    `DomainError`.
+    """Applies the throttle, or lifts it if the rebalance has no limit. Call before partitions of `topics` are copied,
+    and in each run while they are. Raises `DomainError`.
     """
     if row.copy_mb_s is None:
         lift(row)
@@ -86,5 +86,5 @@ def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
 
 
 def _keep(row: Rebalance) -> None:
-    """Saves without a new version of the row, because it is no change by an operator."""
+    """Saves `pace` without a new version of the row, because it is no change by an operator."""
     Rebalance.objects.filter(pk=row.pk).update(pace=row.pace)

@@ -102,7 +102,7 @@ def agent_pill(host: Host) -> SafeString:
 
 @register.simple_tag
 def check_pill(state: HostCheckState) -> SafeString:
-    """Pill of a check of a host."""
+    """Returns the pill for the state of a host's check."""
     looks = {HostCheckState.PASSED: "running", HostCheckState.WARNING: "suspended", HostCheckState.FAILED: "failed"}
     return console_pill(looks[state], str(state.label))
 

@@ -1,9 +1,10 @@
-"""Hanging transactions: open past their timeout, or on a partition that no coordinator knows of; and how to abort them.
+"""Hanging transactions, and how to abort them: they are open for longer than their timeout, or open on a partition
+without a coordinator that knows of them.
 
 An open transaction blocks all readers of committed messages of its partitions (TXN-23). Its coordinator ends it after
-its timeout (TXN-17); what remains needs an operator. They are found as by Kafka's own tool: leaders are queried for
-open transactions, then coordinators whether they know them, in this order, so that a transaction that ends in between
-is not reported as hanging.
+its timeout (TXN-17); what remains needs an operator. Hanging transactions are found as by Kafka's own tool: first the
+leaders are queried for open transactions, then the coordinators for those that they know. In this order, a transaction
+that ends in between is not reported as hanging.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A transaction that is open on a partition of which no coordinator has an open transaction."""
+    """A transaction that is open on a partition, while no coordinator has an open transaction with this partition."""
 
     producer: ProducerState
     instance_id: str | None

@@ -1,4 +1,4 @@
-"""Certificates of a joined host: the agent's own, and those of its brokers, for keys that are made here."""
+"""Certificates of a joined host, for the agent and its brokers; their keys are generated on the host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class JoinedCertificates:
-    """Renews what ends soon. Each method raises what `ApiClient.call` raises."""
+    """Renews certificates that expire soon. The methods that renew raise the errors of `ApiClient.call`."""
 
     def __init__(self, client: ApiClient, joined: JoinedHost, directory: Path) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class JoinedCertificates:
         self._directory = directory
 
     def renew_own(self) -> None:
-        """Renews the agent's certificate before its end. While that is refused, the present one is used."""
+        """Renews the agent's certificate before it expires. If that is refused, the present one stays in use."""
         try:
             self._renew_own()
         except ApiRefused as refusal:
@@ -56,7 +56,7 @@ class JoinedCertificates:
         return read_signer(self._directory)
 
     def ensure_authority(self) -> None:
-        """Puts the internal authority where brokers look for it."""
+        """Writes the certificate of the internal authority to the file from which brokers read it."""
         wanted = (self._directory / AUTHORITY_FILE).read_bytes()
         file = Path(settings.INTERNAL_TLS_DIR) / CA_FILE
         if not file.exists() or file.read_bytes() != wanted:
@@ -64,7 +64,7 @@ class JoinedCertificates:
             write_private(file, wanted)
 
     def ensure_brokers(self, brokers: Iterable[Mapping[str, Any]]) -> None:
-        """Renews certificates of brokers. A refusal of one holds up no other one."""
+        """Renews certificates of brokers. A certificate that is refused for one broker does not affect the others."""
         for broker in brokers:
             if broker["settings"] is None:
                 continue

@@ -25,7 +25,7 @@ _DETAIL_CHARS_MAX: Final = 500
 
 
 class ApiRefused(Exception):
-    """The control plane refuses a request; `code` is the problem's."""
+    """The control plane refuses a request; `status` is the HTTP status, `code` that of the problem document."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -60,8 +60,8 @@ class ControlPlaneAddress(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> ControlPlaneAddress:
-        """Returns the address in a URL. Raises `ValueError`; without TLS an address has to be a loopback one, because
-        secrets come that way.
+        """Returns the address in a URL. Raises `ValueError` for another URL, and for one without TLS unless it is a
+        loopback address, because answers contain secrets.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.username:
@@ -87,11 +87,11 @@ class ApiClient:
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "", once: str = ""
     ) -> ApiAnswer:
-        """Returns the answer to a request. `once` is its Idempotency-Key.
+        """Returns the answer to a request. `tag` is the ETag for If-None-Match, `once` the Idempotency-Key.
 
-        It is sent again if a connection ends that was open before, because the server may have closed an idle one, and
-        if the request has an Idempotency-Key.
-        Raises `ApiRefused`, and `OSError`, `HTTPException` or `ValueError` for no answer or one that is not ours.
+        If the connection breaks, the request is sent once more, provided that the connection was open before the call
+        (the server may have closed it while it was idle) or that the request has an Idempotency-Key.
+        Raises `ApiRefused`; and `OSError`, `HTTPException` or `ValueError` if there is no answer, or an unreadable one.
         """
         content = b"" if body is None else json.dumps(body).encode()
         headers = ({"If-None-Match": tag} if tag else {}) | ({"Idempotency-Key": once} if once else {})

@@ -1,7 +1,7 @@
 """Control plane of a joined agent, over HTTPS.
 
-A thread asks and reports, so that a control plane that does not answer holds up no broker. What it learnt last is kept
-on disk: an agent that starts while the control plane is away starts its brokers.
+A thread polls and reports, so that a control plane that does not answer blocks no broker. The last document is stored
+on disk: an agent that starts while the control plane is away starts its brokers from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from brokers.models import Broker
 
 log = structlog.get_logger(__name__)
 
-# Agents that were started together do not ask together for long.
+# Relative jitter of the poll interval: agents that were started together soon poll at different times.
 JITTER: Final = 0.1
 
 
@@ -54,7 +54,7 @@ class JoinedControlPlane:
         self._lock = threading.Lock()
         self._reports: dict[str, dict[str, Any]] = {}
         self._checks: dict[str, Any] | None = None
-        # The report that was sent last, until it is known to be received: it is repeated as it is.
+        # The last report sent, until its receipt is confirmed: it is resent unchanged.
         self._unanswered: dict[str, Any] | None = None
         self._has_said_version = False
         self._news, self._work, self._is_closing = threading.Event(), threading.Event(), threading.Event()
@@ -63,7 +63,7 @@ class JoinedControlPlane:
             directory, lambda: self._document, lambda: self._client.clock_offset_ms, self._note_checks
         )
 
-    # --- of the agent's loop ------------------------------------------------------------------------------------------
+    # --- called by the agent's loop -----------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
         if self._thread is None:
@@ -107,7 +107,7 @@ class JoinedControlPlane:
             self._thread.join(AGENT_REQUEST_TIMEOUT_S)
         self._client.close()
 
-    # --- of the thread ------------------------------------------------------------------------------------------------
+    # --- run by the thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         failures = 0
@@ -134,7 +134,7 @@ class JoinedControlPlane:
                 self._take_up_key()
             return False
         except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-            # The last three are answers of another shape, of a proxy for example.
+            # The last three errors come from answers of another shape, from a proxy for example.
             log.warning("agent.no_control_plane", reason=f"{type(error).__name__}: {error}")
             return False
         return True
@@ -173,7 +173,7 @@ class JoinedControlPlane:
             self._news.set()
 
     def _push(self) -> None:
-        """Sends what is to be said: first, as it was, a report whose answer was lost."""
+        """Sends pending reports; first, unchanged, a report whose answer was lost."""
         for _ in range(2):
             if self._unanswered is None:
                 self._unanswered = self._next_report()
@@ -182,14 +182,14 @@ class JoinedControlPlane:
             try:
                 self._client.call("POST", REPORT_PATH, self._unanswered)
             except ApiRefused as refusal:
-                # Repeated, a report that is wrong would be refused for good, and with it all that follow.
+                # An invalid report would be refused every time, and would block all later reports: it is dropped.
                 if not refusal.is_passing and refusal.status != UNAUTHENTICATED:
                     self._unanswered = None
                 raise
             self._unanswered, self._has_said_version = None, True
 
     def _next_report(self) -> dict[str, Any] | None:
-        """Returns a report of what was seen since the last one, None if there is nothing to say."""
+        """Returns a report of the observations since the last one; None without any, once the version is reported."""
         with self._lock:
             reports, self._reports = self._reports, {}
             checks, self._checks = self._checks, None
@@ -205,7 +205,7 @@ class JoinedControlPlane:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value for JSON, without what PostgreSQL cannot store."""
+    """Returns a value for JSON that PostgreSQL can store: an instant as text, a text without NUL characters."""
     if isinstance(value, datetime):
         return value.isoformat()
     return value.replace("\0", "") if isinstance(value, str) else value

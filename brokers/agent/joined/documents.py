@@ -1,4 +1,4 @@
-"""The document that says what is wanted of a host, as the agent's loop reads it, and the files that come with it."""
+"""Document with the wanted state of a host, as a joined agent gets it from the control plane, and the files in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from brokers.contract.process_identity import CA_FILE, PLAINTEXT
 from brokers.infra.certificates import write_private
 from brokers.models import Broker, Host
 
-# Folder of the state directory for secrets that settings of brokers name.
+# Folder below the state directory for the files with secrets to which settings of brokers refer.
 FILES_DIR: Final = "secrets/joined"
 _NAMED_FILES: Final = (
     "control_secret_file", "zookeeper_credentials_file", "zookeeper_ca_file", "zookeeper_certificate_file",
@@ -28,7 +28,7 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class JoinedDocument:
-    """Document that says what is wanted of a host; immutable."""
+    """Document with the wanted state of a host; immutable."""
 
     def __init__(self, body: Any) -> None:
         """Raises `ValueError`, `KeyError` or `TypeError` for a document that this version cannot read."""
@@ -44,14 +44,14 @@ class JoinedDocument:
 
     @classmethod
     def read(cls, file: Path) -> JoinedDocument | None:
-        """Returns the document of an earlier run; None if there is none that can be used."""
+        """Returns the document that an earlier run stored; None if it is missing or cannot be read."""
         try:
             return cls(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def write(self, file: Path) -> None:
-        """Keeps the document for a start while the control plane is away, without the secrets in it."""
+        """Stores the document, without its secrets, for a start while the control plane is away."""
         write_private(file, json.dumps({**self.body, "files": {}}).encode())
 
     def write_files(self) -> None:
@@ -66,7 +66,7 @@ class JoinedDocument:
                 write_private(file, raw)
 
     def wanted(self) -> Wanted:
-        """Returns rows that are in no database."""
+        """Returns the wanted state as rows that are not in a database."""
         named = self.body["host"]
         host = Host(
             id=named["id"],

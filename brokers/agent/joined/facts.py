@@ -1,4 +1,4 @@
-"""Facts for the checks of a joined host: its own processes, and what the control plane last answered."""
+"""Facts for the checks of a joined host, from its own processes and the last answer of the control plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.models import Host
 
 
 class JoinedFacts:
-    """Facts of a host without a database; `note` is given the result."""
+    """Facts of a host without a database; `note` receives the results of the checks."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class JoinedFacts:
         for file in self._run_dir.glob("*/*/pid.json"):
             try:
                 process = psutil.Process(int(json.loads(file.read_text(encoding="ascii"))["pid"]))
-                found = process.net_connections(kind="tcp")
+                connections = process.net_connections(kind="tcp")
             except (OSError, ValueError, KeyError, TypeError, psutil.Error):
                 continue
-            result |= {item.laddr.port for item in found if item.status == psutil.CONN_LISTEN}
+            result |= {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
         return result
 
     def broker_directories(self, host: Host) -> list[str]:
@@ -64,7 +64,7 @@ class JoinedFacts:
         self._note(found, machine)
 
     def close(self) -> None:
-        """Does nothing: a check holds no connection."""
+        """Does nothing: a check opens no connection."""
 
 
 def _parsed(version: str) -> tuple[int, ...]:

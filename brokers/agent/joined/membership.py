@@ -1,6 +1,6 @@
 """Files of a host that joined: the control plane's address, and the agent's key and certificate.
 
-The key is made here and leaves the host never. All files are readable by their owner only.
+The key is generated here and never leaves the host. All files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ DOCUMENT_FILE: Final = "wanted.json"
 
 
 class NotJoined(Exception):
-    """The host cannot join, or has not; the text says what to do."""
+    """The host cannot join, or has not joined; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedHost:
-    """Membership of this host, as it is kept in a directory of the agent's state."""
+    """Membership of this host, as stored in a directory of the agent's state."""
 
     url: str
     host_id: str
     host_name: str
-    # "" if none was named.
+    # Fingerprint of the authority that the operator required; "" if none.
     ca_sha256: str
-    # Of the token that was used, so that the same command line may be run again.
+    # Digest of the token that was used, so that the same command line may be run again.
     token_sha256: str
 
     @classmethod
@@ -73,7 +73,7 @@ def read_signer(directory: Path) -> Signer:
 
 
 def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_name: str = "") -> JoinedHost:
-    """Joins by a token, which is used up. A host that has joined with the same token stays as it is.
+    """Joins this host with a token, which is thereby used up. Does nothing if it has joined with the same token.
 
     Raises `NotJoined`.
     """
@@ -89,7 +89,7 @@ def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_nam
             if wanted_sha256:
                 _require_authority(client.call("GET", AUTHORITY_PATH).body, wanted_sha256)
             body = {"token": token, "csr_pem": request_pem(key, host_name or "agent")}
-            # The token is used up by the first one of two requests whose answer was lost.
+            # A request whose answer is lost uses the token up; with this key it can be repeated.
             once = uuid.uuid4().hex
             made = client.call("POST", JOIN_PATH, body | ({"host": host_name} if host_name else {}), once=once).body
         finally:

@@ -69,7 +69,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error} Stop that one, or name this machine's own host with --host.") from error
 
     def _wait_until_joined(self, run_dir: Path) -> None:
-        """Waits until somebody has joined the host beside this process, as a service manager's unit does."""
+        """Waits until another process has joined the host. A unit of a service manager starts the agent like this."""
         if (run_dir / MEMBERSHIP_FILE).exists():
             return
         line = "manage.py agent --join-only --join URL --token T, from the host's page in the panel"
@@ -91,14 +91,14 @@ class Command(BaseCommand):
         try:
             if url and token:
                 sha256 = options.get("ca_sha256", "")
-                found: JoinedHost | None = join(run_dir, url=url, token=token, ca_sha256=sha256, host_name=host or "")
+                joined: JoinedHost | None = join(run_dir, url=url, token=token, ca_sha256=sha256, host_name=host or "")
             else:
-                found = JoinedHost.read(run_dir)
-            if found is None:
+                joined = JoinedHost.read(run_dir)
+            if joined is None:
                 raise NotJoined("This host has not joined yet. Name the --token of its page in the panel.")
-            if host is not None and host != found.host_name:
-                raise NotJoined(f"This machine joined as host {found.host_name}. Leave --host out, or name that one.")
-            self.stdout.write(f"This machine is host {found.host_name} of {found.url}.")
-            return found.host_name, JoinedControlPlane(found, run_dir)
+            if host is not None and host != joined.host_name:
+                raise NotJoined(f"This machine joined as host {joined.host_name}. Leave --host out, or name that one.")
+            self.stdout.write(f"This machine is host {joined.host_name} of {joined.url}.")
+            return joined.host_name, JoinedControlPlane(joined, run_dir)
         except NotJoined as error:
             raise CommandError(str(error)) from error

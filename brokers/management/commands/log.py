@@ -1,6 +1,6 @@
 """Inspects log directories: `manage.py log dump|verify|recover DIRECTORY`.
 
-The engine does it in a process of its own (`python -m brokers.engine.inspect`): the control plane imports no engine.
+The work is done in a separate process (`python -m brokers.engine.inspect`): the control plane imports no engine code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("arguments", nargs=argparse.REMAINDER, help="dump|verify|recover DIRECTORY [options]")
 
     def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
-        result = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([str(settings.BASE_DIR), *([result] if result else [])])
+        inherited = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([str(settings.BASE_DIR), *([inherited] if inherited else [])])
         command = [sys.executable, "-m", MODULE, *(arguments or ["--help"])]
         sys.exit(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)
