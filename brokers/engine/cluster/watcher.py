@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -82,6 +83,8 @@ class ClusterWatcher:
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
         # Number of reads of the change log that `catch_up` has begun.
         self._looks_begun = 0
+        # Number of the latest one of these that succeeded.
+        self._last_look = 0
 
     def mark(self, part: Part) -> None:
         """Requests that `run` reads a part of the tree again."""
@@ -108,9 +111,9 @@ class ClusterWatcher:
         # Requests from now on are for the next read.
         self._marked.discard(Part.EVERYTHING)
         try:
-            image = await self._load_everything()
-        except StoreUnavailable:
-            # The logs count as read by now, so everything must be read again.
+            with self._unseen_if_it_fails():
+                image = await self._load_everything()
+        except BaseException:
             self._marked.add(Part.EVERYTHING)
             raise
         self.load_shown = number
@@ -120,24 +123,40 @@ class ClusterWatcher:
     async def catch_up(self) -> None:
         """Returns when the image has all changes announced before the call; concurrent calls share one read.
 
+        The call may be cancelled: `run` then reads the changes.
+
         Raises:
             StoreUnavailable: the image is as old as before.
         """
         looks_begun = self._looks_begun
         async with self._reading:
-            if self._looks_begun > looks_begun:
+            if self._last_look > looks_begun:
                 return
             self._looks_begun += 1
+            number = self._looks_begun
             names = await self._tree.children(paths.CHANGES) or []
             newest = max((changes.sequence_of(name) or NO_CHANGE for name in names), default=NO_CHANGE)
-            if newest <= self._seen[Part.CHANGES]:
-                return
-            self._marked.discard(Part.CHANGES)
-            try:
-                await self._refresh({Part.CHANGES}, set())
-            except StoreUnavailable:
-                self.mark(Part.CHANGES)
-                raise
+            if newest > self._seen[Part.CHANGES]:
+                await self._read_changes()
+            self._last_look = number
+
+    async def _read_changes(self) -> None:
+        self._marked.discard(Part.CHANGES)
+        try:
+            await self._refresh({Part.CHANGES}, set())
+        except BaseException:
+            self.mark(Part.CHANGES)
+            raise
+
+    @contextmanager
+    def _unseen_if_it_fails(self) -> Iterator[None]:
+        """Takes back how far the logs were read if the block fails or is cancelled, since nothing was published."""
+        seen = dict(self._seen)
+        try:
+            yield
+        except BaseException:
+            self._seen = seen
+            raise
 
     async def run(self) -> None:
         """Reads until cancelled; while ZooKeeper is unavailable the last image and all marks stay."""
@@ -170,6 +189,10 @@ class ClusterWatcher:
         if Part.EVERYTHING in marked:
             await self._load()
             return
+        with self._unseen_if_it_fails():
+            await self._read_marked(marked, entities)
+
+    async def _read_marked(self, marked: set[Part], entities: set[str]) -> None:
         image = self._current.image
         brokers = controller = epoch = flow_master = flow_master_epoch = None
         try:
@@ -195,7 +218,7 @@ class ClusterWatcher:
         # Topics that kept a previous image are read with all partitions, since earlier changes of any may be missing.
         topics |= dict.fromkeys(self._kept & topics.keys())
         result = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
-        self._kept = (self._kept - topics.keys()) | _kept(result, image)
+        kept = (self._kept - topics.keys()) | _kept(result, image)
         not_understood = image.not_understood
         if again := not_understood & result.keys():
             not_understood = (not_understood - again) | await self._not_understood(
@@ -207,6 +230,8 @@ class ClusterWatcher:
         documents = await self._changed_documents(image, entities)
         changed = await loader.read_instances(self._tree, instances) if instances else {}
         image = await self._publish_excess(changed)
+        # Set together with the image: if the read fails before, these topics still need all their partitions.
+        self._kept = kept
         self._current.publish(
             image.with_changes(
                 replace(
