@@ -17,6 +17,7 @@ from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.coordinators.transactions.limits import INTERNAL_ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import (
@@ -164,6 +165,10 @@ class Transactions:
     async def _verified(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> Verified:
+        if len(transactional_id.encode()) > INTERNAL_ID_BYTES_MAX:
+            # No producer has such an id. It might not fit into a request, and the coordinator would then close the
+            # connection, which verifies the transactions of all instances.
+            return Verified(dict.fromkeys(partitions, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
         leader = coordinator_of(self._services, TRANSACTION, transactional_id)
         if leader == NO_LEADER:
             return Verified(dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))

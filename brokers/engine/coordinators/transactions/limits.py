@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-# Length of a transactional id without the prefix of its instance.
+# Length of a transactional id without the prefix of its instance, and with any prefix.
 ID_BYTES_MAX: Final = 1_024
+INTERNAL_ID_BYTES_MAX: Final = ID_BYTES_MAX + 64
 # Each change rewrites and re-reads all partitions of the transaction, which takes some milliseconds at this number.
 PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
 # Size of the record of a transaction; a batch of the state topic holds up to 1,048,588 bytes.

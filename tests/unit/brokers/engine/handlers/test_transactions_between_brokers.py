@@ -4,6 +4,7 @@ operator's abort of one that hangs.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.producers import ActiveProducer, DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from brokers.engine.protocol.messages.transactions import (
@@ -63,6 +65,14 @@ class Pair:
         """Returns a transactional id that this broker coordinates."""
         await coordinated(self.clients[1], "any")
         return next(name for number in count() if self.coordinator(name := f"tx-{number}") == broker)
+
+    async def long_name_at(self, broker: int) -> str:
+        """Returns the internal form of a tenant's longest transactional id, which this broker coordinates: with the
+        prefix it is longer than a string of the protocol may be.
+        """
+        filling = "x" * (TEXT_BYTES_MAX - 20)
+        names = (f"ins-aaaaaaaa.{number:020}{filling}" for number in count())
+        return next(name for name in names if self.coordinator(name) == broker)
 
     async def begin_at(self, broker: int) -> Transactional:
         name = await self.name_at(broker)
@@ -142,6 +152,27 @@ async def test_a_leader_asks_the_coordinator_wherever_it_is(pair: Pair, leader: 
     }
     assert set((await verify(producer.name, *zombie, wanted)).values()) == {ErrorCode.PRODUCER_FENCED}
     assert set((await verify(producer.name, 99, 0, wanted)).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+@pytest.mark.parametrize("leader", IDS)
+async def test_an_id_that_fits_into_no_request_does_not_end_the_verifications_of_others(
+    pair: Pair, leader: int
+) -> None:
+    """Brokers verify the transactions of all instances over one connection to each coordinator."""
+    coordinator = 3 - leader
+    await pair.create("orders", leader)
+    producer = await pair.begin_at(coordinator)
+    await producer.add(("orders", 0))
+    long_name = await pair.long_name_at(coordinator)
+    verify = pair.brokers[leader].broker.services.coordination.verify_transaction
+    wanted = [("orders", 0)]
+
+    verified = await asyncio.gather(
+        *(verify(name, *producer.identity, wanted) for _ in range(20) for name in (long_name, producer.name))
+    )
+
+    assert [codes["orders", 0] for codes in verified] == 20 * [ErrorCode.INVALID_PRODUCER_ID_MAPPING, NONE]
+    assert await pair.sent(producer, "orders", 0, leader) == NONE
 
 
 @pytest.mark.parametrize("leader", IDS)
