@@ -1,4 +1,6 @@
-"""Principals of connections (WIRE-20), given by a tenant's port or proven by SASL on the internal listener."""
+"""Principals of connections (WIRE-20): users of the instance to which a tenant's port belongs, and the peers of the
+internal listener.
+"""
 
 from __future__ import annotations
 
