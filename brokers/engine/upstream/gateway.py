@@ -60,7 +60,7 @@ async def _ask_brokers(address: Address, settings: GatewaySettings) -> MetadataR
 
 
 class Gateway:
-    """All nodes of one process."""
+    """The gateway of one process: a node for each upstream broker that it serves."""
 
     def __init__(self, settings: GatewaySettings, stop: lifecycle.Stop, connections_max: int) -> None:
         self._settings = settings
@@ -105,7 +105,7 @@ class Gateway:
         log.info("gateway_started", nodes=sorted(settings.nodes), instances=len(settings.instances))
 
     def _set_limits(self) -> None:
-        """Sets the bandwidth of each instance, which holds over all nodes of this process together."""
+        """Sets the bandwidth of each instance, which all nodes of this process share."""
         for instance in self._settings.instances:
             shares, document = self._shared.accountings.of(instance.id).shares, instance.document
             now_ms = self._clock.monotonic_ms()
