@@ -94,7 +94,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
 
 
 def serve(request: FollowerFetch, may_delay: bool) -> None:
-    """Answers with what is ready, or, with `may_delay`, waits for an append."""
+    """Answers with the partitions that are ready, or, with `may_delay`, waits for an append."""
     session, fetches = request.session, request.fetches
     may_delay = may_delay and request.frame.max_wait_ms > 0
     may_delay = may_delay and not (fetches.has_pending_check or fetches.has_urgent_watermark)
@@ -170,7 +170,9 @@ class DelayedFollowerFetch:
 
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
-    """Returns the error code of a peer that is not the replica it names. New sessions are checked by epoch, too."""
+    """Returns the error code if the peer is not the broker that the request names, else 0. A request that begins a
+    session is also checked for its broker epoch.
+    """
     if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
@@ -238,6 +240,7 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
 
 
 def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
+    """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
     session, fetches = request.session, request.fetches
     services = session.services
     for followed in fetches.changed():

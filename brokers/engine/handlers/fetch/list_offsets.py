@@ -128,7 +128,7 @@ class _Lookup:
         line.leader_epoch = found.leader_epoch
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
-        """Fills in the unfinished partitions of `response`, and serves other requests in between."""
+        """Sets the results of the unfinished partitions in `response`, and serves other requests in between."""
         for listed, wanted, partition in self.unfinished:
             await yield_to_others()
             for _ in range(ROUNDS_MAX):

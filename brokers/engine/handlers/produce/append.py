@@ -20,7 +20,7 @@ NULL_RECORDS: Final = "The record set is null."
 
 
 def append_topics(request: ProduceRequest, client: ClientContext, topics: ProduceTopics) -> None:
-    """Appends the batches of `topics`, a subset of the request's topics."""
+    """Appends the batches of `topics`, a subset of the request's topics, and adds their results to the request."""
     session = request.session
     detector = session.storage.stall_detector
     request.now_ms = now_ms = session.services.clock.now_ms()

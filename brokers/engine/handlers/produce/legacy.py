@@ -152,7 +152,7 @@ class _OldProduce:
         return [*client.produce_limiters, *limiters]
 
     def _placed(self, client: ClientContext, name: bytes, data: PartitionProduceData) -> _MessageSet:
-        """Returns the record set with its partition, or with the error that it has none."""
+        """Returns the record set with its partition, or with the error code for which it is rejected."""
         route = client.produce_routes.get(name) or client.produce_route(name)
         placed = _MessageSet(name, data.index, data.records, route.error)
         if route.error:

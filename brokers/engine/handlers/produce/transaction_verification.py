@@ -36,7 +36,7 @@ _PASSING: Final = (
 
 
 def gather_claims(request: ProduceRequest) -> TransactionClaims:
-    """Gathers the claims of all batches of a request, and sets its verification as far as it is known."""
+    """Gathers the claims of all batches of a request, and sets its verification as far as no coordinator is needed."""
     claims = TransactionClaims(request)
     claims.add(request.topics)
     claims.close()
