@@ -93,9 +93,11 @@ def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> Describ
 
 async def create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     time_slice = TimeSlice()
-    for each in request.creations:
+    for creation in request.creations:
         await time_slice.pause()
-        _check_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        _check_known(
+            creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type
+        )
     try:
         check_right(context)
         _instance(context)
@@ -167,13 +169,16 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
 async def _change(
     context: RequestContext, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
-    """Writes some patterns at a time, waits until this broker's metadata has them, and records failures."""
+    """Writes the patterns in parts, and waits until this broker's metadata has them. A failure is set in the results of
+    its part.
+    """
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
             async with changing(context, sum(map(len, part.values()))):
                 if not number:
-                    # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
+                    # A user that lost its right during the wait changes nothing. A user that removes its own right with
+                    # this request may finish it.
                     check_right(context)
                 written.append(await write(_instance(context), part))
         except (ResourceError, ClusterError) as failure:

@@ -23,7 +23,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
-# Stand for a mechanism's number and its name.
+# Number and name of this way of authentication, beside those of SASL mechanisms.
 BY_CERTIFICATE: Final = -1
 TLS: Final = "TLS"
 # Reason for rejecting a valid certificate: the user of that name is disabled or expired.
@@ -33,7 +33,7 @@ JUDGED_PER_TURN_MAX: Final = 50
 
 
 class CertificateLogin(Login):
-    """The `logins.Login` of a connection without a secret."""
+    """Login of a connection that authenticated by certificate."""
 
     __slots__ = ("_route", "identity")
 
@@ -52,7 +52,9 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """State shared by the connections of a listener with client certificates; accepts none without `authorities`."""
+    """State shared by the connections of a listener with client certificates. While `authorities` is None, no client is
+    accepted.
+    """
 
     def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.services = services

@@ -78,8 +78,8 @@ class SignedInSession(Protocol):
 
 
 class SaslRoute:
-    """State shared by the connections of one listener. `dispatch_table` is theirs after authentication. A subclass may
-    serve other calls than a broker does.
+    """State shared by the connections of one listener. `dispatch_table` has the calls of authenticated connections. A
+    subclass may serve other calls than a broker does.
     """
 
     __slots__ = ("dispatch_table", "instance_id", "name", "report_failure", "services")
@@ -113,6 +113,8 @@ class SaslRoute:
 
 
 class State(enum.Enum):
+    """State of an authentication, named by the requests that are legal next."""
+
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
     AUTHENTICATE = "authenticate"
@@ -320,7 +322,7 @@ class TenantSaslSession(UnauthenticatedSession):
         self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
 
     def _refuse(self, error: Exception, reply: SaslReply) -> None:
-        """Ends a failed authentication. The response does not tell which part was wrong."""
+        """Ends a failed authentication. The response does not disclose which part was wrong."""
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
@@ -372,7 +374,9 @@ class TenantSaslSession(UnauthenticatedSession):
 
 
 class _Expiry:
-    """Closes a connection that did not re-authenticate in time at its next request (KIP-368)."""
+    """Session of a connection that did not re-authenticate in time. Its next request closes it, unless that begins a
+    re-authentication (KIP-368).
+    """
 
     __slots__ = ("_channel", "_session", "frame_bytes_max")
 

@@ -43,8 +43,8 @@ LEGACY_VERSION: Final = 0
 # First versions whose response has an error code for the whole request, and whose request may name several groups.
 ONE_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8
-# aiokafka uses versions up to this one and reads only the errors of partitions. It takes a response without partitions
-# for "nothing committed", and would start over at one end of the log.
+# aiokafka uses versions up to this one and reads only the errors of partitions. To it a response without partitions
+# means that nothing is committed, so that it would begin at one end of the log.
 ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
@@ -220,7 +220,7 @@ def _fetched(context: RequestContext, asked: _OffsetLookup, error: int, found: F
 
 
 def _is_in_lines(context: RequestContext, error: int) -> bool:
-    """True if each partition has to repeat the error: clients of version 1, and some later ones, look there."""
+    """True if each partition has to repeat the error, where clients of version 1 and some later ones expect it."""
     return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
@@ -305,7 +305,7 @@ class Lined:
 
 
 def lined(of: Any, found: PositionsOrFetched) -> Any:
-    """Returns the lazy results of a topic in the place of the list that the message declares."""
+    """Returns the lazy results of a topic, where the message declares a list."""
     return Lined(of, found)
 
 
@@ -424,7 +424,9 @@ class _OffsetLookup:
         return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
-        """Returns the results under the client's topic names. Hashed names are lost with their topics."""
+        """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
+        since their names cannot be derived from it.
+        """
         view = self._context.view
         result = []
         for internal, lines in reply:

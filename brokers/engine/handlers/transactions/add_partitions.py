@@ -99,7 +99,7 @@ async def _answered(context: RequestContext, transaction: AddPartitionsToTxnTran
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
             lambda code: Verified(dict.fromkeys(wanted, code)),
         )
-        codes = {item: verified.codes[partition] for item, partition in partitions.items()}
+        codes = {key: verified.codes[partition] for key, partition in partitions.items()}
         return Answered(codes, verified.coordinator_epoch)
 
     def operation(machine: Any, now: Any, _: object) -> Any:

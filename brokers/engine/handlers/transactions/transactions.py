@@ -34,7 +34,7 @@ NO_PRODUCER = -1
 
 
 async def asked(context: RequestContext, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
-    """Returns the reply of the coordinator of `internal_id`, or that of `failed(code)` if it cannot reply."""
+    """Returns the reply of the coordinator of `internal_id`, or `failed(code)` if it cannot reply."""
     services = context.services
 
     def refused(code: int) -> Any:

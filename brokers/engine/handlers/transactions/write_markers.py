@@ -107,7 +107,7 @@ def _appended(
 
 
 async def _completed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
-    """Waits until all are committed, the leadership is lost, or the time is over; sets the result of each."""
+    """Waits until all markers are committed, a leadership is lost, or the time is over; sets the result of each."""
     done: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:
