@@ -48,7 +48,7 @@ LEGACY_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
 
 
 def limit_of(api_key: int) -> RequestLimit:
-    """Returns the request limit of a call; an unsupported call has that of a list."""
+    """Returns the request limit of a call; an unsupported call has the limit `LISTS`."""
     api = API_TABLE.get(api_key)
     return limits.LISTS if api is None else api.limit
 

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 class TallyRule(NamedTuple):
     """Intervals of reports: a kind is reported `first_ms` after its first event, then each `interval_ms` while it goes
     on. Beyond `keys_max` kinds of one instance, events are counted together for each user, without the parts that a
-    client may choose freely; beyond as many again, without the user.
+    client may choose freely; beyond twice that number, without the user.
     """
 
     first_ms: int

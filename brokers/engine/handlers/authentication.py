@@ -95,7 +95,8 @@ class Authentication:
         return paths.sanitise(name) in self._current.image.users.of_instance(instance_id)
 
     async def prove_password(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """Returns the user's secret that is this password. Waits for its turn, and takes some milliseconds of a thread.
+        """Returns the user's secret that this password proves, None if it proves none. Waits for the turn of the
+        connection, and takes some milliseconds of a thread.
 
         Raises:
             QueueFull: too many connections of the instance wait.
@@ -121,10 +122,10 @@ class Authentication:
         return secret
 
     def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """Returns the secret that was proven before to be this password.
+        """Returns the user's secret that this password proved before, None if that is not cached.
 
         Raises:
-            AttemptRefused: the password was not checked.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         self.check_attempt(instance_id, name, address)
         user = self.usable_user(instance_id, name)
@@ -152,6 +153,7 @@ class Authentication:
         self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
     def failed(self, instance_id: str) -> None:
+        """Counts a failed authentication."""
         self._of_instance(instance_id).counts.failed += 1
 
     def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
@@ -167,6 +169,7 @@ class Authentication:
         of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
     def came_by_certificate(self, instance_id: str) -> None:
+        """Counts a sign-in by client certificate."""
         self._of_instance(instance_id).counts.succeeded += 1
 
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
@@ -245,17 +248,17 @@ class TokenAuthentication:
         return None if document is None else document.terms
 
     def find_proven(self, instance_id: str, token: str, address: Address) -> VerifiedToken | None:
-        """Returns the result of an earlier proof of the token.
+        """Returns the result of an earlier verification of the token, None if that is not cached.
 
         Raises:
-            AttemptRefused: the token is not checked.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         self._shared.check_attempt(instance_id, NOBODY_YET, address)
         document = self.configuration(instance_id)
         return None if document is None else self.proven.find(token, document, self._clock.now_ms())
 
     async def prove(self, instance_id: str, token: str, address: Address) -> VerifiedToken:
-        """Verifies a token. Waits for its turn, and takes some tenths of a millisecond of a thread.
+        """Verifies a token. Waits for the turn of the connection, and takes some tenths of a millisecond of a thread.
 
         Raises:
             TokenRefused: the token is invalid.

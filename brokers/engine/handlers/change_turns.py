@@ -1,5 +1,5 @@
-"""Limits of what requests cause in ZooKeeper: turns of changes, one at a time for each instance and a limited number
-for all of them, fair by tenant; and a budget of reads.
+"""Limits on the changes and reads in ZooKeeper that requests cause. Changes are made one at a time for each instance,
+and a limited number at once for all instances, fairly by tenant. Reads have a budget.
 
 A change waits for earlier requests of its instance, then until its instance has paid for earlier changes, then for a
 permit.
@@ -62,8 +62,8 @@ class ChangeTurns:
         until_ms: int,
         until_ready: Callable[[float], Awaitable[object]] | None = None,
     ) -> AsyncIterator[None]:
-        """Holds the turn of an instance within the block. `until_ready` gets the seconds left, and is awaited when the
-        instance has paid.
+        """Waits for the turn of an instance, which lasts as long as the block. When the instance has paid,
+        `until_ready` is called with the seconds that are left, and awaited.
 
         Raises:
             TooManyChanges: the turn would come after `until_ms` (monotonic), or too many requests wait already.

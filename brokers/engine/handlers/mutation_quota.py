@@ -18,13 +18,15 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.charging import CONTROLLER_MUTATION_RATE, Limiter
 
-# First versions whose clients know THROTTLING_QUOTA_EXCEEDED; others are served, and delayed afterwards.
+# First versions whose clients know THROTTLING_QUOTA_EXCEEDED; requests of older versions are served, and delayed
+# afterwards.
 STRICT_FROM: Final[Mapping[int, int]] = {
     int(ApiKey.CREATE_TOPICS): 6,
     int(ApiKey.CREATE_PARTITIONS): 3,
     int(ApiKey.DELETE_TOPICS): 5,
 }
 EXCEEDED: Final = "The throttling quota has been exceeded."
+# Part of a limit that the broker has which clients see as controller.
 CONTROLLERS_PART: Final = 0.9
 
 
@@ -56,8 +58,8 @@ def wait_ms(context: RequestContext) -> int:
 
 
 def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) -> float:
-    """Returns the part of a limit that one of an instance's `brokers` has. If the controller is none of them, the first
-    one stands for it (CKA-6).
+    """Returns the part of a limit, from 0 to 1, that one of an instance's `brokers` has. If the controller is none of
+    them, clients see the one with the lowest id as controller (CKA-6).
     """
     if len(brokers) <= 1:
         return 1.0

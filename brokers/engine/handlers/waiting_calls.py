@@ -58,8 +58,8 @@ class WaitingCalls:
 
     @contextmanager
     def holding(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
-        """Calls `check` after each change while the block lasts. Without an instance it is the cluster itself, which
-        has all rights.
+        """Calls `check` after each change of rights while the block lasts. An `instance_id` of None stands for the
+        cluster itself, which has all rights: nothing is checked.
         """
         if instance_id is None:
             yield

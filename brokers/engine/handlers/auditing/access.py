@@ -131,9 +131,11 @@ def _acl_deleted(acl: DeleteAclsMatchingAcl) -> AuditItem:
     return AuditItem(action="acl.deleted", kind=ACL, name=_resource(pattern), before=_rule(pattern, entry))
 
 
-def _filter_asked(each: DeleteAclsFilter) -> AuditItem:
-    before = {"resource_name": each.resource_name_filter, "principal": each.principal_filter, "host": each.host_filter}
-    return AuditItem(action="acl.deleted", kind=ACL, name=each.resource_name_filter or "", before=before)
+def _filter_asked(acl_filter: DeleteAclsFilter) -> AuditItem:
+    """Describes a filter whose matching rules are unknown, because the request ended without a response."""
+    name = acl_filter.resource_name_filter
+    before = {"resource_name": name, "principal": acl_filter.principal_filter, "host": acl_filter.host_filter}
+    return AuditItem(action="acl.deleted", kind=ACL, name=name or "", before=before)
 
 
 def _resource(pattern: ResourcePattern) -> str:

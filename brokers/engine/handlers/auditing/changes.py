@@ -1,8 +1,8 @@
 """Changes that one request of a client asked for, and their outcomes, which are written to the audit log before the
 request is answered.
 
-Only calls on tenant listeners are recorded: replicas and leadership are not moved there. Changes by the control plane
-over the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
+Only calls on tenant listeners are recorded, which cannot move replicas or leaders. Changes by the control plane over
+the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ log = structlog.get_logger(__name__)
 
 
 class Asked(NamedTuple):
-    """A request with its response, None if the connection closed before. `image` is the metadata from before it."""
+    """A request with its response, None if it ended without one, for example because its client disconnected. `image`
+    is the metadata from before the request.
+    """
 
     context: RequestContext
     request: Any
@@ -55,7 +57,7 @@ class Asked(NamedTuple):
 
 
 class ItemResult(NamedTuple):
-    """Outcome of one item: its error code, and its description. `item` returns None if nothing was changed."""
+    """Outcome of one item of a request. `item` describes the change; it returns None if nothing was changed."""
 
     error: int
     name: str
@@ -120,7 +122,9 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dic
 
 
 def first_error(results: Iterable[Any]) -> int:
-    """Returns the error code of results that are reported as one: done if any of them is."""
+    """Returns one error code for results that are reported together: `DONE` if any of them succeeded, else the first
+    error.
+    """
     error = DONE
     for number, result in enumerate(islice(results, LINES_MAX)):
         if not result.error_code:
@@ -139,8 +143,8 @@ def begin(context: RequestContext) -> bool:
 
 
 def record(context: RequestContext, request: Any, response: Any, image: ClusterImage) -> None:
-    """Records the outcome of a request in the audit log. `response` is None if the connection closed before; `image` is
-    the metadata from before the request. A failure is logged and never takes back a response.
+    """Records the outcome of a request in the audit log. `response` is None if the request ended without one; `image`
+    is the metadata from before the request. A failure is logged, and does not affect the response.
     """
     instance_id, describe = context.view.instance_id, context.api.audit
     assert instance_id is not None, "checked by `begin`"

@@ -107,7 +107,7 @@ def is_long_response(context: RequestContext, response: Any) -> bool:
 
 
 async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
-    """Encodes a response, one chunk in each turn of the event loop. Its lists may be generated meanwhile."""
+    """Encodes a response, one chunk in each turn of the event loop. Lazy lists in it are generated at the same time."""
     chunks = encode_response_in_chunks(api_key, version, response)
     await yield_to_others()  # creating a long response took this turn
     while True:
@@ -119,7 +119,7 @@ async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encode
 
 
 def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
-    """Yields for each id True if it is repeated beyond the limit."""
+    """Yields a flag for each id, in order: True if it is a repetition beyond `REPEATED_IDS_MAX`."""
     known: set[str] = set()
     repeated = 0
     for id in ids:
