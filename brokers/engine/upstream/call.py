@@ -114,7 +114,7 @@ class Call:
         return response
 
     async def send(self, request: Any) -> None:
-        """Sends a request that is not answered."""
+        """Sends a request that has no response, a Produce with acks=0."""
         context = self.context
         body = await self._encoded(context.api_key, context.version, request)
         await self._upstream.send(context.api_key, context.version, context.client_id, body)

@@ -101,7 +101,7 @@ class UpstreamConnection:
     async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Sends a request of the gateway's own and returns the response.
 
-        Raises UpstreamLost for an error code, without the upstream's message, in which names may occur.
+        Raises UpstreamLost for an error code, without the upstream's message, which may contain internal names.
         """
         body = encode_request(api_key, version, request)
         frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=GREETING_BYTES_MAX)
@@ -155,7 +155,7 @@ class UpstreamConnection:
         return frame, start
 
     async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
-        """Sends a request that is not answered. Raises UpstreamLost."""
+        """Sends a request that has no response. Raises UpstreamLost."""
         try:
             await self._send(api_key, version, client_id, body)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Calls about topics and their records. Topics that the client may not use are answered here; the others upstream."""
+"""Calls about topics and their records. Topics that the client may not use are answered here; others are forwarded."""
 
 from __future__ import annotations
 
