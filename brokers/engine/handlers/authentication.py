@@ -83,7 +83,7 @@ class Authentication:
         return user if user is not None and user.is_usable(self.clock.now_ms()) else None
 
     def is_shut_out(self, instance_id: str, name: str) -> bool:
-        """True if the user exists and may not sign in, whatever its proof."""
+        """True if the user exists and may not sign in, even with a valid password or token."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user is not None and not user.is_usable(self.clock.now_ms())
 
@@ -149,7 +149,7 @@ class Authentication:
             raise AttemptRefused(delay_ms)
 
     def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
-        """Counts an attempt as failed until it succeeds, so that one whose client hangs up counts as well."""
+        """Counts an attempt as failed until it succeeds, so that it also counts if its client disconnects."""
         self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
     def failed(self, instance_id: str) -> None:
@@ -157,7 +157,7 @@ class Authentication:
         self._of_instance(instance_id).counts.failed += 1
 
     def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
-        """Records a correct password. `was_counted`: `begin_attempt` was called for it."""
+        """Records a correct password or token. `was_counted` is True if `begin_attempt` was called for it."""
         self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
     def signed_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
@@ -178,7 +178,7 @@ class Authentication:
             yield instance_id, of.counts
 
     def last_used_ms(self, instance_id: str, name: str) -> dict[str, int]:
-        """Returns the wall time of the last use of each secret."""
+        """Returns the wall time of the last use of each secret of a user, by secret id."""
         of = self._of.get(instance_id)
         return {} if of is None else of.last_used_ms.get(name, {})
 
@@ -191,6 +191,7 @@ class Authentication:
     # -- expiry -------------------------------------------------------------------------------------------------------
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Closes revoked logins, and drops the state of deleted users, secrets and instances."""
         self.logins.on_image(before, after)
         self.tokens.on_image(before, after)
         if before.users is not after.users:
@@ -323,6 +324,6 @@ def new_nonce() -> str:
 
 
 def _lower_priority() -> None:
-    """Lowers the priority of the calling thread, where the system has priorities of threads."""
+    """Lowers the priority of the calling thread, if the operating system supports that."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHING_NICENESS)

@@ -106,7 +106,7 @@ class Channel(Protocol):
     def hold_frame(self) -> HeldFrame | None: ...
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
-        """Counts and logs a failure of our own in a request, and closes the connection (decision 22)."""
+        """Counts and logs a malformed request or a failure of the broker, and closes the connection (decision 22)."""
 
 
 class Endpoint(NamedTuple):

@@ -155,7 +155,9 @@ class Logins:
                     self._note_expiry(instance_id, user)
 
     def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
-        """Closes the connections of expired users. `users_of` an instance finds a user by its node name."""
+        """Closes the connections of expired users. `users_of` takes an instance id, and returns a function that finds a
+        user by node name.
+        """
         now_ms = self._now_ms()
         for instance_id, name in [key for key, at_ms in self._expiring.items() if at_ms <= now_ms]:
             del self._expiring[instance_id, name]

@@ -31,9 +31,10 @@ CONTROLLERS_PART: Final = 0.9
 
 
 def take(context: RequestContext, partitions: int) -> bool:
-    """Charges the client for a change of this number of partitions. Returns False if it is in debt and its version can
-    be rejected; then nothing is charged. The response to a rejected client or to an older version has the delay; a
-    client that is only rejected later is not delayed now, as in Apache Kafka.
+    """Charges the client for a change of this number of partitions. Returns False, and charges nothing, if the client
+    is in debt and its version knows the rejection (`STRICT_FROM`). The response has the delay if the request is
+    rejected or of an older version. An accepted request of a strict version is not delayed, as in Apache Kafka: the
+    next one may be rejected.
     """
     limiter = _limiter(context)
     if limiter is None or limiter.bucket is None:

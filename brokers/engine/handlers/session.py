@@ -291,7 +291,9 @@ class Session:
         self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
-        """Handles every call that has no fast codec."""
+        """Handles a request that the fast codec does not decode. `has_codec` is False for an old version of Produce or
+        Fetch.
+        """
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.accounting.totals.requests[api_key] += 1
@@ -416,7 +418,7 @@ class Session:
         body = encode_response(context.api_key, context.version, response)
         charge_time(self, context, perf_counter() - began_s)  # part of the responding turn; delays the next response
         frame = encode_response_frame(context.api_key, context.version, correlation_id, body)
-        # A broker that forwards requests of clients continues to read; the client does not.
+        # A broker that forwards a client's request is not muted: it mutes the connection of the client.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
     def on_more(self) -> None:

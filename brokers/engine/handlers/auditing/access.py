@@ -29,6 +29,7 @@ _DEFAULT_NAME: Final = "<default>"
 
 
 def users_altered(asked: Asked) -> Change | None:
+    """Describes an AlterUserScramCredentials."""
     request = asked.request
     upserted: dict[str, list[int]] = {}
     for upsertion in islice(request.upsertions, LINES_MAX):
@@ -84,6 +85,7 @@ def _mechanisms(user: UserDocument) -> list[str]:
 
 
 def acls_created(asked: Asked) -> Change | None:
+    """Describes a CreateAcls, without entries that existed before."""
     creations = asked.request.creations
     pairs = results_beside(creations, None if asked.response is None else asked.response.results)
     lines = (
@@ -105,6 +107,7 @@ def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
 
 
 def acls_deleted(asked: Asked) -> Change | None:
+    """Describes a DeleteAcls."""
     if asked.response is None:
         filters = asked.request.filters
         unsure = (
@@ -163,6 +166,7 @@ def _word(value: ResourceType | PatternType | AclOperation | Permission) -> str:
 
 
 def quotas_altered(asked: Asked) -> Change | None:
+    """Describes an AlterClientQuotas; None if it only validates."""
     request = asked.request
     if request.validate_only:
         return None

@@ -1,5 +1,5 @@
-"""Changes that one request of a client asked for, and their outcomes, which are written to the audit log before the
-request is answered.
+"""Changes that one request of a client makes, and their outcomes, which are written to the audit log before the request
+is answered.
 
 Only calls on tenant listeners are recorded, which cannot move replicas or leaders. Changes by the control plane over
 the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
@@ -19,7 +19,7 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.errors import ErrorCode
 
-# Action of a commit by a client that is no member of the group; members commit all the time.
+# Action of a commit by a client that is no member of the group; commits of members are not recorded.
 COMMITTED: Final = "group.offsets_committed"
 # Number of items of a request that are described; further ones are only counted.
 LINES_MAX: Final = 2_000
@@ -65,7 +65,7 @@ class ItemResult(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One kind of action on `total` items; `lines` may be generated lazily."""
+    """One kind of action on `total` items. `lines` are their outcomes, which may be generated lazily."""
 
     action: str
     kind: str
@@ -85,6 +85,7 @@ class ChangeOutcome(NamedTuple):
 
 
 def outcome_of(change: Change) -> ChangeOutcome:
+    """Returns the outcome of a request from the results of its first `LINES_MAX` items; further ones are counted."""
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0

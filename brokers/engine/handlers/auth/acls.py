@@ -54,6 +54,7 @@ FILTERS_MAX: Final = 500
 _UNKNOWN: Final = 0
 _PATTERN_TYPES_FROM: Final = 1
 
+# Entries to add or to remove, by pattern.
 Grants = dict[ResourcePattern, list[AclEntry]]
 _Write = Callable[[str, Mapping[ResourcePattern, Sequence[AclEntry]]], Awaitable[int | None]]
 _Result = AclCreationResult | DeleteAclsMatchingAcl
@@ -190,7 +191,8 @@ async def _change(
 
 
 def _check_known(*kinds: int) -> None:
-    """Rejects a kind of 0, which Kafka's clients cannot send and its brokers treat as a malformed request.
+    """Rejects a resource type, pattern type, operation or permission type of 0, which Kafka's clients cannot send and
+    its brokers treat as a malformed request.
 
     Raises:
         MalformedRequest: the connection is closed.
@@ -231,7 +233,7 @@ def rule_of(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
 
 
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
-    """Returns the pattern and the entry. Raises ResourceError if they are no valid ACL here."""
+    """Returns the pattern and the entry of a creation. Raises ResourceError if an instance cannot have them."""
     try:
         pattern, entry = rule_of(creation)
     except ValueError as error:

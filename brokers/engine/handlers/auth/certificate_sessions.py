@@ -79,7 +79,9 @@ class CertificateRoute:
             self.services.loop.call_soon(self._recheck, authorities, rest)
 
     def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
-        """Returns the session of a client identified under `authorities`, which may have been replaced meanwhile."""
+        """Returns the session of a client identified under `authorities`, which may be replaced by now. It is closed if
+        the client may not be connected.
+        """
         services = self.services
         principal = Principal(identity.user, self.instance_id)
         session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
@@ -99,8 +101,8 @@ class CertificateRoute:
         return session
 
     def handshake_failed(self, peer_host: str, error: Exception) -> None:
-        """Records a failed handshake (`network.listener_rules.NoteFailure`). A peer that speaks no TLS or hangs up has
-        not tried to sign in.
+        """Records a failed handshake (`network.listener_rules.NoteFailure`), unless the peer did not speak TLS or
+        disconnected, which is no attempt to sign in.
         """
         reason = refusal_reason(error)
         if reason is not None:

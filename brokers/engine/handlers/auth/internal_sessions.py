@@ -66,7 +66,7 @@ class UnauthenticatedSession:
         self.channel.respond(response_frame(api_key, version, correlation_id, response))
 
     def _end_later(self, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
-        """Sends `frame` after a delay, and closes."""
+        """Sends `frame` after a delay, and closes the connection."""
         self._cancel = self.services.loop.call_later(delay_ms / 1000, self._end, frame).cancel
 
     def _end(self, frame: bytes | None) -> None:
@@ -76,8 +76,8 @@ class UnauthenticatedSession:
 
 
 class InternalSession(UnauthenticatedSession, ABC):
-    """Becomes a `Session` when the peer has authenticated. Until then it answers ApiVersions, SaslHandshake and
-    SaslAuthenticate only.
+    """Session of the internal listener that is replaced by a `Session` when the peer has authenticated. Until then it
+    answers ApiVersions, SaslHandshake and SaslAuthenticate only.
     """
 
     mechanisms: tuple[str, ...] = ()

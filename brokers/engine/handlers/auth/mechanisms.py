@@ -28,7 +28,7 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Response to a token. `proven` is None if the client has to send more."""
+    """The server's token for a client's token. `proven` is None if the client has to send another one."""
 
     token: bytes
     proven: Proof | None

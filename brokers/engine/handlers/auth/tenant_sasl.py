@@ -50,7 +50,7 @@ from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's message of a response without an error.
 NO_MESSAGE: Final = ""
-# Maximum time from the first byte to the proof.
+# Maximum time in ms from the creation of the session to the proof.
 AUTHENTICATION_MS_MAX: Final = FIRST_REQUEST_MS_MAX
 _OF_HANDSHAKE: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
 
@@ -131,7 +131,9 @@ class SaslReply(NamedTuple):
 
 
 class TenantSaslSession(UnauthenticatedSession):
-    """Becomes a `Session` on success. `before` is the session of a connection that re-authenticates."""
+    """Session during an authentication, which is replaced by a `Session` on success. `before` is the session of a
+    connection that re-authenticates.
+    """
 
     def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: SignedInSession | None = None) -> None:
         super().__init__(route.services, channel)
@@ -357,7 +359,7 @@ class TenantSaslSession(UnauthenticatedSession):
         services.access.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
-        """Sends `frame` after a delay, and closes."""
+        """Logs the reason, sends `frame` after a delay, and closes the connection."""
         self._state = State.ENDING
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
         self._end_later(frame, delay_ms)

@@ -102,8 +102,8 @@ async def in_converter(
     """Runs `work` in a converter thread. Returns the resulting delay of the client in ms.
 
     `work` returns the CPU seconds that it used. They are charged to the instance even if its client disconnects, and
-    `held`, the frame that `work` reads, is kept until then. An instance has one converter thread at a time, and gets it
-    when its earlier work is paid.
+    `held`, the frame that `work` reads, is retained until then. An instance has one converter thread at a time, for
+    which it waits until its earlier work is paid.
     """
     services, accounting = session.services, _accounting(session)
     instance_id = session.principal.instance_id

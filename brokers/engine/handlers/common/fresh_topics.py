@@ -29,6 +29,9 @@ NO_PARTITION: Final = -1
 TOPIC_RESOURCE: Final = 2
 
 
+# The following functions return the topics that a request names, one for each form of request.
+
+
 def topics(request: Any) -> Iterator[NamedTopic]:
     return (NamedTopic(topic.name, NO_PARTITION) for topic in request.topics or ())
 

@@ -1,7 +1,8 @@
 """Long requests are answered in parts, and other requests are served between the parts (I.6).
 
 Each part is passed to the handler as a request, and the responses are joined: the result of a topic or a partition does
-not depend on the others in the request. A long response is encoded in chunks. Repetitions of ids and partitions are
+not depend on the others in the request. A long response is encoded in chunks. Lengths are counted in lines: items of a
+list, such as topics, and elements of the lists within them, such as partitions. Repetitions of ids and partitions are
 limited, since the response to one may be ten thousand times as long as its name.
 """
 

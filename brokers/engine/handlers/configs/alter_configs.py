@@ -119,7 +119,7 @@ async def _altered(
     time_slice = TimeSlice()
     for number, resource in enumerate(resources):
         code, message = 0, None
-        await time_slice.pause()  # a resource that fails its checks does not wait
+        await time_slice.pause()  # `alter` does not yield for a resource that fails its checks
         try:
             if number >= RESOURCES_MAX:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY)

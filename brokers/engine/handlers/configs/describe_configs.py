@@ -194,8 +194,8 @@ def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfig
 
 
 def _bound(context: RequestContext, line: DescribedSetting) -> DescribeConfigsSynonym:
-    """Returns the operator's bound that is in effect instead of the topic's value. It is never listed as a default:
-    without its own value the topic would have another one.
+    """Returns the operator's bound that is in effect instead of the topic's value. Its source is never DEFAULT, since
+    it is not the value that the topic would have without one of its own.
     """
     key = BOUNDS[line.setting.name].broker_key
     if context.view.instance_id is None:

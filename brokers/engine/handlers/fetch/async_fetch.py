@@ -79,8 +79,8 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
 async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: Permit | None, may_delay: bool) -> None:
     """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends.
 
-    Others use the memory of the `permit` during the wait. If too many decoded requests of the instance wait, this one
-    is answered at once.
+    Other requests use the memory of the `permit` during the wait. If too many decoded requests of the instance wait,
+    this one is answered at once.
     """
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)

@@ -145,7 +145,8 @@ class DelayedFollowerFetch:
         """Ends the wait."""
         session = self._request.session
         self._leave()
-        # Not inside the append that woke the fetch: its response goes first, and more may follow in the same request.
+        # Not inside the append that woke the fetch: the producer's response is sent first, and the same request may
+        # append more bytes.
         session.cancel = session.services.loop.call_soon(self._complete).cancel
 
     def _on_superseded(self) -> None:

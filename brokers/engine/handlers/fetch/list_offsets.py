@@ -143,7 +143,7 @@ class _Lookup:
 
 
 def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answers version 0."""
+    """Answers a ListOffsets of version 0 with the base offsets of segments."""
     topics = []
     looked_at = 0
     for wanted in request.topics:
@@ -183,7 +183,7 @@ def _segments(
 def offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answers the request from memory, as leader only. The requesting `replica_id` makes no difference."""
+    """Answers the request from memory, for partitions that this broker leads. The `replica_id` is ignored."""
     topics = []
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.topic)

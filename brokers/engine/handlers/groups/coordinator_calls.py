@@ -109,5 +109,5 @@ async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Lat
             ticket.fail(code)
 
     with access.waiting_calls.holding(asker.instance_id, check):
-        check()  # the request was made in an earlier turn
+        check()  # the right may have been revoked since the request began, in an earlier turn
         return await _waited(ticket, later)

@@ -104,6 +104,7 @@ class PartitionResults(Generic[ResultT, WantedT]):
                 result.error_code = code
 
     def fail(self, code: int) -> None:
+        """Sets one error code for all allowed partitions."""
         for _, _, line in self.allowed:
             line.error_code = code
 

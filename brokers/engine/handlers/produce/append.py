@@ -66,7 +66,7 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
 
 
 def answer(request: ProduceRequest, client: ClientContext) -> None:
-    """Charges the request, then responds, waits until the records are committed, or, with acks=0, sends nothing."""
+    """Charges the request, and responds: at once, or when the records are committed, or not at all with acks=0."""
     session, raw = request.session, request.raw
     request.release()
     delay_ms = request.charge_appended(client)

@@ -1,4 +1,6 @@
-"""AddPartitionsToTxn: one transaction of a client, or many of a broker, perhaps only verified (TXN-7, TXN-27)."""
+"""AddPartitionsToTxn: a client adds partitions to its transaction. A broker sends a request for many transactions,
+which may only verify them (TXN-7, TXN-27).
+"""
 
 from __future__ import annotations
 

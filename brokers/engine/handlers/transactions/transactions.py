@@ -58,7 +58,9 @@ def id_refusal(context: RequestContext, transactional_id: str) -> int:
 async def initialise(
     context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
 ) -> Initialised:
-    """Answers an InitProducerId with a transactional id."""
+    """Answers an InitProducerId with a transactional id. `expected` is the producer id and epoch that the client names,
+    None if it names none.
+    """
     assert request.transactional_id is not None, "idempotent producers have no coordinator"
     refusal = id_refusal(context, request.transactional_id)
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:

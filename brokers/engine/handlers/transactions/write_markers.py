@@ -29,9 +29,9 @@ from brokers.engine.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-# Maximum wait of a marker for its followers, as `request.timeout.ms`.
+# Maximum wait until a marker is replicated, like the default of `request.timeout.ms`.
 TIMEOUT_MS: Final = 30_000
-# The wait for requests of another broker: the next request of its connection waits behind the response.
+# Maximum wait for the request of another broker, whose next request on the connection is processed after the response.
 PEER_TIMEOUT_MS: Final = 2_000
 
 PartitionResult = WritableTxnMarkerPartitionResult
