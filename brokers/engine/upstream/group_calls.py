@@ -49,9 +49,9 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
         return coordinators.FindCoordinatorResponse(coordinators=refused)
     request.coordinator_keys = allowed
     response = await call.forward(request)
-    for found in response.coordinators:
-        if found.node_id == NO_NODE and not found.error_code:
-            found.error_code = _NOT_AVAILABLE
+    for coordinator in response.coordinators:
+        if coordinator.node_id == NO_NODE and not coordinator.error_code:
+            coordinator.error_code = _NOT_AVAILABLE
     response.coordinators += refused
     return response
 

@@ -72,9 +72,9 @@ class CertificateRoute:
     def _recheck(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
         if authorities is not self.authorities:
             return  # a newer check covers all of them
-        some = list(islice(rest, JUDGED_PER_TURN_MAX))
-        if some:
-            lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
+        logins = list(islice(rest, JUDGED_PER_TURN_MAX))
+        if logins:
+            lost = [login for login in logins if login in self.open and self._fault_of(login.identity)]
             self.services.access.authentication.logins.close(lost)
             self.services.loop.call_soon(self._recheck, authorities, rest)
 

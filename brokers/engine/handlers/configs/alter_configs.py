@@ -264,11 +264,11 @@ def _listed(after: dict[str, str], defaults: Mapping[str, str], change: Incremen
 def listed(present: str, change: IncrementalAlterableConfig) -> str:
     """Returns a list after elements were appended to it or subtracted from it."""
     words = [word for word in present.split(",") if word]
-    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    changed = [word.strip() for word in (change.value or "").split(",") if word.strip()]
     if change.config_operation == APPEND:
-        words += [word for word in given if word not in words]
+        words += [word for word in changed if word not in words]
     else:
-        words = [word for word in words if word not in given]
+        words = [word for word in words if word not in changed]
     return ",".join(words)
 
 

@@ -199,23 +199,23 @@ def offset_fetch(
 
 
 async def _fetch_later(
-    context: RequestContext, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
+    context: RequestContext, lookup: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
 ) -> OffsetFetchResponse:
-    error, found = await reply
+    error, results = await reply
     if error and _is_in_lines(context, error):
-        found = await legacy.all_refused(asked.wanted or (), error)
-    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
+        results = await legacy.all_refused(lookup.wanted or (), error)
+    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(results), groups=[])
 
 
-def _fetched(context: RequestContext, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
+def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: Found) -> OffsetFetchResponse:
     if error and _is_in_lines(context, error):
-        found = [
+        results = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
-            for name, indexes in asked.wanted or ()
+            for name, indexes in lookup.wanted or ()
         ]
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
-        for name, lines in found
+        for name, lines in results
     ]
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
 
@@ -225,10 +225,10 @@ def _is_in_lines(context: RequestContext, error: int) -> bool:
     return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
-async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
+async def _lined_topics(results: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
     time_slice = TimeSlice()
     topics = []
-    for name, lines in found:
+    for name, lines in results:
         await time_slice.pause()
         topics.append(OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines)))
     return topics
@@ -353,16 +353,16 @@ class _OffsetLookup:
         for part, goes_on in parts_of(self.wanted or ()):
             part_lookup.wanted = part
             reply = part_lookup.reply()
-            error, found = await reply if isinstance(reply, Awaitable) else reply
+            error, part_results = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
             if goes_on:
                 name, lines = result.pop()
                 joined = lines if isinstance(lines, _Joined) else _Joined(lines)
-                joined.parts.append(found[0][1])
-                result += [(name, joined), *found[1:]]
+                joined.parts.append(part_results[0][1])
+                result += [(name, joined), *part_results[1:]]
             else:
-                result += found
+                result += part_results
             await yield_to_others()
         return 0, result
 
@@ -390,11 +390,11 @@ class _OffsetLookup:
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply)
-        found: list[tuple[str, PositionsOrFetched]] = []
+        results: list[tuple[str, PositionsOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
-            found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
+            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
             await yield_to_others()
-        return 0, found
+        return 0, results
 
     def _names(self) -> list[tuple[str, Sequence[int]]]:
         """Returns the requested partitions by internal topic, without topics that the client may not see. Topics need

@@ -189,8 +189,8 @@ class AsyncProduce:
             before = len(request.results)
             append_topics(request, request.client(), part)
             if goes_on:
-                rest = request.results.pop(before)
-                request.results[before - 1][1].extend(rest[1])
+                continued = request.results.pop(before)
+                request.results[before - 1][1].extend(continued[1])
             await yield_to_others()
         # Replication of a partition's last offset covers its earlier offsets.
         request.pending = list(dict(request.pending).items())
