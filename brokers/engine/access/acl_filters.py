@@ -1,6 +1,7 @@
 """Filters of DescribeAcls and DeleteAcls (KIP-290).
 
-Each kind may be ANY. With the pattern type MATCH a filter selects all patterns that apply to the named resource.
+ANY as resource type, pattern type, operation or permission matches all. With the pattern type MATCH a filter selects
+all patterns that apply to the named resource.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Final
 from brokers.contract.acl_decisions import applies_to_resource
 from brokers.contract.acls import AclDocument, AclEntry, ResourcePattern
 
-# ANY is a value of each kind, MATCH one of pattern types only.
+# Numbers of the protocol: ANY exists for all four types, MATCH only for pattern types.
 ANY: Final = 1
 MATCH: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Filter of ACLs. Kinds are numbers of the protocol, unknown ones included; a string of None matches any string."""
+    """Filter of ACLs. Integers are those of the protocol, perhaps unknown ones; a string of None matches any string."""
 
     resource_type: int
     name: str | None
@@ -41,6 +42,7 @@ class AclFilter:
         return pattern_type == MATCH and applies_to_resource(pattern, pattern.resource_type, name)
 
     def admits(self, entry: AclEntry) -> bool:
+        """True if the filter selects the entry."""
         return (
             (self.principal is None or self.principal == entry.principal)
             and (self.host is None or self.host == entry.host)

@@ -22,7 +22,7 @@ from brokers.engine.access.authorizer import Address
 # Delay of the answer to a refused attempt: at first that of a wrong password, then doubled each time.
 REFUSED_DELAY_MS_MIN: Final = 100
 REFUSED_DELAY_MS_MAX: Final = 10_000
-# Buckets of one instance; beyond, the one with the oldest failure is dropped.
+# Maximum number of buckets of one instance; the one with the oldest failure is dropped for another.
 BUCKETS_MAX: Final = 1_000
 _MINUTE_MS: Final = 60_000
 # IPv6 addresses share a bucket by their first 64 bits, because a single customer gets at least a /64.
@@ -84,6 +84,7 @@ class Attempts:
         return delay_ms
 
     def failed(self, user: str | None, address: Address, now_ms: int) -> None:
+        """Counts a failed attempt."""
         address_key, *user_keys = self._keys(user, address)
         self._fill(address_key, ADDRESS_FAILURES_BURST, ADDRESS_FAILURES_PER_MINUTE, now_ms)
         for user_key in user_keys:

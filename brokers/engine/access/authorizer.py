@@ -33,6 +33,8 @@ _PLAIN_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}(?:/(3[0-2]|[12]
 
 
 class Operation(enum.Enum):
+    """Kind of use of a topic, as the allow-lists distinguish it."""
+
     PRODUCE = "produce"
     CONSUME = "consume"
     # Delete a topic or its records, add partitions, change its configuration, or read its size.
@@ -42,6 +44,10 @@ class Operation(enum.Enum):
 
 
 class AllowLists(Protocol):
+    """Allow-lists of a topic. An empty list admits every address; an empty `administer_ips` admits those on both other
+    lists.
+    """
+
     @property
     def produce_ips(self) -> tuple[str, ...]: ...
     @property

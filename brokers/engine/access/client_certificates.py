@@ -132,7 +132,9 @@ class ClientAuthorities:
         return identity
 
     def fault_of(self, identity: CertificateIdentity) -> str | None:
-        """Returns why an identity proved under former authorities is not valid under these; None if it is."""
+        """Returns the reason why an identity that was proved under other authorities is not valid under these; None if
+        it is valid.
+        """
         if not self._anchors & identity.authorities:
             return UNTRUSTED
         if any(entry in self._revoked for entry in identity.entries):
@@ -165,7 +167,7 @@ class ClientAuthorities:
         except NoName as error:
             detail = f"its subject {_shown(name)} names no user: {error}"
             raise CertificateRefused(detail, NAMES_NOBODY) from None
-        except RulesRefused as error:  # of a later version
+        except RulesRefused as error:  # rules of a later version of Penstock
             raise CertificateRefused(f"principal_mapping_rules: {error}", NAMES_NOBODY) from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
             detail = f"its subject {_shown(name)} names no user: {_shown(user)} is not a valid user name"

@@ -27,6 +27,8 @@ class Hashing(NamedTuple):
 
 
 class Comparison(NamedTuple):
+    """A secret, and the one of its verifiers that a password is compared with."""
+
     secret: Secret
     verifier: Verifier
 
@@ -44,7 +46,7 @@ def matching(password: str, comparisons: Sequence[Comparison], fake_salt: bytes)
     """Returns the secret that a password proves, None if there is none.
 
     It takes milliseconds, so it must not run on the event loop. Without comparisons it takes as long as with one, so
-    that its duration does not show if a user exists.
+    that its duration does not disclose if a user exists.
     """
     by_hashing: dict[Hashing, list[Comparison]] = {}
     for comparison in comparisons:
@@ -91,6 +93,7 @@ class ProvenPasswords:
         return matched
 
     def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
+        """Caches a proven password, and drops those of secrets that the user does not have."""
         key = instance_id, user.name
         live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}
         self._proven[key] = {**live, secret: self._digest(password)}

@@ -1,4 +1,6 @@
-"""Principals of connections (WIRE-20), given by a tenant's port or proven by SASL on the internal listener."""
+"""Principals of connections (WIRE-20): users of the instance to which a tenant's port belongs, and the peers of the
+internal listener.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Principal:
     process: ProcessIdentity | None = None
 
     def may_follow_as(self, broker_id: int) -> bool:
-        """True if the principal may fetch as the follower on this broker (REP-6)."""
+        """True if the principal may fetch as the follower with this broker id (REP-6)."""
         process = self.process
         return process is None or (process.role is ProcessRole.BROKER and process.name.endswith(f":{broker_id}"))
 
@@ -35,7 +37,7 @@ class Principal:
 
 
 def of_tenant_port(instance_id: str) -> Principal:
-    """Returns the principal of a connection to a tenant's port before SASL: an anonymous user (CKA-9)."""
+    """Returns the principal of a connection to a tenant's port without authentication: an anonymous user (CKA-9)."""
     return Principal(user=ANONYMOUS, instance_id=instance_id)
 
 

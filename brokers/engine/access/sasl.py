@@ -99,7 +99,7 @@ class PassedOn(NamedTuple):
     def authorization_id(self) -> str:
         """Authorization id in the token: the address and, unless it is anonymous, the user.
 
-        The form without a user is the one that brokers of releases without users expect.
+        Brokers of releases without users accept only the form without a user.
         """
         return self.address if self.user == ANONYMOUS else f"{self.address} {paths.sanitise(self.user)}"
 
@@ -107,7 +107,7 @@ class PassedOn(NamedTuple):
 def passed_on_for(token: bytes) -> PassedOn | None:
     """Returns the client whose requests the peer forwards, None if the peer acts for itself.
 
-    It must only be trusted after `prove_plain`: a peer that knows the secret is a process of the cluster.
+    The result may only be trusted after `prove_plain`: a peer that has the secret is a process of the cluster.
 
     Raises:
         SaslFailed: the token is malformed.
@@ -116,6 +116,7 @@ def passed_on_for(token: bytes) -> PassedOn | None:
 
 
 def client_in(authorization_id: str) -> PassedOn | None:
+    """Returns the forwarded client that an authorization id names, None if it names none."""
     address, space, user = authorization_id.partition(" ")
     try:
         ip_address(address)

@@ -1,12 +1,12 @@
 """The API table: one row for each supported Kafka call, in `api_rows`.
 
 A row declares the handler of the call, the rights (WIRE-20) and the topic allow-list (CKA-11) that it requires, the
-limit of its requests, and the steps around the handler, which `answer` takes in their order. A new call needs a row, a
+limit of its requests, and the steps around the handler, which `answer` runs in their order. A new call needs a row, a
 handler, its messages below `protocol/messages/`, and its versions in `protocol.apis`; a test compares this table with
 the advertised calls.
 
-A call that reads a topic requires the allow-list for consuming, one that writes to it the list for producing, one that
-deletes, shortens, grows or configures it the list for administration. A call that only shows that a topic exists
+Calls that read a topic require its allow-list for consuming. Calls that write to it require the list for producing, and
+calls that delete, shorten, grow or configure it the list for administration. A call that only shows that a topic exists
 requires any of the three. No call changes the lists: the owner edits them in the console and the REST API, and they
 outlive the topic.
 """
@@ -48,13 +48,13 @@ LEGACY_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
 
 
 def limit_of(api_key: int) -> RequestLimit:
-    """Returns the request limit of a call; an unsupported call has that of a list."""
+    """Returns the request limit of a call; an unsupported call has the limit `LISTS`."""
     api = API_TABLE.get(api_key)
     return limits.LISTS if api is None else api.limit
 
 
 def answer(context: RequestContext, request: Any) -> Any:
-    """Answers a decoded request in the steps that the row of its call declares.
+    """Answers a decoded request by the steps that the row of its call declares.
 
     Returns the response, or an awaitable of it if a step has to wait (`_answer_in_steps`).
 
@@ -89,7 +89,9 @@ def answer(context: RequestContext, request: Any) -> Any:
 
 
 class AnswerToRecord:
-    """Awaitable of a response whose outcome is recorded. `close` ends its handler if nothing has awaited it."""
+    """Awaitable of a response, including the work of `_finish`. `close` closes a coroutine of the handler that has not
+    begun.
+    """
 
     __slots__ = ("_answering", "_context", "_image", "_is_audited", "_request")
 

@@ -33,7 +33,8 @@ NAMES_MAX: Final = 20
 NEVER_MS: Final = 1 << 62
 # Interval in which waiting events and tallies are processed.
 TICK_S: Final = 1.0
-# Events that wait while this broker leads no partition of the topic, and their bytes; the oldest are dropped.
+# Maximum number of events that wait while this broker leads no partition of the topic, and maximum of their bytes;
+# beyond them the oldest events are dropped.
 WAITING_MAX: Final = 2_000
 WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
 # Number of events written in one turn of the event loop, about 0.2 ms each.
@@ -45,9 +46,9 @@ log = structlog.get_logger(__name__)
 
 
 class TallyRule(NamedTuple):
-    """Intervals of reports: a kind is reported `first_ms` after its first event, then each `interval_ms` while it goes
-    on. Beyond `keys_max` kinds of one instance, events are counted together for each user, without the parts that a
-    client may choose freely; beyond as many again, without the user.
+    """Intervals of reports: events with one key are reported `first_ms` after the first of them, then each
+    `interval_ms` as long as there are more. Beyond `keys_max` keys of one instance, events are counted together for
+    each user, without the attributes that a client may choose freely; beyond twice that number, without the user.
     """
 
     first_ms: int
@@ -72,10 +73,12 @@ class TallyKey(NamedTuple):
 
     @property
     def of_user(self) -> TallyKey:
+        """Key without the attributes that a client may choose freely."""
         return self._replace(name="", client_id="", reason="")
 
     @property
     def anonymised(self) -> TallyKey:
+        """Key without the attributes of a user."""
         return self._replace(name="", user=SEVERAL, address="", client_id="", route="", reason="")
 
 
@@ -135,7 +138,7 @@ class Tallies:
         return key
 
     def _shared(self, key: TallyKey) -> TallyKey:
-        """Returns the coarser key for a kind that there is no room for."""
+        """Returns the coarser key under which an event is counted if there are too many keys."""
         of_user = key.of_user
         if of_user != key and (of_user in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
             return of_user
@@ -214,7 +217,9 @@ class _InstanceTallies:
         return self.sign_ins, self.denied, self.merged, self.commits
 
     def take(self, count: int, now_ms: int) -> bool:
-        """True if these changes may be reported one by one. A request that begins with tokens is reported whole."""
+        """True if this number of changes may be reported one by one; then tokens are taken for them. A request is
+        reported as a whole if any tokens are left.
+        """
         self._refill(now_ms)
         if self.tokens <= 0:
             return False
@@ -294,7 +299,8 @@ class AuditTrail:
         self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool, reason: str = ""
     ) -> None:
         """Reports a failed sign-in. `source.user` is a user of the instance or `NOBODY`: the name that a stranger sends
-        may be a password. `is_refused`: not tried, since too many had failed. `reason`: one of a few words.
+        may be a password. `is_refused` is True if the attempt was not checked, since too many had failed. `reason` is
+        a code such as `user_shut_out`, or empty.
         """
         action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
         of = self._of_instance(instance_id)
@@ -388,7 +394,7 @@ class AuditTrail:
         )
 
     def _write(self, event: AuditEvent) -> None:
-        """Writes an event, or queues it behind those that wait."""
+        """Writes an event, or appends it to the waiting events."""
         value = event.to_json()
         if not self._waiting and self.append(event.instance_id, value):
             self.counts.written += 1

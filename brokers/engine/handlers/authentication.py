@@ -83,7 +83,7 @@ class Authentication:
         return user if user is not None and user.is_usable(self.clock.now_ms()) else None
 
     def is_shut_out(self, instance_id: str, name: str) -> bool:
-        """True if the user exists and may not sign in, whatever its proof."""
+        """True if the user exists and may not sign in, even with a valid password or token."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user is not None and not user.is_usable(self.clock.now_ms())
 
@@ -95,7 +95,8 @@ class Authentication:
         return paths.sanitise(name) in self._current.image.users.of_instance(instance_id)
 
     async def prove_password(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """Returns the user's secret that is this password. Waits for its turn, and takes some milliseconds of a thread.
+        """Returns the user's secret that this password proves, None if it proves none. Waits for the turn of the
+        connection, and takes some milliseconds of a thread.
 
         Raises:
             QueueFull: too many connections of the instance wait.
@@ -121,10 +122,10 @@ class Authentication:
         return secret
 
     def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """Returns the secret that was proven before to be this password.
+        """Returns the user's secret that this password proved before, None if that is not cached.
 
         Raises:
-            AttemptRefused: the password was not checked.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         self.check_attempt(instance_id, name, address)
         user = self.usable_user(instance_id, name)
@@ -148,14 +149,15 @@ class Authentication:
             raise AttemptRefused(delay_ms)
 
     def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
-        """Counts an attempt as failed until it succeeds, so that one whose client hangs up counts as well."""
+        """Counts an attempt as failed until it succeeds, so that it also counts if its client disconnects."""
         self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
     def failed(self, instance_id: str) -> None:
+        """Counts a failed authentication."""
         self._of_instance(instance_id).counts.failed += 1
 
     def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
-        """Records a correct password. `was_counted`: `begin_attempt` was called for it."""
+        """Records a correct password or token. `was_counted` is True if `begin_attempt` was called for it."""
         self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
     def signed_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
@@ -167,6 +169,7 @@ class Authentication:
         of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
     def came_by_certificate(self, instance_id: str) -> None:
+        """Counts a sign-in by client certificate."""
         self._of_instance(instance_id).counts.succeeded += 1
 
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
@@ -175,7 +178,7 @@ class Authentication:
             yield instance_id, of.counts
 
     def last_used_ms(self, instance_id: str, name: str) -> dict[str, int]:
-        """Returns the wall time of the last use of each secret."""
+        """Returns the wall time of the last use of each secret of a user, by secret id."""
         of = self._of.get(instance_id)
         return {} if of is None else of.last_used_ms.get(name, {})
 
@@ -188,6 +191,7 @@ class Authentication:
     # -- expiry -------------------------------------------------------------------------------------------------------
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Closes revoked logins, and drops the state of deleted users, secrets and instances."""
         self.logins.on_image(before, after)
         self.tokens.on_image(before, after)
         if before.users is not after.users:
@@ -245,17 +249,17 @@ class TokenAuthentication:
         return None if document is None else document.terms
 
     def find_proven(self, instance_id: str, token: str, address: Address) -> VerifiedToken | None:
-        """Returns the result of an earlier proof of the token.
+        """Returns the result of an earlier verification of the token, None if that is not cached.
 
         Raises:
-            AttemptRefused: the token is not checked.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         self._shared.check_attempt(instance_id, NOBODY_YET, address)
         document = self.configuration(instance_id)
         return None if document is None else self.proven.find(token, document, self._clock.now_ms())
 
     async def prove(self, instance_id: str, token: str, address: Address) -> VerifiedToken:
-        """Verifies a token. Waits for its turn, and takes some tenths of a millisecond of a thread.
+        """Verifies a token. Waits for the turn of the connection, and takes some tenths of a millisecond of a thread.
 
         Raises:
             TokenRefused: the token is invalid.
@@ -320,6 +324,6 @@ def new_nonce() -> str:
 
 
 def _lower_priority() -> None:
-    """Lowers the priority of the calling thread, where the system has priorities of threads."""
+    """Lowers the priority of the calling thread, if the operating system supports that."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHING_NICENESS)

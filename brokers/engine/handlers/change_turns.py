@@ -1,5 +1,5 @@
-"""Limits of what requests cause in ZooKeeper: turns of changes, one at a time for each instance and a limited number
-for all of them, fair by tenant; and a budget of reads.
+"""Limits on the changes and reads in ZooKeeper that requests cause. Changes are made one at a time for each instance,
+and a limited number at once for all instances, fairly by tenant. Reads have a budget.
 
 A change waits for earlier requests of its instance, then until its instance has paid for earlier changes, then for a
 permit.
@@ -26,7 +26,7 @@ from quotas.token_bucket import TokenBucket
 CHANGES_AT_ONCE_MAX: Final = 4
 # Maximum number of waiting requests of one instance.
 REQUESTS_WAITING_MAX: Final = 500
-# Reads of the change log: burst and rate per second, of one instance and of all together.
+# Maximum number of reads of the change log in a burst, and per second, for one instance and for all together.
 LOOKS_BURST: Final = 10
 LOOKS_PER_S: Final = 2
 ALL_LOOKS_BURST: Final = 40
@@ -36,7 +36,7 @@ INSTANCES_REMEMBERED_MAX: Final = 1_000
 
 
 class _InstanceChanges:
-    """Changing requests of one instance: one holds `lock`, `waiting` counts all."""
+    """Requests of one instance that change ZooKeeper: one of them holds `lock`, `waiting` is the number of all."""
 
     __slots__ = ("lock", "waiting")
 
@@ -62,8 +62,8 @@ class ChangeTurns:
         until_ms: int,
         until_ready: Callable[[float], Awaitable[object]] | None = None,
     ) -> AsyncIterator[None]:
-        """Holds the turn of an instance within the block. `until_ready` gets the seconds left, and is awaited when the
-        instance has paid.
+        """Waits for the turn of an instance, which lasts as long as the block. When the instance has paid,
+        `until_ready` is called with the seconds that are left, and awaited.
 
         Raises:
             TooManyChanges: the turn would come after `until_ms` (monotonic), or too many requests wait already.
@@ -110,6 +110,7 @@ async def _acquired(acquiring: Awaitable[object], would_wait: bool, timeout_s: f
 
 
 def too_many(wait_ms: int) -> TooManyChanges:
+    """Returns the error of a change that would have to wait for `wait_ms`; 0 if that time is not known."""
     when = f"in {wait_ms / 1000:.0f} s" if wait_ms else "later"
     return TooManyChanges(
         f"The instance changes more than {CHANGES_PER_S_MAX} partitions, configurations, quotas and ACLs a second; "

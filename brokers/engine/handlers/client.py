@@ -40,11 +40,12 @@ _KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
     Operation.PRODUCE: (PRODUCE_BYTE_RATE, PRODUCER_BYTE_RATE),
     Operation.CONSUME: (CONSUME_BYTE_RATE, CONSUMER_BYTE_RATE),
 }
-# Bounds the memory of a connection whose client requests ever new names.
+# Maximum number of topics cached for each operation: a client may request any number of names on one connection.
 ROUTES_MAX: Final = 10_000
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REFUSED: Final = int(ErrorCode.POLICY_VIOLATION)
+# Client ids of the control plane whose traffic counts against the instance's limits, although it is not billed.
 CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
 
@@ -68,7 +69,7 @@ def limiter_of(
 
 
 def _limit_bps(value: str) -> int:
-    """Returns the limit; 0 if the value in ZooKeeper is no number (QUO-75)."""
+    """Returns the limit in bytes per second; 0 if the value in ZooKeeper is no number (QUO-75)."""
     try:
         return int(value)
     except ValueError:
@@ -110,7 +111,7 @@ class ResolvedTopic:
 
 
 class ClientContext:
-    """Context of one client id, created by the session."""
+    """Limiters, resolved topics and usage counters of one client id on a connection."""
 
     __slots__ = (
         "_address",
@@ -209,6 +210,7 @@ class ClientContext:
             self.accounting.record_refusals(rule, self.user, self.client_id, count, now_ms)
 
     def produce_route(self, name: bytes) -> ResolvedTopic:
+        """Returns the topic to produce to; `name` is the client's name of it in UTF-8."""
         topic = self.view.namespace.topics.get(name)
         route = self._route(topic, name, Operation.PRODUCE, AclOperation.WRITE)
         if len(self.produce_routes) < ROUTES_MAX:
@@ -231,8 +233,8 @@ class ClientContext:
         return route
 
     def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> ResolvedTopic:
-        """Resolves a topic by the client's `name`, empty if it has none. Without a right the response does not tell if
-        the topic exists.
+        """Resolves a topic. `name` is the client's name of it, empty if it is unknown. Without a right the response
+        does not disclose if the topic exists.
         """
         error = decide(self.view.state, topic, operation, self._address)
         rights = self.rights

@@ -33,7 +33,7 @@ DELETING = "deleting"
 
 
 class QueuedWork(Protocol):
-    """Work that waits for the turn of its instance, until it `is_over`."""
+    """Work that is queued for a turn of its instance; `is_over` is True once it has run or was cancelled."""
 
     @property
     def is_over(self) -> bool: ...
@@ -67,13 +67,18 @@ class PendingAnswer(Protocol):
 class HeldFrame(Protocol):
     """The buffer of a request in processing; implemented by `network.buffers.HeldFrame`."""
 
-    def pin(self) -> None: ...
+    def pin(self) -> None:
+        """Retains the buffer until `unpin`, even after `release`; for a thread that reads it."""
+
     def unpin(self) -> None: ...
     def release(self) -> None: ...
 
 
 class Channel(Protocol):
-    """The connection as handlers see it; implemented by `network.connection.Connection`."""
+    """The connection as handlers see it; implemented by `network.connection.Connection`.
+
+    After a response the connection is muted for `delay_ms`, or until `mute` ends.
+    """
 
     peer_host: str
     closed: bool
@@ -93,13 +98,15 @@ class Channel(Protocol):
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def defer(self, on_closed: Callable[[], object]) -> PendingAnswer: ...
     def hold(self, count: int) -> None:
-        """Counts a copied request that is decoded later as memory of its instance, until `release`."""
+        """Counts the `count` bytes of a copied request, which is decoded later, as memory of its instance until
+        `release`.
+        """
 
     def release(self) -> None: ...
     def hold_frame(self) -> HeldFrame | None: ...
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
-        """Counts and logs a failure of our own in a request, and closes the connection (decision 22)."""
+        """Counts and logs a malformed request or a failure of the broker, and closes the connection (decision 22)."""
 
 
 class Endpoint(NamedTuple):
@@ -182,8 +189,8 @@ class TenantMetadataView:
 
     @property
     def endpoints(self) -> Mapping[int, Endpoint]:
-        """Returns the live brokers by id (WIRE-13), with their addresses on the client's route, as far as they have it.
-        A tenant never sees an internal address (CKA-5).
+        """Returns the live brokers by id (WIRE-13), with their addresses on the client's route; brokers without such an
+        address are omitted. A tenant never sees an internal address (CKA-5).
         """
         if self._endpoints is None:
             self._endpoints = dict(self._find_endpoints())
@@ -191,19 +198,19 @@ class TenantMetadataView:
 
     def _find_endpoints(self) -> list[tuple[int, Endpoint]]:
         result = []
-        given = None if self.instance is None else self._given_endpoints(self.instance.document)
+        addresses = None if self.instance is None else self._addresses(self.instance.document)
         for broker_id, broker in sorted(self.image.brokers.items()):
-            if given is not None and broker_id not in given:
+            if addresses is not None and broker_id not in addresses:
                 continue
-            if self.internal or given is None:
+            if self.internal or addresses is None:
                 result.append((broker_id, Endpoint(broker_id, broker.host, broker.port, broker.rack)))
             else:
-                host, _, port = given[broker_id].rpartition(":")
+                host, _, port = addresses[broker_id].rpartition(":")
                 result.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), broker.rack)))
         return result
 
-    def _given_endpoints(self, document: InstanceDocument) -> Mapping[int, str]:
-        """Returns the endpoints of the route; on the internal listener, those of the instance."""
+    def _addresses(self, document: InstanceDocument) -> Mapping[int, str]:
+        """Returns the addresses of the route by broker id; on the internal listener, those of the instance."""
         if self.internal:
             return document.endpoints
         route = document.route(self.route_name)
@@ -218,8 +225,8 @@ class TenantMetadataView:
 
     @property
     def cluster_id(self) -> str:
-        """Returns the cluster id, a different one for each instance: a shared id would tell tenants who their
-        neighbours are.
+        """Returns the cluster id. Each instance has its own: a shared id would disclose which instances are in the same
+        cluster.
         """
         if self.instance_id is None:
             return self.image.cluster_id
@@ -276,7 +283,8 @@ class RequestContext:
         self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
     ) -> int:
         """Returns the error code if the principal may not make this call for a resource; 0 if it may, or if the call
-        requires no right to this kind of resource. `name` is the client's. `operation` is one of `RequiredRights.also`.
+        requires no right to this kind of resource. `name` is the client's name of the resource. `operation` defaults to
+        the one in `RequiredRights.asked`; any other must be in `RequiredRights.also`.
         """
         required = self.api.rights
         if operation is None:
@@ -292,9 +300,9 @@ class RequestContext:
         return DENIALS[resource_type]
 
     def refusal(self, topic: TopicImage | None, name: str) -> int:
-        """Returns the error code if this call may not be made for a topic, else 0. `topic` is that of the call's view,
-        or None; `name` is the client's. The current metadata decides, since a long call outlives its view. Without a
-        right the response does not tell if the topic exists.
+        """Returns the error code if this call may not be made for a topic, else 0. `topic` is from the call's view,
+        None if it does not exist; `name` is the client's name of it. The current metadata decides, since a long call
+        outlives its view. Without a right the response does not disclose if the topic exists.
         """
         operation = self.api.topic_list.operation
         assert operation is not None, "a call that names topics requires an allow-list"
@@ -309,7 +317,7 @@ class RequestContext:
         return decide(self.view.state, topic, operation, self.address)
 
     def named_topic(self, name: str) -> tuple[TopicImage | None, int]:
-        """Returns the topic with the client's `name`, None if it has none, and the error code like `refusal`."""
+        """Returns the topic with the client's `name`, None if there is none, and the error code like `refusal`."""
         topic = self.view.namespace.topics.get(name.encode())
         return topic, self.refusal(topic, name)
 

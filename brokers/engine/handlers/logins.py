@@ -32,8 +32,8 @@ class Closable(Protocol):
 
 class Login:
     """Login of one connection: with a secret of a user, or with a token under the terms of a configuration. `mechanism`
-    is PLAIN, OAUTHBEARER, or that of SCRAM as numbered in `contract.users`. `proof` is None without either. A
-    `lifetime_ms` of 0 is unlimited.
+    is PLAIN, OAUTHBEARER, or that of SCRAM as numbered in `contract.users`. `proof` is None for a login by certificate
+    (`CertificateLogin`). A `lifetime_ms` of 0 is unlimited.
     """
 
     __slots__ = (
@@ -63,7 +63,9 @@ class Login:
         self.mechanism = mechanism
 
     def holds(self, user: UserDocument | None, now_ms: int) -> bool:
-        """True if the login is still valid. A token's user need not exist here, but must not be barred."""
+        """True if the login is still valid. The user of a token need not exist here (None); if it does, it must not be
+        disabled or expired.
+        """
         used = self.secret
         if used is None:
             return user is None or user.is_usable(now_ms)
@@ -134,6 +136,7 @@ class Logins:
         return len(self._open.get(instance_id, {}).get(user, ()))
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Closes the connections whose login is invalid after a change of users or of OAuth configurations."""
         if before.oauth is not after.oauth:
             self._revoke_tokens(before, after)
         if before.users is after.users:
@@ -152,7 +155,9 @@ class Logins:
                     self._note_expiry(instance_id, user)
 
     def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
-        """Closes the connections of expired users. `users_of` an instance finds a user by its node name."""
+        """Closes the connections of expired users. `users_of` takes an instance id, and returns a function that finds a
+        user by node name.
+        """
         now_ms = self._now_ms()
         for instance_id, name in [key for key, at_ms in self._expiring.items() if at_ms <= now_ms]:
             del self._expiring[instance_id, name]

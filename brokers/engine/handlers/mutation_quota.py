@@ -18,20 +18,23 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.charging import CONTROLLER_MUTATION_RATE, Limiter
 
-# First versions whose clients know THROTTLING_QUOTA_EXCEEDED; others are served, and delayed afterwards.
+# First versions whose clients know THROTTLING_QUOTA_EXCEEDED; requests of older versions are served, and delayed
+# afterwards.
 STRICT_FROM: Final[Mapping[int, int]] = {
     int(ApiKey.CREATE_TOPICS): 6,
     int(ApiKey.CREATE_PARTITIONS): 3,
     int(ApiKey.DELETE_TOPICS): 5,
 }
 EXCEEDED: Final = "The throttling quota has been exceeded."
+# Part of a limit that the broker has which clients see as controller.
 CONTROLLERS_PART: Final = 0.9
 
 
 def take(context: RequestContext, partitions: int) -> bool:
-    """Charges the client for a change of this number of partitions. Returns False if it is in debt and its version can
-    be rejected; then nothing is charged. The response to a rejected client or to an older version has the delay; a
-    client that is only rejected later is not delayed now, as in Apache Kafka.
+    """Charges the client for a change of this number of partitions. Returns False, and charges nothing, if the client
+    is in debt and its version knows the rejection (`STRICT_FROM`). The response has the delay if the request is
+    rejected or of an older version. An accepted request of a strict version is not delayed, as in Apache Kafka: the
+    next one may be rejected.
     """
     limiter = _limiter(context)
     if limiter is None or limiter.bucket is None:
@@ -56,8 +59,8 @@ def wait_ms(context: RequestContext) -> int:
 
 
 def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) -> float:
-    """Returns the part of a limit that one of an instance's `brokers` has. If the controller is none of them, the first
-    one stands for it (CKA-6).
+    """Returns the part of a limit, from 0 to 1, that one of an instance's `brokers` has. If the controller is none of
+    them, clients see the one with the lowest id as controller (CKA-6).
     """
     if len(brokers) <= 1:
         return 1.0

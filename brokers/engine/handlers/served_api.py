@@ -1,6 +1,6 @@
 """Declaration of one Kafka call: its handler, its required rights, its limits, and the steps around its handler.
 
-`api_table` has the declarations of all supported calls, and takes the steps.
+`api_table` has the declarations of all supported calls, and runs the steps.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class ServedApi:
     rights: RequiredRights
     topic_list: RequiredAllowList = NO_TOPIC
     limit: RequestLimit = LISTS
-    # True if coordinators write for the request, which is paid in bytes and waits for earlier debt (`throttle_time`).
+    # True if coordinators write records for the request. These are charged to the instance's bandwidth, and the request
+    # waits while the instance is in debt for earlier ones (`throttle_time`).
     throttled_first: bool = False
     forwarding: Forwarding | None = None
     split: SplitLists | None = None

@@ -111,7 +111,8 @@ class ProducerIds(Protocol):
 
 class VerifyTransaction(Protocol):
     """Asks the coordinator of a transaction whether partitions, by internal topic, were added to it (TXN-27). Returns
-    an error code for each: 120 if not, 47, 49, 51 or 90 without such a transaction, 13, 14, 15 or 16 if it is unknown.
+    an error code for each: TRANSACTION_ABORTABLE (120) if it was not added; 47, 49, 51 or 90 if the producer has no
+    such transaction; 13, 14, 15 or 16 if the coordinator cannot answer.
     """
 
     async def __call__(
@@ -168,10 +169,11 @@ class StorageServices:
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
     # Sends high watermarks to the followers that clients read from.
     pushes: HighWatermarkPushes = field(init=False)
-    # True if this follower's requests to a leader are answered.
+    # Takes a leader's broker id. Returns True if that leader answers the fetches of this broker.
     reaches: Callable[[int], bool] = no_leader
     # Called with a partition that this broker leads when a follower outside of its ISR has caught up.
     may_join_isr: Callable[[Partition], object] = nothing
+    # Writes log start offsets to disk.
     starts: DurableLogStartOffsets = field(init=False)
     # Converter threads are limited to one request of an instance at a time.
     converter_permits: DecodeMemoryLimiter = field(init=False)
@@ -221,7 +223,7 @@ class CoordinatorServices:
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
     verify_transaction: VerifyTransaction = no_coordinator
-    # Reaches coordinators outside of an instance's brokers.
+    # Forwards calls to coordinators outside of an instance's brokers.
     forwarder: Forwarder | None = None
     # Writes that wait while their instance is in debt for coordinator writes, by instance id.
     state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
@@ -250,14 +252,16 @@ class AccountingServices:
     totals: Totals = field(default_factory=Totals)
     # Shares of instances and tenants in the event loop when it is contended.
     loop_weights: LoopWeights = field(default_factory=LoopWeights)
-    # Charges time of the event loop to an instance; takes its id, start and end.
+    # Charges time of the event loop to an instance; takes its id, start and end, in seconds of `perf_counter`.
     charge_loop: Callable[[str, float, float], object] = nothing
     # As controller: grants other brokers the bytes that they may append for instances.
     allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = no_controller
     # As flow master: grants brokers their shares of the instances' bandwidth.
     report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = no_flow_master
     charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = no_pools
+    # Turns of tenants' long requests; an instance in debt for request time waits.
     request_turns: TurnQueue = field(init=False)
+    # Limits the memory of each instance's decoded long requests.
     decode_memory: DecodeMemoryLimiter = field(init=False)
 
     def weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
@@ -278,8 +282,9 @@ class BrokerServices:
     access: AccessServices
     accounting: AccountingServices
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    # Used by waits until a limiter is paid.
+    # Clock and timers of the waits until a limiter is paid.
     loop_clock: LoopClock = field(init=False)
+    # Turns of the broker's own tasks.
     own_turns: TurnQueue = field(init=False)
     deadlines: Deadlines = field(init=False)
 
@@ -315,6 +320,7 @@ class BrokerServices:
         return self.accounting.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task, and keeps it in `tasks` until it ends."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

@@ -46,7 +46,8 @@ RECEIVED_BYTES_PER_S: Final = 250_000_000
 NETWORK_S: Final = 0.00006
 # Maximum number of characters kept of the name and the version of a client's software.
 SOFTWARE_CHARS_MAX: Final = 64
-# Calls that wait for the same call of other group members, and therefore must not block these by the memory they hold.
+# Calls that are answered when other group members have made the same call. They release their decode memory before this
+# wait, so that those members' requests can be decoded.
 WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
 
 
@@ -87,7 +88,7 @@ class RawRequest:
 
 
 class FastCodec(NamedTuple):
-    """A call with the fast codec, and the versions that every listener supports."""
+    """Handler of a call that uses the fast codec, and the versions that it handles, which every listener supports."""
 
     handle: Callable[..., None]
     version_min: int
@@ -95,7 +96,9 @@ class FastCodec(NamedTuple):
 
 
 class DispatchTable(NamedTuple):
-    """Calls that a session answers, by api key. A parameter of the session, because handlers import the session."""
+    """Handlers of the calls that a session answers, by api key. The session takes them as a parameter, because their
+    modules import this one.
+    """
 
     fast_codec: Mapping[int, FastCodec]
     # The calls of `fast_codec` in older versions, whose record sets are converted.
@@ -184,6 +187,7 @@ class Session:
         self._uncharged_since_s = 0.0
 
     def view(self) -> TenantMetadataView:
+        """Returns the view of the current metadata, cached until the metadata changes."""
         metadata = self.metadata
         view = self._view
         if view is None or view.metadata_version is not metadata.version:
@@ -197,6 +201,7 @@ class Session:
         return self.view().rights(self.services.access.acl_indexes, self._address)
 
     def client(self, client_id: str | None) -> ClientContext:
+        """Returns the state of a client id; that of the last one is cached until the metadata changes."""
         client = self._client
         if (
             client is None
@@ -286,7 +291,9 @@ class Session:
         self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
-        """Handles every call that has no fast codec."""
+        """Handles a request that the fast codec does not decode. `has_codec` is False for an old version of Produce or
+        Fetch.
+        """
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.accounting.totals.requests[api_key] += 1
@@ -382,13 +389,15 @@ class Session:
             self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, spent_s)
 
     def turn_to_resume(self) -> InlineWakeup | None:
-        """Returns the awaitable for a task to await before its next step; None if it need not wait. Members of one
-        group are woken together.
+        """Returns the awaitable for a task to await before its next step; None if it need not wait. A single event may
+        wake many tasks, for example those of all members of a group.
         """
         return self.channel.turns.turn_to_resume(self.services.loop)
 
     def _take_turn(self, context: RequestContext) -> Callable[[], Awaitable[None]] | None:
-        """Returns the wait of a long request before its next part; None for the cluster's own, which need not wait."""
+        """Returns the coroutine function that a long request awaits before its next part; None for requests of the
+        cluster itself, which need not wait.
+        """
         instance_id = self.principal.instance_id
         if instance_id is None or self.principal.internal:
             return None
@@ -409,7 +418,7 @@ class Session:
         body = encode_response(context.api_key, context.version, response)
         charge_time(self, context, perf_counter() - began_s)  # part of the responding turn; delays the next response
         frame = encode_response_frame(context.api_key, context.version, correlation_id, body)
-        # A broker that forwards requests of clients continues to read; the client does not.
+        # A broker that forwards a client's request is not muted: it mutes the connection of the client.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
     def on_more(self) -> None:
@@ -427,7 +436,9 @@ class Session:
 
 
 def close_unstarted(answering: Any) -> None:
-    """Closes the coroutine of an answer that is no longer wanted; a future has none, and one that began is over."""
+    """Closes the coroutine of an answer that will not be awaited. A finished coroutine is not affected, and a future
+    cannot be closed.
+    """
     close = getattr(answering, "close", None)
     if close is not None:
         close()

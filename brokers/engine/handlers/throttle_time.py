@@ -2,7 +2,8 @@
 
 Each limit yields a delay with its reason. The longest delay is the request's: the response has it as
 `throttle_time_ms`, its connection is muted for that time, and its reason is written to the throttle log. Produce and
-Fetch charge their bytes where they are appended or encoded, and come here when one of their limits yields a delay.
+Fetch charge their bytes where they are appended or encoded, and call `apply_longest` if one of their limits yields a
+delay.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ WAITING_MAX: Final = 8
 
 
 class Reason(Enum):
+    """Reason of a throttle delay."""
+
     # Bytes produced or consumed, by the limit of the client, of a topic, or of the instance's bandwidth.
     BYTES = auto()
     # Broker time taken by requests of the instance (decision 89).
@@ -250,8 +253,8 @@ async def paid(context: RequestContext) -> AsyncIterator[RequestContext]:
 
 
 def state_delay_ms(context: RequestContext, response: Any) -> int:
-    """Returns the delay of the client: the debt of its instance on this broker, or on the one that answered if that is
-    greater.
+    """Returns the delay of the client in ms for writes of coordinators: the debt of its instance on this broker, or on
+    the broker to which the request was forwarded if that is greater.
     """
     shares = _shares(context)
     owed_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())

@@ -1,6 +1,6 @@
 """Calls that wait while rights may be revoked: fetches for records, members for their group. When an instance's access
-control entries, users or default change, its waiting calls are checked again, once each, in turns of the event loop;
-the time is charged to the instance.
+control entries or users change, or its default for resources without entries, its waiting calls are checked again, once
+each, in turns of the event loop; the time is charged to the instance.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ TURN_S_MAX: Final = 0.002
 
 
 class WaitingCall(Protocol):
+    """A call that waits, for example a fetch for records."""
+
     def check_right(self) -> object:
         """Ends the wait if its principal may no longer make the call."""
 
@@ -58,8 +60,8 @@ class WaitingCalls:
 
     @contextmanager
     def holding(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
-        """Calls `check` after each change while the block lasts. Without an instance it is the cluster itself, which
-        has all rights.
+        """Calls `check` after each change of rights while the block lasts. An `instance_id` of None stands for the
+        cluster itself, which has all rights: nothing is checked.
         """
         if instance_id is None:
             yield
@@ -85,7 +87,9 @@ class WaitingCalls:
                     self._spawn(self._check_again(instance_id))
 
     async def _check_again(self, instance_id: str) -> None:
-        """Checks the calls again. A change meanwhile starts over, so that one check runs at a time."""
+        """Checks the calls of an instance, and repeats that if something changed in the meantime, so that one check of
+        an instance runs at a time.
+        """
         try:
             while self._changed[instance_id]:
                 self._changed[instance_id] = False

@@ -81,8 +81,8 @@ class Call:
         return self.context.denial(resource_type, name, operation)
 
     def topic_refusal(self, name: str) -> int:
-        """Returns the error code if the client may not make this call for a topic, or no topic can have the name; 0 if
-        the request is forwarded.
+        """Returns the error code if the client may not make this call for a topic, or if no topic can have the name; 0
+        if the topic may be forwarded.
         """
         return self.denied(ResourceType.TOPIC, name) or (0 if naming.is_valid_topic_name(name) else UNKNOWN_TOPIC)
 
@@ -92,13 +92,13 @@ class Call:
         """Sends the request in the upstream's names; returns the response in the tenant's.
 
         Raises:
-            UpstreamLost: the upstream did not answer, or with names that are not the instance's.
+            UpstreamLost: the upstream did not answer, or its response has names of another instance.
             MalformedRequest: a name in the request is too long.
         """
         return await self.ask(self.context.api_key, self.context.version, request)
 
     async def ask(self, api_key: int, version: int, request: Any) -> Any:
-        """Makes another call of the upstream on behalf of this one, like `forward`."""
+        """Sends a request of any call to the upstream on behalf of this one; otherwise like `forward`."""
         body = await self._encoded(api_key, version, request)
         frame, start = await self._upstream.exchange(api_key, version, self.context.client_id, body, self._admit)
         try:
@@ -114,7 +114,7 @@ class Call:
         return response
 
     async def send(self, request: Any) -> None:
-        """Sends a request that is not answered."""
+        """Sends a request that has no response, a Produce with acks=0."""
         context = self.context
         body = await self._encoded(context.api_key, context.version, request)
         await self._upstream.send(context.api_key, context.version, context.client_id, body)
@@ -145,7 +145,7 @@ class Call:
                 return end.value
 
     async def _admit(self, size_bytes: int) -> None:
-        """Waits until the instance's responses leave memory for one more."""
+        """Waits until the responses of the instance leave memory for one more of `size_bytes`."""
         self.release()
         instance_id = self.context.view.instance_id
         assert instance_id is not None, "clients of a gateway belong to an instance"

@@ -36,7 +36,8 @@ HANDLERS: Final[Mapping[int, Callable[[Call, Any], Awaitable[Any]]]] = {
     _K.TXN_OFFSET_COMMIT: transaction_calls.commit_offsets,
 }
 
-# Not throttled first: that is for requests whose coordinator records a broker writes, and a gateway writes none.
+# `throttled_first` is off: it is for requests for which a coordinator on this process writes records, and a gateway has
+# no coordinators.
 FORWARDED_APIS: Final[Mapping[int, ServedApi]] = {
     int(api_key): replace(API_TABLE[api_key], throttled_first=False) for api_key in REVIEWED
 }

@@ -21,11 +21,11 @@ from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslH
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
 
 CONNECT_S_MAX: Final = 10.0
-# Maximum size of a response, above the largest fetch that is asked for (`topic_calls.FETCH_BYTES_MAX`) with one batch.
+# Maximum size of a response: more than the largest requested fetch (`topic_calls.FETCH_BYTES_MAX`) and one batch.
 RESPONSE_BYTES_MAX: Final = 134_217_728
-# Size of a response before the upstream has authenticated this gateway.
+# Maximum size of a response before the upstream has authenticated this gateway.
 GREETING_BYTES_MAX: Final = 65_536
-# Bytes that are received before they are asked for.
+# Bytes of the buffer for received data that is not yet read.
 READ_AHEAD_BYTES: Final = 65_536
 _SIZE_BYTES: Final = 4
 _OLDEST: Final = 0
@@ -39,12 +39,12 @@ Admit = Callable[[int], Awaitable[object]]
 
 
 class UpstreamLost(Exception):
-    """The upstream did not answer, or not as the protocol has it; the outcome of the request is unknown."""
+    """The upstream did not answer, or not as the protocol requires; the outcome of the request is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLogin:
-    """Security of connections to the upstream cluster; without `username` it authenticates nobody."""
+    """Security of connections to the upstream cluster; without `username` the gateway does not authenticate itself."""
 
     tls: ssl.SSLContext | None = None
     username: str | None = None
@@ -55,7 +55,9 @@ class UpstreamLogin:
 
 
 class UpstreamConnection:
-    """An authenticated connection. `versions` are those of the broker, by api key."""
+    """An authenticated connection. `versions` has the lowest and highest version of each call that the broker serves,
+    by api key.
+    """
 
     __slots__ = ("_correlation_id", "_reader", "_writer", "versions")
 
@@ -87,8 +89,9 @@ class UpstreamConnection:
             raise UpstreamLost(f"{host}:{port}: {error.strerror or error}") from error
 
     async def _greet(self, login: UpstreamLogin) -> None:
+        """Requests the broker's versions, and authenticates the gateway."""
         versions = await self._ask(ApiKey.API_VERSIONS, _OLDEST, ApiVersionsRequest())
-        self.versions = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
         if login.username is None:
             return
         await self._ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism="PLAIN"))
@@ -98,7 +101,7 @@ class UpstreamConnection:
     async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Sends a request of the gateway's own and returns the response.
 
-        Raises UpstreamLost for an error code, without the upstream's message, in which names may occur.
+        Raises UpstreamLost for an error code, without the upstream's message, which may contain internal names.
         """
         body = encode_request(api_key, version, request)
         frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=GREETING_BYTES_MAX)
@@ -129,8 +132,8 @@ class UpstreamConnection:
     ) -> tuple[bytes, int]:
         """Sends a request. Returns the frame of its response without its size, and the position of the body.
 
-        A request that is not answered as it has to be, or that is cancelled, closes the connection, since the next
-        response might be another one's. Raises UpstreamLost.
+        A request that is cancelled, or whose response is missing or invalid, closes the connection, since the next
+        response might belong to another request. Raises UpstreamLost.
         """
         try:
             await self._send(api_key, version, client_id, body)
@@ -152,7 +155,7 @@ class UpstreamConnection:
         return frame, start
 
     async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
-        """Sends a request that is not answered. Raises UpstreamLost."""
+        """Sends a request that has no response. Raises UpstreamLost."""
         try:
             await self._send(api_key, version, client_id, body)
         except OSError as error:

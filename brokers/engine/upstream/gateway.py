@@ -60,7 +60,7 @@ async def _ask_brokers(address: Address, settings: GatewaySettings) -> MetadataR
 
 
 class Gateway:
-    """All nodes of one process."""
+    """The gateway of one process: a node for each upstream broker that it serves."""
 
     def __init__(self, settings: GatewaySettings, stop: lifecycle.Stop, connections_max: int) -> None:
         self._settings = settings
@@ -77,13 +77,13 @@ class Gateway:
             check_declared()
         except UndeclaredField as error:
             raise StartFailed(f"names would not be mapped: {error}") from error
-        found = await find_brokers(settings)
-        addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+        metadata = await find_brokers(settings)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
         unknown = sorted(settings.nodes - addresses.keys())
         if unknown:
             raise StartFailed(f"the upstream has no broker {unknown[0]}, but {sorted(addresses)}")
         self._set_limits()
-        image = _image(found, settings.instances)
+        image = _image(metadata, settings.instances)
         contexts = TlsContexts(settings.certificate_file)
         contexts.reload()
         share = max(1, self._connections_max // max(1, len(settings.nodes)))
@@ -105,7 +105,7 @@ class Gateway:
         log.info("gateway_started", nodes=sorted(settings.nodes), instances=len(settings.instances))
 
     def _set_limits(self) -> None:
-        """Sets the bandwidth of each instance, which holds over all nodes of this process together."""
+        """Sets the bandwidth of each instance, which all nodes of this process share."""
         for instance in self._settings.instances:
             shares, document = self._shared.accountings.of(instance.id).shares, instance.document
             now_ms = self._clock.monotonic_ms()
@@ -122,15 +122,15 @@ class Gateway:
         log.info("gateway_stopped")
 
 
-def _image(found: MetadataResponse, instances: tuple[GatewayInstance, ...]) -> ClusterImage:
+def _image(metadata: MetadataResponse, instances: tuple[GatewayInstance, ...]) -> ClusterImage:
     """Returns the metadata that sessions use: instances, users, rights and quotas, and no topic."""
     brokers = {
-        broker.node_id: BrokerInfo(broker.node_id, broker.host, broker.port, 0, None, 0) for broker in found.brokers
+        broker.node_id: BrokerInfo(broker.node_id, broker.host, broker.port, 0, None, 0) for broker in metadata.brokers
     }
     quotas: dict[tuple[str, Any], Any] = {
         (instance.id, entity): limits for instance in instances for entity, limits in instance.quotas.items()
     }
-    return ClusterImage(found.cluster_id or "").with_changes(
+    return ClusterImage(metadata.cluster_id or "").with_changes(
         ImageDelta(
             brokers=brokers,
             instances={instance.id: instance.document for instance in instances},

@@ -24,8 +24,8 @@ _NO_OFFSET: Final = -1
 
 
 async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequest) -> Any:
-    """Forwards the keys that the client may describe. A coordinator without an address for the instance is answered as
-    one that is not available.
+    """Forwards the keys that the client may describe. A coordinator without an address for the instance is reported as
+    not available.
     """
     resource = _RESOURCES.get(request.key_type)
     if call.context.version < _MANY_KEYS_FROM:
@@ -49,15 +49,15 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
         return coordinators.FindCoordinatorResponse(coordinators=refused)
     request.coordinator_keys = allowed
     response = await call.forward(request)
-    for found in response.coordinators:
-        if found.node_id == NO_NODE and not found.error_code:
-            found.error_code = _NOT_AVAILABLE
+    for coordinator in response.coordinators:
+        if coordinator.node_id == NO_NODE and not coordinator.error_code:
+            coordinator.error_code = _NOT_AVAILABLE
     response.coordinators += refused
     return response
 
 
 def _member_call(response: Callable[[int], Any]) -> Callable[[Call, Any], Any]:
-    """Returns the handler of a call of a group's member."""
+    """Returns the handler of a call that group members make. `response` makes the response for an error code."""
 
     async def handle(call: Call, request: Any) -> Any:
         code = call.denied(GROUP, request.group_id) or (0 if request.group_id else _INVALID_GROUP)
@@ -117,7 +117,7 @@ _FETCHED_OF_GROUP: Final = TopicLists(
 
 
 async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
-    """Forwards a request for committed offsets; without topics it is about all that the client may describe."""
+    """Forwards a request for committed offsets; one without topics returns all topics that the client may describe."""
     if call.context.version >= _MANY_GROUPS_FROM:
         return await _fetch_offsets_of_groups(call, request)
     code = call.denied(GROUP, request.group_id)
@@ -133,7 +133,7 @@ async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
 
 async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     allowed, refused = [], []
-    # Results of topics that are not forwarded, by group; all topics are wanted of the others.
+    # Results of topics that are not forwarded, by group; a group whose request is for all topics is not in it.
     unread: dict[str, list[Any]] = {}
     for group in request.groups:
         code = call.denied(GROUP, group.group_id)

@@ -29,7 +29,7 @@ class NoTree:
         raise StoreUnavailable(_REASON)
 
     def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
-        """There are no sessions."""
+        """Does nothing, since there are no sessions."""
 
 
 _REASON = "a gateway has no ZooKeeper"

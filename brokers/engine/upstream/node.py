@@ -1,4 +1,4 @@
-"""The listeners in front of one upstream broker, one for each instance, and what their sessions share."""
+"""The listeners in front of one upstream broker, one for each instance, and the state that their sessions share."""
 
 from __future__ import annotations
 
@@ -57,13 +57,14 @@ from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, intersecti
 log = structlog.get_logger(__name__)
 
 SWEEP_INTERVAL_S: Final = 10.0
-# Responses to one instance that are in memory at the same time, on one node; a single longer one may be.
+# Maximum bytes of responses to one instance that are in memory at the same time, on one node; a single response may be
+# longer.
 RESPONSE_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
 
 
 @dataclass(slots=True)
 class SharedState:
-    """State that all nodes of a process share: limits hold over all of them together."""
+    """State that all nodes of a process share, so that limits apply to all of them together."""
 
     instances: Mapping[str, GatewayInstance]
     accountings: AccountingRegistry = field(default_factory=AccountingRegistry)
@@ -71,7 +72,9 @@ class SharedState:
 
 
 class UpstreamNode:
-    """One upstream broker, with the listeners that lead to it. `versions` are its calls and versions."""
+    """One upstream broker, with the listeners in front of it. `served` has the calls and versions to forward; it is
+    empty until the first `connect`.
+    """
 
     def __init__(
         self,
@@ -99,12 +102,13 @@ class UpstreamNode:
     # -- for its sessions ---------------------------------------------------------------------------------------------
 
     async def connect(self) -> UpstreamConnection:
-        """Opens a connection to the upstream broker, and takes over its versions. Raises UpstreamLost."""
+        """Opens a connection to the upstream broker, and updates `served`. Raises UpstreamLost."""
         connection = await UpstreamConnection.open(self._address, self._login)
         self.served = intersection(connection.versions)
         return connection
 
     def creation_lock(self, instance_id: str) -> asyncio.Lock:
+        """Returns the lock under which topics of the instance are counted and created."""
         return self._shared.creation_locks.setdefault(instance_id, asyncio.Lock())
 
     def partitions_max(self, instance_id: str) -> int:
@@ -141,6 +145,7 @@ class UpstreamNode:
             bound.go_on()
 
     def keep_going(self, periodic: lifecycle.Periodic) -> None:
+        """Starts the periodic work: the check of idle connections, and the end of expired logins."""
         periodic.every(SWEEP_INTERVAL_S, self.listeners.sweep_in_turns)
         periodic.every(EXPIRY_INTERVAL_S, self.services.access.authentication.expire)
 

@@ -73,7 +73,7 @@ class ClientUpstream:
         self._node = node
         self._connection: UpstreamConnection | None = None
         self._is_closed = False
-        # True if the last request was not answered: the upstream then reports its failure by closing the connection.
+        # True if the last request has no response: the upstream then reports its failure by closing the connection.
         self._was_unanswered = False
 
     async def exchange(
@@ -128,7 +128,7 @@ class GatewaySession:
         sasl: dict[int, FastCodec],
         route_name: str = DEFAULT_ROUTE,
     ) -> None:
-        """Creates the session. `sasl` answers the calls of an authentication after the first."""
+        """Creates the session. `sasl` has the handlers of a re-authentication, by api key."""
         self._node = node
         self.channel: Any = channel
         self.principal = principal
@@ -187,7 +187,7 @@ class GatewaySession:
         return listed({**self._node.served, **OWN})
 
     def on_more(self) -> None:
-        """Does nothing: a fetch that waits upstream cannot be called back."""
+        """Does nothing: a fetch that waits at the upstream cannot be ended early."""
 
     def on_closed(self) -> None:
         task, self._task = self._task, None
@@ -308,7 +308,7 @@ class GatewaySession:
         return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
 
     def client(self, client_id: str | None) -> ClientContext:
-        """Returns the limiters of the client (`throttle_time.Sender`)."""
+        """Returns the state of a client id, with its limiters (`throttle_time.Sender`)."""
         client = self._client
         if client is None or client.client_id != (client_id or ""):
             client = self._client = ClientContext(self._node.services, self._view, self._address, client_id)

@@ -223,10 +223,10 @@ def _acls(bodies: Any) -> dict[str, AclDocument]:
 
 
 def _named(kind: Callable[[Any], T], text: str) -> T:
-    found: T | None = getattr(kind, str(text).upper(), None)
-    if found is None:
+    member: T | None = getattr(kind, str(text).upper(), None)
+    if member is None:
         raise ValueError(f"not known: {text!r}")
-    return found
+    return member
 
 
 def _quota(body: Mapping[str, Any]) -> tuple[QuotaEntity, dict[str, float]]:

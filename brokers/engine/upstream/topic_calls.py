@@ -1,4 +1,4 @@
-"""Calls about topics and their records. Topics that the client may not use are answered here; the others upstream."""
+"""Calls about topics and their records. Topics that the client may not use are answered here; others are forwarded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from brokers.engine.upstream.call import UNKNOWN_TOPIC, Call
 from instances import naming
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
-# Bytes of records that one fetch asks for; the upstream adds at most one batch that is longer.
+# Maximum bytes of records that one fetch requests; the upstream exceeds them by at most one batch.
 FETCH_BYTES_MAX: Final = 16_777_216
-# Configuration that a tenant may give a new topic: what concerns its own records, and costs the upstream no more files
-# than another topic does.
+# Configurations that a tenant may set on a new topic: those that concern only its own records, and do not make the
+# upstream open more files than for another topic.
 CONFIGS: Final = frozenset(
     {
         "cleanup.policy", "compression.type", "delete.retention.ms", "max.compaction.lag.ms", "max.message.bytes",
@@ -38,8 +38,9 @@ _DENIED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 @dataclass(frozen=True, slots=True)
 class TopicLists:
-    """The fields with the topics of a request, with their names, and with the results. `refused` returns the result of
-    a topic that is not forwarded, `response` a response with these results only.
+    """Names of the fields that have the topics of a request, the name of a topic, and the results of the response.
+    `refused` returns the result of a topic that is not forwarded, given its error code; `response` returns a response
+    with such results only.
     """
 
     topics: str
@@ -50,7 +51,9 @@ class TopicLists:
 
 
 async def forward_allowed(call: Call, request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> Any:
-    """Forwards the topics without a `refusal`, if there are any or nothing was refused; answers the others."""
+    """Forwards the topics without a `refusal`, and adds the results of the others. If all topics are refused, nothing
+    is forwarded.
+    """
     allowed, refused = await split(request, lists, refusal)
     if refused and not allowed:
         return lists.response(refused)
@@ -94,7 +97,7 @@ _PRODUCED: Final = TopicLists(
 async def produce_records(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
     """Forwards records. Returns None without acknowledgements; a refusal then closes the connection, as in Kafka."""
     monotonic_ms = call.context.services.clock.monotonic_ms
-    # Without this each of many connections would add a request to the debt.
+    # Without this wait, each of many connections would add a request to the debt.
     while True:
         debt = in_debt(client.produce_limiters, monotonic_ms())
         if debt is None:
@@ -130,8 +133,8 @@ _FETCHED: Final = TopicLists(
 
 
 async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchRequest) -> fetch.FetchResponse:
-    """Forwards a fetch without a session: ids of sessions are the upstream broker's, and anybody's could be guessed. A
-    client in debt gets no records until it is paid for what it read.
+    """Forwards a fetch without a fetch session: session ids belong to the upstream broker, and those of other clients
+    could be guessed. A client in debt gets no records until the bytes that it has read are paid.
     """
     if request.session_id != _NO_SESSION:
         return fetch.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
@@ -177,7 +180,7 @@ async def find_offsets(call: Call, request: list_offsets.ListOffsetsRequest) -> 
 
 
 async def describe_topics(call: Call, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
-    """Forwards a request for metadata. Missing topics are never created by it, since creations are counted."""
+    """Forwards a request for metadata. It never creates missing topics, since creations are counted."""
     context, is_for_all = call.context, request.topics is None
     shows_topic_operations = request.include_topic_authorized_operations
     shows_cluster_operations = request.include_cluster_authorized_operations
@@ -218,7 +221,7 @@ def _metadata_refusal(call: Call, name: str) -> int:
 
 
 def _hide_unknown_leaders(topic: metadata.MetadataResponseTopic) -> None:
-    """Marks partitions whose leader has no address for the instance."""
+    """Sets LEADER_NOT_AVAILABLE on partitions whose leader has no address for the instance."""
     for partition in topic.partitions:
         if partition.leader_id == NO_NODE and not partition.error_code:
             partition.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -230,7 +233,7 @@ def _hide_unknown_leaders(topic: metadata.MetadataResponseTopic) -> None:
 async def create_topics(
     call: Call, request: topics.CreateTopicsRequest, lock: asyncio.Lock, partitions_max: int
 ) -> topics.CreateTopicsResponse:
-    """Forwards creations within the limit of the instance, one request of an instance at a time."""
+    """Forwards creations within `partitions_max`, the limit of the instance, one request of an instance at a time."""
     default_partitions = 1
     if call.context.view.instance is not None:
         default_partitions = call.context.view.instance.document.settings.default_partitions

@@ -13,9 +13,9 @@ Versions = Mapping[ApiKey, tuple[int, int]]
 
 _K = ApiKey
 
-# Versions whose fields were looked at, one by one. Left out are those
+# Versions whose fields were reviewed one by one. Not in the table are versions
 # * with message formats 0 and 1, which Kafka 4 no longer has (Produce to 2, Fetch to 3);
-# * that request topics by id, of which nobody could tell the owner (Metadata 12, Fetch 13, DeleteTopics 6);
+# * that request topics by id, whose owner a gateway cannot determine (Metadata 12, Fetch 13, DeleteTopics 6);
 # * that create missing topics unasked (Metadata to 3), since creations are counted;
 # * of members of the newer group protocol (OffsetCommit 9, OffsetFetch 9), and of share groups (FindCoordinator 6);
 # * of brokers only (AddPartitionsToTxn from 4).
@@ -46,7 +46,7 @@ OWN_WITH_SASL: Final[Versions] = {**OWN, _K.SASL_HANDSHAKE: (0, 1), _K.SASL_AUTH
 
 
 def check_declared() -> None:
-    """Checks that every field of every forwarded message declares what it names. Raises UndeclaredField."""
+    """Checks that each field of a forwarded message that may have a name declares its kind. Raises UndeclaredField."""
     for api_key, (low, high) in REVIEWED.items():
         for version in range(low, high + 1):
             mapping_of(api_key, "request", version)
@@ -54,7 +54,7 @@ def check_declared() -> None:
 
 
 def intersection(upstream: Mapping[int, tuple[int, int]]) -> dict[ApiKey, tuple[int, int]]:
-    """Returns the calls to forward to a broker that serves these versions by api key."""
+    """Returns the calls and versions to forward to a broker that serves these versions, given by api key."""
     result = {}
     for api_key, (low, high) in REVIEWED.items():
         theirs = upstream.get(api_key)

@@ -11,11 +11,11 @@ from crc32c import crc32c as _crc32c
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """The Castagnoli checksum of `data` as an unsigned 32-bit integer."""
+    """Returns the CRC-32C (Castagnoli) checksum of `data` as an unsigned 32-bit integer."""
     checksum: int = _crc32c(data)
     return checksum
 
 
 def crc32(data: bytes | bytearray | memoryview) -> int:
-    """The IEEE checksum of `data` as an unsigned 32-bit integer."""
+    """Returns the CRC-32 (IEEE) checksum of `data` as an unsigned 32-bit integer."""
     return zlib.crc32(data)

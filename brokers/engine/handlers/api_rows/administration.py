@@ -1,4 +1,4 @@
-"""Calls that administer topics, users, access rules, quotas and the cluster. Rows of the API table."""
+"""Rows of the API table for calls that administer topics, users, access rules, quotas and the cluster."""
 
 from __future__ import annotations
 

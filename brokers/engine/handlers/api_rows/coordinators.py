@@ -1,4 +1,4 @@
-"""Calls that coordinators of groups and transactions answer. Rows of the API table."""
+"""Rows of the API table for calls that coordinators of groups and transactions answer."""
 
 from __future__ import annotations
 

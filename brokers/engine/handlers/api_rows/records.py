@@ -1,4 +1,4 @@
-"""Calls about records: their offsets, epochs and deletion. Rows of the API table."""
+"""Rows of the API table for calls about records: their offsets, epochs and deletion."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ _DEFAULT_NAME: Final = "<default>"
 
 
 def users_altered(asked: Asked) -> Change | None:
+    """Describes an AlterUserScramCredentials."""
     request = asked.request
     upserted: dict[str, list[int]] = {}
     for upsertion in islice(request.upsertions, LINES_MAX):
@@ -84,6 +85,7 @@ def _mechanisms(user: UserDocument) -> list[str]:
 
 
 def acls_created(asked: Asked) -> Change | None:
+    """Describes a CreateAcls, without entries that existed before."""
     creations = asked.request.creations
     pairs = results_beside(creations, None if asked.response is None else asked.response.results)
     lines = (
@@ -105,6 +107,7 @@ def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
 
 
 def acls_deleted(asked: Asked) -> Change | None:
+    """Describes a DeleteAcls."""
     if asked.response is None:
         filters = asked.request.filters
         unsure = (
@@ -131,9 +134,11 @@ def _acl_deleted(acl: DeleteAclsMatchingAcl) -> AuditItem:
     return AuditItem(action="acl.deleted", kind=ACL, name=_resource(pattern), before=_rule(pattern, entry))
 
 
-def _filter_asked(each: DeleteAclsFilter) -> AuditItem:
-    before = {"resource_name": each.resource_name_filter, "principal": each.principal_filter, "host": each.host_filter}
-    return AuditItem(action="acl.deleted", kind=ACL, name=each.resource_name_filter or "", before=before)
+def _filter_asked(acl_filter: DeleteAclsFilter) -> AuditItem:
+    """Describes a filter whose matching rules are unknown, because the request ended without a response."""
+    name = acl_filter.resource_name_filter
+    before = {"resource_name": name, "principal": acl_filter.principal_filter, "host": acl_filter.host_filter}
+    return AuditItem(action="acl.deleted", kind=ACL, name=name or "", before=before)
 
 
 def _resource(pattern: ResourcePattern) -> str:
@@ -161,6 +166,7 @@ def _word(value: ResourceType | PatternType | AclOperation | Permission) -> str:
 
 
 def quotas_altered(asked: Asked) -> Change | None:
+    """Describes an AlterClientQuotas; None if it only validates."""
     request = asked.request
     if request.validate_only:
         return None

@@ -1,8 +1,8 @@
-"""Changes that one request of a client asked for, and their outcomes, which are written to the audit log before the
-request is answered.
+"""Changes that one request of a client makes, and their outcomes, which are written to the audit log before the request
+is answered.
 
-Only calls on tenant listeners are recorded: replicas and leadership are not moved there. Changes by the control plane
-over the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
+Only calls on tenant listeners are recorded, which cannot move replicas or leaders. Changes by the control plane over
+the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.errors import ErrorCode
 
-# Action of a commit by a client that is no member of the group; members commit all the time.
+# Action of a commit by a client that is no member of the group; commits of members are not recorded.
 COMMITTED: Final = "group.offsets_committed"
 # Number of items of a request that are described; further ones are only counted.
 LINES_MAX: Final = 2_000
@@ -31,7 +31,9 @@ log = structlog.get_logger(__name__)
 
 
 class Asked(NamedTuple):
-    """A request with its response, None if the connection closed before. `image` is the metadata from before it."""
+    """A request with its response, None if it ended without one, for example because its client disconnected. `image`
+    is the metadata from before the request.
+    """
 
     context: RequestContext
     request: Any
@@ -55,7 +57,7 @@ class Asked(NamedTuple):
 
 
 class ItemResult(NamedTuple):
-    """Outcome of one item: its error code, and its description. `item` returns None if nothing was changed."""
+    """Outcome of one item of a request. `item` describes the change; it returns None if nothing was changed."""
 
     error: int
     name: str
@@ -63,7 +65,7 @@ class ItemResult(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One kind of action on `total` items; `lines` may be generated lazily."""
+    """One kind of action on `total` items. `lines` are their outcomes, which may be generated lazily."""
 
     action: str
     kind: str
@@ -83,6 +85,7 @@ class ChangeOutcome(NamedTuple):
 
 
 def outcome_of(change: Change) -> ChangeOutcome:
+    """Returns the outcome of a request from the results of its first `LINES_MAX` items; further ones are counted."""
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0
@@ -120,7 +123,9 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dic
 
 
 def first_error(results: Iterable[Any]) -> int:
-    """Returns the error code of results that are reported as one: done if any of them is."""
+    """Returns one error code for results that are reported together: `DONE` if any of them succeeded, else the first
+    error.
+    """
     error = DONE
     for number, result in enumerate(islice(results, LINES_MAX)):
         if not result.error_code:
@@ -139,8 +144,8 @@ def begin(context: RequestContext) -> bool:
 
 
 def record(context: RequestContext, request: Any, response: Any, image: ClusterImage) -> None:
-    """Records the outcome of a request in the audit log. `response` is None if the connection closed before; `image` is
-    the metadata from before the request. A failure is logged and never takes back a response.
+    """Records the outcome of a request in the audit log. `response` is None if the request ended without one; `image`
+    is the metadata from before the request. A failure is logged, and does not affect the response.
     """
     instance_id, describe = context.view.instance_id, context.api.audit
     assert instance_id is not None, "checked by `begin`"

@@ -40,6 +40,7 @@ def results_beside(asked: Iterable[Any], results: Iterable[Any] | None) -> Itera
 
 
 def created(asked: Asked) -> Change | None:
+    """Describes a CreateTopics; None if it only validates."""
     if asked.request.validate_only:
         return None
     topics = asked.request.topics
@@ -62,6 +63,7 @@ def _created(asked: Asked, wanted: CreatableTopic) -> AuditItem:
 
 
 def described(topic: TopicImage) -> dict[str, Any]:
+    """Returns the properties of a topic that an audit event shows."""
     return {
         "partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].target) if topic.partitions else 0,
@@ -70,6 +72,7 @@ def described(topic: TopicImage) -> dict[str, Any]:
 
 
 def deleted(asked: Asked) -> Change | None:
+    """Describes a DeleteTopics."""
     request = asked.request
     states = request.topics or request.topic_names
     if asked.response is not None:
@@ -101,6 +104,7 @@ def _deleted(asked: Asked, name: str) -> AuditItem | None:
 
 
 def grown(asked: Asked) -> Change | None:
+    """Describes a CreatePartitions; None if it only validates."""
     request = asked.request
     if request.validate_only:
         return None
@@ -123,6 +127,7 @@ def _grown(asked: Asked, name: str, count: int) -> AuditItem:
 
 
 def configured(asked: Asked) -> Change | None:
+    """Describes the changes of topics by an AlterConfigs or IncrementalAlterConfigs; None if it only validates."""
     request = asked.request
     if request.validate_only:
         return None
@@ -165,6 +170,7 @@ def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterC
 
 
 def records_deleted(asked: Asked) -> Change | None:
+    """Describes a DeleteRecords."""
     topics = asked.request.topics
     pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
     lines = (
@@ -192,6 +198,7 @@ def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
 
 
 def groups_deleted(asked: Asked) -> Change | None:
+    """Describes a DeleteGroups."""
     names = asked.request.groups_names
     if asked.response is None:
         answers: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
@@ -206,6 +213,7 @@ def _group_deleted(name: str) -> AuditItem:
 
 
 def offsets_deleted(asked: Asked) -> Change | None:
+    """Describes an OffsetDelete."""
     request, response = asked.request, asked.response
     if response is None:
         error = error_of(None)
@@ -222,8 +230,8 @@ def _offsets_deleted(request: Any) -> AuditItem:
 
 
 def offsets_committed(asked: Asked) -> Change | None:
-    """Describes a commit by a client that is no member: an administrator, or a reader without group management. Members
-    commit all the time and are not recorded.
+    """Describes an OffsetCommit by a client that is no member: an administrator, or a consumer without group
+    management. Commits of members, which are frequent, are not recorded (None).
     """
     request, response = asked.request, asked.response
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:

@@ -54,6 +54,7 @@ FILTERS_MAX: Final = 500
 _UNKNOWN: Final = 0
 _PATTERN_TYPES_FROM: Final = 1
 
+# Entries to add or to remove, by pattern.
 Grants = dict[ResourcePattern, list[AclEntry]]
 _Write = Callable[[str, Mapping[ResourcePattern, Sequence[AclEntry]]], Awaitable[int | None]]
 _Result = AclCreationResult | DeleteAclsMatchingAcl
@@ -93,9 +94,11 @@ def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> Describ
 
 async def create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     time_slice = TimeSlice()
-    for each in request.creations:
+    for creation in request.creations:
         await time_slice.pause()
-        _check_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        _check_known(
+            creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type
+        )
     try:
         check_right(context)
         _instance(context)
@@ -167,13 +170,16 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
 async def _change(
     context: RequestContext, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
-    """Writes some patterns at a time, waits until this broker's metadata has them, and records failures."""
+    """Writes the patterns in parts, and waits until this broker's metadata has them. A failure is set in the results of
+    its part.
+    """
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
             async with changing(context, sum(map(len, part.values()))):
                 if not number:
-                    # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
+                    # A user that lost its right during the wait changes nothing. A user that removes its own right with
+                    # this request may finish it.
                     check_right(context)
                 written.append(await write(_instance(context), part))
         except (ResourceError, ClusterError) as failure:
@@ -185,7 +191,8 @@ async def _change(
 
 
 def _check_known(*kinds: int) -> None:
-    """Rejects a kind of 0, which Kafka's clients cannot send and its brokers treat as a malformed request.
+    """Rejects a resource type, pattern type, operation or permission type of 0, which Kafka's clients cannot send and
+    its brokers treat as a malformed request.
 
     Raises:
         MalformedRequest: the connection is closed.
@@ -226,7 +233,7 @@ def rule_of(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
 
 
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
-    """Returns the pattern and the entry. Raises ResourceError if they are no valid ACL here."""
+    """Returns the pattern and the entry of a creation. Raises ResourceError if an instance cannot have them."""
     try:
         pattern, entry = rule_of(creation)
     except ValueError as error:

@@ -23,7 +23,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
-# Stand for a mechanism's number and its name.
+# Number and name of this way of authentication, beside those of SASL mechanisms.
 BY_CERTIFICATE: Final = -1
 TLS: Final = "TLS"
 # Reason for rejecting a valid certificate: the user of that name is disabled or expired.
@@ -33,7 +33,7 @@ JUDGED_PER_TURN_MAX: Final = 50
 
 
 class CertificateLogin(Login):
-    """The `logins.Login` of a connection without a secret."""
+    """Login of a connection that authenticated by certificate."""
 
     __slots__ = ("_route", "identity")
 
@@ -52,7 +52,9 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """State shared by the connections of a listener with client certificates; accepts none without `authorities`."""
+    """State shared by the connections of a listener with client certificates. While `authorities` is None, no client is
+    accepted.
+    """
 
     def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.services = services
@@ -70,14 +72,16 @@ class CertificateRoute:
     def _recheck(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
         if authorities is not self.authorities:
             return  # a newer check covers all of them
-        some = list(islice(rest, JUDGED_PER_TURN_MAX))
-        if some:
-            lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
+        logins = list(islice(rest, JUDGED_PER_TURN_MAX))
+        if logins:
+            lost = [login for login in logins if login in self.open and self._fault_of(login.identity)]
             self.services.access.authentication.logins.close(lost)
             self.services.loop.call_soon(self._recheck, authorities, rest)
 
     def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
-        """Returns the session of a client identified under `authorities`, which may have been replaced meanwhile."""
+        """Returns the session of a client identified under `authorities`, which may be replaced by now. It is closed if
+        the client may not be connected.
+        """
         services = self.services
         principal = Principal(identity.user, self.instance_id)
         session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
@@ -97,8 +101,8 @@ class CertificateRoute:
         return session
 
     def handshake_failed(self, peer_host: str, error: Exception) -> None:
-        """Records a failed handshake (`network.listener_rules.NoteFailure`). A peer that speaks no TLS or hangs up has
-        not tried to sign in.
+        """Records a failed handshake (`network.listener_rules.NoteFailure`), unless the peer did not speak TLS or
+        disconnected, which is no attempt to sign in.
         """
         reason = refusal_reason(error)
         if reason is not None:

@@ -1,5 +1,5 @@
-"""The internal listener before a peer has authenticated (WIRE-18, WIRE-19): by a secret, or by a client certificate
-with the name of the instance that the peer acts for (SASL EXTERNAL).
+"""Sessions of the internal listener before the peer has authenticated by a secret or a client certificate (WIRE-18,
+WIRE-19). A peer with a certificate may name the instance that it acts for (SASL EXTERNAL).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TellFailed = Callable[[str, str], object]
 
 # Kafka's setting `connection.failed.authentication.delay.ms`.
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
-# The version of SaslHandshake after which tokens come without headers, and their form.
+# Version of SaslHandshake after which a token and its response are sent without a header, with only a size in front.
 RAW_TOKENS_VERSION: Final = 0
 SIZE: Final = Struct(">i")
 
@@ -66,7 +66,7 @@ class UnauthenticatedSession:
         self.channel.respond(response_frame(api_key, version, correlation_id, response))
 
     def _end_later(self, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
-        """Sends `frame` after a delay, and closes."""
+        """Sends `frame` after a delay, and closes the connection."""
         self._cancel = self.services.loop.call_later(delay_ms / 1000, self._end, frame).cancel
 
     def _end(self, frame: bytes | None) -> None:
@@ -76,8 +76,8 @@ class UnauthenticatedSession:
 
 
 class InternalSession(UnauthenticatedSession, ABC):
-    """Becomes a `Session` when the peer has authenticated. Until then it answers ApiVersions, SaslHandshake and
-    SaslAuthenticate only.
+    """Session of the internal listener that is replaced by a `Session` when the peer has authenticated. Until then it
+    answers ApiVersions, SaslHandshake and SaslAuthenticate only.
     """
 
     mechanisms: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class InternalSession(UnauthenticatedSession, ABC):
         """Returns the identity that a token proves. Raises SaslFailed."""
 
     def _authenticate(self, token: bytes, version: int | None, correlation_id: int) -> None:
-        """Answers a token; without a `version` it came without a header."""
+        """Answers a token. `version` is that of SaslAuthenticate, None for a token without a header."""
         response = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
         key = ApiKey.SASL_AUTHENTICATE
         try:
@@ -174,7 +174,7 @@ class SaslSession(InternalSession):
 
 
 class CertificateSession(InternalSession):
-    """Session of a peer with a client certificate, which proves that `process` connects; it may
+    """Session of a peer whose client certificate proves that it is `process`, which may use the internal listener
     (`external.may_enter`). The peer acts for the cluster if it sends no SASL request.
     """
 
@@ -204,7 +204,7 @@ class CertificateSession(InternalSession):
 
 
 class UnwelcomeSession(UnauthenticatedSession):
-    """Session of a peer whose certificate is not accepted on this listener: its first request closes it."""
+    """Session of a peer whose certificate is not accepted on this listener: its first request closes the connection."""
 
     def __init__(
         self,

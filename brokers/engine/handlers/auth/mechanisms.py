@@ -1,4 +1,6 @@
-"""PLAIN, SCRAM and OAUTHBEARER for the users of an instance: a token in, a token or a proof out."""
+"""PLAIN, SCRAM and OAUTHBEARER for the users of an instance: each takes a client's tokens and returns the server's, and
+at last the proof of a user.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ OTHER_IDENTITY: Final = "Authentication failed: Client requested an authorizatio
 
 
 class Proof(NamedTuple):
+    """Name of an authenticated user, and the secret or token that the client proved to have."""
+
     username: str
     by: Secret | VerifiedToken
 
 
 class Outcome(NamedTuple):
-    """Response to a token. `proven` is None if the client has to send more."""
+    """The server's token for a client's token. `proven` is None if the client has to send another one."""
 
     token: bytes
     proven: Proof | None
@@ -44,7 +48,7 @@ class Mechanism(Protocol):
     username: str
 
     def take(self, token: bytes) -> Outcome | Proving:
-        """Processes the client's next token.
+        """Processes the client's next token. Returns the outcome, or a function that takes time to determine it.
 
         Raises:
             SaslFailed: the authentication has failed; a `Proving` raises it too.
@@ -132,8 +136,8 @@ class ScramMechanism:
 
 
 class OAuthBearerMechanism:
-    """OAUTHBEARER (RFC 7628). A failed token is answered without an error code; the client confirms, and is then
-    answered with one.
+    """OAUTHBEARER (RFC 7628). The response to an invalid token names the error, but has no error code; the response to
+    the client's confirmation has it.
     """
 
     number = OAUTHBEARER

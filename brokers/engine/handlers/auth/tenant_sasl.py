@@ -50,7 +50,7 @@ from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's message of a response without an error.
 NO_MESSAGE: Final = ""
-# Maximum time from the first byte to the proof.
+# Maximum time in ms from the creation of the session to the proof.
 AUTHENTICATION_MS_MAX: Final = FIRST_REQUEST_MS_MAX
 _OF_HANDSHAKE: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
 
@@ -78,8 +78,8 @@ class SignedInSession(Protocol):
 
 
 class SaslRoute:
-    """State shared by the connections of one listener. `dispatch_table` is theirs after authentication. A subclass may
-    serve other calls than a broker does.
+    """State shared by the connections of one listener. `dispatch_table` has the calls of authenticated connections. A
+    subclass may serve other calls than a broker does.
     """
 
     __slots__ = ("dispatch_table", "instance_id", "name", "report_failure", "services")
@@ -113,6 +113,8 @@ class SaslRoute:
 
 
 class State(enum.Enum):
+    """State of an authentication, named by the requests that are legal next."""
+
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
     AUTHENTICATE = "authenticate"
@@ -129,7 +131,9 @@ class SaslReply(NamedTuple):
 
 
 class TenantSaslSession(UnauthenticatedSession):
-    """Becomes a `Session` on success. `before` is the session of a connection that re-authenticates."""
+    """Session during an authentication, which is replaced by a `Session` on success. `before` is the session of a
+    connection that re-authenticates.
+    """
 
     def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: SignedInSession | None = None) -> None:
         super().__init__(route.services, channel)
@@ -320,7 +324,7 @@ class TenantSaslSession(UnauthenticatedSession):
         self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
 
     def _refuse(self, error: Exception, reply: SaslReply) -> None:
-        """Ends a failed authentication. The response does not tell which part was wrong."""
+        """Ends a failed authentication. The response does not disclose which part was wrong."""
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
@@ -355,7 +359,7 @@ class TenantSaslSession(UnauthenticatedSession):
         services.access.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
-        """Sends `frame` after a delay, and closes."""
+        """Logs the reason, sends `frame` after a delay, and closes the connection."""
         self._state = State.ENDING
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
         self._end_later(frame, delay_ms)
@@ -372,7 +376,9 @@ class TenantSaslSession(UnauthenticatedSession):
 
 
 class _Expiry:
-    """Closes a connection that did not re-authenticate in time at its next request (KIP-368)."""
+    """Session of a connection that did not re-authenticate in time. Its next request closes it, unless that begins a
+    re-authentication (KIP-368).
+    """
 
     __slots__ = ("_channel", "_session", "frame_bytes_max")
 

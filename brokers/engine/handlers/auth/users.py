@@ -1,4 +1,6 @@
-"""DescribeUsers and AlterUsers, sent by the control plane (`messages.users`)."""
+"""DescribeUsers and AlterUsers, sent by the control plane (`messages.users`), and the changes of users that they share
+with `scram_credentials`.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def may_set_secrets_of(context: RequestContext, name: str) -> bool:
 
 
 def users_of(context: RequestContext) -> Mapping[str, UserDocument]:
-    """Returns the users that the call sees, by node name."""
+    """Returns the users in the view of the call, by node name."""
     instance_id = context.view.instance_id
     return {} if instance_id is None else context.view.image.users.of_instance(instance_id)
 
@@ -92,7 +94,7 @@ async def alter_user(
 
 
 async def until_users_seen(context: RequestContext, written: Written) -> None:
-    """Waits until the metadata shows what was written, for a limited time, since a later change may hide it."""
+    """Waits until the metadata has the written users, for a limited time, since a later change may replace them."""
     instance_id = context.view.instance_id
     if instance_id is None or not written:
         return

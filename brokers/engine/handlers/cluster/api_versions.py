@@ -41,8 +41,8 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest | None) ->
 
 
 def answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
-    """Answers with what a listener serves. The request is None for an unsupported version: version 0 then lists only
-    this call (WIRE-15).
+    """Returns the response with the `listed` calls of a listener. The request is None if its version is unsupported;
+    the response, in version 0, then lists only ApiVersions (WIRE-15).
     """
     if request is None:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ITSELF)

@@ -1,7 +1,7 @@
 """AllotStorage, ReportFlow and ChargePools: reports of a broker to the controller and the flow master.
 
-Only the named broker may send them. AllotStorage reports the stored bytes of its instances, and gets the bytes that it
-may append (CKA-26); the other two report the traffic of clients (CKA-22).
+A request names a broker, and only that broker may send it. AllotStorage reports the stored bytes of each instance, and
+is answered with the bytes that the broker may append (CKA-26); the other two report the traffic of clients (CKA-22).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: leaders and replicas of partitions, for the
 cluster's own identity (REP-28, REP-31 to REP-33).
 
-The broker that gets the request writes the change (decision 64), and responds when its metadata has it; the list of
-reassignments shows when one has ended.
+The broker that receives the request writes the change (decision 64), and responds when its metadata has it. A
+reassignment then goes on; when it has ended, it is not in the list of reassignments.
 """
 
 from __future__ import annotations

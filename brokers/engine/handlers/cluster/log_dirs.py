@@ -32,7 +32,7 @@ VOLUMES_FROM: Final = 4
 TENANT_DIRECTORY: Final = "/log-dirs/{number}"
 
 # Partitions in one directory, by the name of their topic.
-_HeldReplica = dict[str, list[Partition]]
+_ByTopic = dict[str, list[Partition]]
 
 
 async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -41,7 +41,7 @@ async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsReq
     table = context.services.storage.table
     is_operator = context.view.instance_id is None
     roots = table.settings.roots
-    held: dict[Path, _HeldReplica] = {root: {} for root in roots}
+    held: dict[Path, _ByTopic] = {root: {} for root in roots}
     time_slice = TimeSlice()
     wanted = await _wanted(context, request, time_slice)
     for name, partition in _visible(context, wanted):
@@ -110,7 +110,7 @@ def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> 
 
 
 def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
-    """Describes the partitions of a topic. The lag is always 0: no replica is on its way to another disk."""
+    """Describes the partitions of a topic. The lag is that of the log end behind the high watermark, usually 0."""
     lines = [
         DescribeLogDirsPartition(
             partition_index=partition.index,

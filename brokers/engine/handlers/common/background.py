@@ -68,14 +68,14 @@ def answer_in_turns(
     client_id: str | None,
     work: Coroutine[Any, Any, None],
 ) -> None:
-    """Runs `work` like `answer_in_background`. It begins when the instance has paid for its earlier request time, and
-    each of its turns is counted and charged to the instance.
+    """Runs `work` like `answer_in_background`, but begins when the instance has paid for its earlier request time, and
+    charges each turn to the instance.
     """
     _start(session, _paid(session, api_key, client_id, work), work, lambda: None)
 
 
 async def in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work` in turns like `answer_in_turns`, as one part of a request that is served by a task."""
+    """Awaits `work` in turns like `answer_in_turns`, within a task that serves the rest of the request as well."""
     try:
         await _paid(session, api_key, client_id, work)
     finally:
@@ -102,8 +102,8 @@ async def in_converter(
     """Runs `work` in a converter thread. Returns the resulting delay of the client in ms.
 
     `work` returns the CPU seconds that it used. They are charged to the instance even if its client disconnects, and
-    `held`, the frame that `work` reads, is kept until then. An instance has one converter thread at a time, and gets it
-    when its earlier work is paid.
+    `held`, the frame that `work` reads, is retained until then. An instance has one converter thread at a time, for
+    which it waits until its earlier work is paid.
     """
     services, accounting = session.services, _accounting(session)
     instance_id = session.principal.instance_id
@@ -112,7 +112,7 @@ async def in_converter(
         # Work is charged when it is over; with one thread at a time an instance cannot run up debt in parallel.
         permit = await services.storage.converter_permits.acquire(instance_id, 1)
         try:
-            _remember_debt(session, accounting, client_id)
+            _record_debt(session, accounting, client_id)
             await services.accounting.request_turns.enqueue(instance_id)
         except asyncio.CancelledError:
             permit.release()
@@ -139,7 +139,7 @@ async def in_converter(
 async def _paid(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
     services, accounting = session.services, _accounting(session)
     if accounting is not None:
-        delay_ms = _remember_debt(session, accounting, client_id)
+        delay_ms = _record_debt(session, accounting, client_id)
         if delay_ms:
             await asyncio.sleep(delay_ms / 1000)
     instance_id = session.principal.instance_id
@@ -151,8 +151,8 @@ async def _paid(session: Session, api_key: int, client_id: str | None, work: Cor
     await timed(work, partial(_on_turn, session, api_key), take_turn, session.turn_to_resume)
 
 
-def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
-    """Returns the debt of the instance in ms, before which no more work is done for it, and records it."""
+def _record_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
+    """Returns the time in ms until the instance has paid for its request time, and records it as a throttle delay."""
     clock = session.services.clock
     debt_ms = accounting.request_time.debt_ms(clock.monotonic_ms())
     if debt_ms:
@@ -181,8 +181,9 @@ def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
 def parts_of(
     topics: Sequence[tuple[N, list[T]]], weigh: Callable[[T], int] = lambda _: 1
 ) -> Iterator[tuple[list[tuple[N, list[T]]], bool]]:
-    """Splits topics with their partitions into parts of `PARTITIONS_PER_TURN_MAX`. Yields each part, and True if its
-    first topic continues the last one of the part before. `weigh` returns the number of partitions that one counts as.
+    """Splits topics with their partitions into parts of `PARTITIONS_PER_TURN_MAX` partitions. Yields each part, and
+    True if its first topic continues the last topic of the part before. `weigh` returns the number of partitions that
+    a partition counts as.
     """
     part: list[tuple[N, list[T]]] = []
     room, goes_on = PARTITIONS_PER_TURN_MAX, False

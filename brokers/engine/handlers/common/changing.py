@@ -14,7 +14,7 @@ CHANGE_WAIT_S_MAX: Final = 20.0
 # Number of partitions without leaders that an instance may have created through this broker. Further ones wait, which
 # bounds the work of controller and brokers before another instance's changes.
 PARTITIONS_UNFINISHED_MAX: Final = 200
-# Maximum wait for the metadata to show a change. The change is written and a client must not hang on late metadata.
+# Maximum wait until the metadata has a change. The change is written already, so the response does not wait longer.
 SEEN_S_MAX: Final = 5.0
 
 
@@ -22,8 +22,9 @@ SEEN_S_MAX: Final = 5.0
 async def changing(
     context: RequestContext, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
 ) -> AsyncIterator[None]:
-    """Holds a turn for a change of this cost (`throttling.change_rate`) that creates `partitions`. Changes of the
-    cluster itself do not wait.
+    """Waits for the instance's turn, which lasts as long as the block, and charges a change of this cost
+    (`throttling.change_rate`). `partitions` is the number of partitions that the change creates. Changes of the cluster
+    itself do not wait.
 
     Raises:
         TooManyChanges: no turn within `wait_s`. Nothing is charged, and nothing may be changed.

@@ -29,6 +29,9 @@ NO_PARTITION: Final = -1
 TOPIC_RESOURCE: Final = 2
 
 
+# The following functions return the topics that a request names, one for each form of request.
+
+
 def topics(request: Any) -> Iterator[NamedTopic]:
     return (NamedTopic(topic.name, NO_PARTITION) for topic in request.topics or ())
 
@@ -70,7 +73,9 @@ def must_read_change_log(context: RequestContext, named: Iterable[NamedTopic]) -
 
 
 async def catch_up(context: RequestContext) -> None:
-    """Reads the change log, and gives the call a view of the new metadata."""
+    """Reads the change log, and replaces the view of the call by one of the new metadata. If ZooKeeper does not answer
+    in time, the view stays.
+    """
     services, view = context.services, context.view
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LOOK_S_MAX):

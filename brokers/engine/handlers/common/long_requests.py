@@ -1,7 +1,8 @@
 """Long requests are answered in parts, and other requests are served between the parts (I.6).
 
 Each part is passed to the handler as a request, and the responses are joined: the result of a topic or a partition does
-not depend on the others in the request. A long response is encoded in chunks. Repetitions of ids and partitions are
+not depend on the others in the request. A long response is encoded in chunks. Lengths are counted in lines: items of a
+list, such as topics, and elements of the lists within them, such as partitions. Repetitions of ids and partitions are
 limited, since the response to one may be ten thousand times as long as its name.
 """
 
@@ -107,7 +108,7 @@ def is_long_response(context: RequestContext, response: Any) -> bool:
 
 
 async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
-    """Encodes a response, one chunk in each turn of the event loop. Its lists may be generated meanwhile."""
+    """Encodes a response, one chunk in each turn of the event loop. Lazy lists in it are generated at the same time."""
     chunks = encode_response_in_chunks(api_key, version, response)
     await yield_to_others()  # creating a long response took this turn
     while True:
@@ -119,7 +120,7 @@ async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encode
 
 
 def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
-    """Yields for each id True if it is repeated beyond the limit."""
+    """Yields a flag for each id, in order: True if it is a repetition beyond `REPEATED_IDS_MAX`."""
     known: set[str] = set()
     repeated = 0
     for id in ids:

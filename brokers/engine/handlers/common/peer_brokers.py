@@ -34,7 +34,7 @@ def is_broker(principal: Principal) -> bool:
 
 
 def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:
-    """True if the peer is the broker that it names, as far as certificates can tell.
+    """True if the peer is the broker that it names, as far as its certificate shows.
 
     A peer that used the cluster's secret is trusted unless both brokers use TLS: the real one would then have sent its
     certificate.

@@ -60,6 +60,7 @@ SUBTRACT: Final = 3
 
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
 AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
+# Returns the settings after a change, given those before it.
 Change = Callable[[dict[str, str]], dict[str, str]]
 
 
@@ -68,16 +69,16 @@ async def alter_configs(context: RequestContext, request: AlterConfigsRequest) -
         _check(context, resource, lacks_value=any(config.value is None for config in resource.configs))
         if resource.resource_type == BROKER:
 
-            def given(_id: int | None, _present: dict[str, str]) -> dict[str, str]:
+            def checked(_id: int | None, _present: dict[str, str]) -> dict[str, str]:
                 return {key.name: broker_settings.check(key.name, key.value or "") for key in resource.configs}
 
-            return await _write_broker(context, resource.resource_name, given, validate_only=request.validate_only)
+            return await _write_broker(context, resource.resource_name, checked, validate_only=request.validate_only)
         topic = _topic(context, resource)
         change = _replacement(context, {config.name: config.value for config in resource.configs})
         return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return AlterConfigsResponse(
-        responses=await _each(context, request.resources, replace, AlterConfigsResourceResponse)
+        responses=await _altered(context, request.resources, replace, AlterConfigsResourceResponse)
     )
 
 
@@ -85,7 +86,7 @@ async def incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     async def alter(resource: IncrementalAlterConfigsResource) -> int | None:
-        lacks_value = any(each.value is None and each.config_operation != DELETE for each in resource.configs)
+        lacks_value = any(config.value is None and config.config_operation != DELETE for config in resource.configs)
         _check(context, resource, lacks_value=lacks_value)
         if resource.resource_type == BROKER:
             changed = partial(_applied_to_broker, context, resource.configs)
@@ -99,11 +100,11 @@ async def incremental_alter_configs(
         return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
-        responses=await _each(context, request.resources, alter, IncrementalAlterConfigsResourceResponse)
+        responses=await _altered(context, request.resources, alter, IncrementalAlterConfigsResourceResponse)
     )
 
 
-async def _each(
+async def _altered(
     context: RequestContext,
     resources: Sequence[AnyResource],
     alter: Callable[[AnyResource], Awaitable[int | None]],
@@ -118,7 +119,7 @@ async def _each(
     time_slice = TimeSlice()
     for number, resource in enumerate(resources):
         code, message = 0, None
-        await time_slice.pause()  # a resource that fails its checks does not wait
+        await time_slice.pause()  # `alter` does not yield for a resource that fails its checks
         try:
             if number >= RESOURCES_MAX:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY)
@@ -163,7 +164,9 @@ def _topic(context: RequestContext, resource: AlterConfigsResource | Incremental
 
 
 def _replacement(context: RequestContext, given: Mapping[str, str | None]) -> Change:
-    """Returns the change of a topic's settings to `given`, apart from the operator's."""
+    """Returns the change that replaces a topic's settings by `given`; a tenant's request retains those that only the
+    operator may set.
+    """
     is_operator = context.view.instance_id is None
 
     def change(present: dict[str, str]) -> dict[str, str]:
@@ -261,11 +264,11 @@ def _listed(after: dict[str, str], defaults: Mapping[str, str], change: Incremen
 def listed(present: str, change: IncrementalAlterableConfig) -> str:
     """Returns a list after elements were appended to it or subtracted from it."""
     words = [word for word in present.split(",") if word]
-    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    changed = [word.strip() for word in (change.value or "").split(",") if word.strip()]
     if change.config_operation == APPEND:
-        words += [word for word in given if word not in words]
+        words += [word for word in changed if word not in words]
     else:
-        words = [word for word in words if word not in given]
+        words = [word for word in words if word not in changed]
     return ",".join(words)
 
 

@@ -1,4 +1,5 @@
-"""Settings of a broker as operators see them: their names, which are dynamic, and the origin of a value (QUO-60). Pure.
+"""Settings of a broker as operators see them: which there are, which of them are dynamic, and the origin of a value
+(QUO-60). Pure.
 
 The value in effect comes from the first of these that has one: the topic, the operator for this broker, the operator
 for all brokers, the start of the broker, the default.
@@ -68,6 +69,8 @@ _BOOLEAN, _STRING, _INT, _SHORT, _LONG, _DOUBLE, _LIST = (
 
 
 class Row(NamedTuple):
+    """Declaration of a setting that is not the default of a topic setting. `default` is None without a default."""
+
     name: str
     type: ValueType
     default: str | None
@@ -206,6 +209,7 @@ CHANGEABLE: Final = (
     ),
 )
 
+# Settings that only a restart changes.
 FIXED: Final = (
     Row("auto.leader.rebalance.enable", _BOOLEAN, "true", "If true, preferred replicas become leaders again."),
     Row("broker.id", _INT, None, "The number of this broker in its cluster."),
@@ -455,7 +459,7 @@ def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
 
 
 def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
-    """Returns the value that is common to all brokers."""
+    """Returns the origin of the value that is common to all brokers; an empty list if none is set."""
     name = setting.name
     return [Origin(name, layers.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in layers.of_all else []
 

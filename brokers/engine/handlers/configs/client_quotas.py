@@ -106,7 +106,7 @@ def _matches(parts: Mapping[str, str | None], wanted: dict[str, QuotaFilterCompo
 
 
 def _named(kind: str, name: str | None) -> str | None:
-    """Returns the stored form of an entity name; None for an invalid address."""
+    """Returns the stored form of an entity name: a valid address is canonical, all other names are unchanged."""
     return _address(name) if kind == IP and name is not None else name
 
 

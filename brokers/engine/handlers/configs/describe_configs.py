@@ -1,7 +1,7 @@
 """DescribeConfigs of topics and brokers (QUO-60, ZK-13).
 
-A tenant sees the settings of brokers as far as they concern its topics. Operators see all settings of the broker that
-they ask, and with the empty name, as in Kafka, the settings that are common to all brokers.
+A tenant sees those settings of brokers that concern its topics. Operators see all settings of the broker that receives
+the request, or, with an empty resource name as in Kafka, the settings that are common to all brokers.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _result(
 
 
 def _check_broker(context: RequestContext, name: str) -> None:
-    """Raises ResourceError for a broker that is not on the caller's listener."""
+    """Raises ResourceError for the id of a broker that has no address on the caller's listener."""
     if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in context.view.endpoints):
         raise ResourceError(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
@@ -129,7 +129,7 @@ def check_kind(resource_type: int) -> None:
 
 
 def find_topic(context: RequestContext, name: str) -> TopicImage:
-    """Returns the topic. Raises ResourceError if it does not exist for this caller."""
+    """Returns the topic. Raises ResourceError if it does not exist, or if the caller may not make this call for it."""
     topic = context.view.namespace.topics.get(name.encode())
     error = context.refusal(topic, name)
     if topic is None or error:
@@ -194,8 +194,8 @@ def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfig
 
 
 def _bound(context: RequestContext, line: DescribedSetting) -> DescribeConfigsSynonym:
-    """Returns the operator's bound that is in effect instead of the topic's value. It is never listed as a default:
-    without its own value the topic would have another one.
+    """Returns the operator's bound that is in effect instead of the topic's value. Its source is never DEFAULT, since
+    it is not the value that the topic would have without one of its own.
     """
     key = BOUNDS[line.setting.name].broker_key
     if context.view.instance_id is None:

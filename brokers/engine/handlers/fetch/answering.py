@@ -37,7 +37,10 @@ FRAME_SIZE_BYTES: Final = 4
 def find_leaders(
     view: TenantMetadataView, version: int, answers: Sequence[tuple[bytes, Sequence[PartitionResult]]]
 ) -> tuple[dict[tuple[bytes, int], tuple[int, int]], bytes]:
-    """Returns the leaders of topics requested by id, and the tagged fields, for `encode_fetch_response`."""
+    """Returns the leader and leader epoch of each partition that was requested from the wrong broker or in an old
+    epoch, by topic id and partition index, and the tagged fields with the addresses of these leaders. Both are
+    arguments of `FetchExtras`.
+    """
     leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
     for key, lines in answers:
         topic = view.namespace.topic_by_id(key)
@@ -101,8 +104,8 @@ def send(
 def charge_for(
     session: Session, client: ClientContext, size_bytes: int, limited: list[tuple[Limiter, int]]
 ) -> tuple[int, Mute | None]:
-    """Charges a response of `size_bytes`, unless it has to wait. Returns its delay and its mute. `limited` are the
-    topics' limiters.
+    """Charges a response of `size_bytes`, unless it exceeds a limit. Returns its delay in ms and its mute. `limited`
+    has the limiters of topics, with the bytes that were read from each.
     """
     now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter

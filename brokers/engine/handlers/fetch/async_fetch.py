@@ -22,7 +22,7 @@ from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchRe
 from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 
-# Size of a request above which it is processed in turns; about 500 partitions.
+# Requests of more bytes are processed in turns; this is the size of about 500 partitions.
 SYNCHRONOUS_REQUEST_BYTES_MAX: Final = 16 * 1024
 # Maximum number of topics and partitions that are decoded in one turn of the event loop.
 DECODED_AT_ONCE_MAX: Final = 1_000
@@ -91,8 +91,8 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
 async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: Permit | None, may_delay: bool) -> None:
     """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends.
 
-    Others use the memory of the `permit` during the wait. If too many decoded requests of the instance wait, this one
-    is answered at once.
+    Other requests use the memory of the `permit` during the wait. If too many decoded requests of the instance wait,
+    this one is answered at once.
     """
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)

@@ -120,8 +120,8 @@ class DelayedFetch:
                 return
 
     def _wake(self) -> None:
-        """Ends the wait. This runs inside the append that ended it: the response of the producer goes first, and more
-        bytes may follow in the same request.
+        """Schedules the response. This runs inside the append that ended the wait: the producer's response is sent
+        first, and the same request may append more bytes.
         """
         session = self._request.session
         self._turn = session.channel.turns.in_turn(session.services.loop.call_soon, self._serve)

@@ -94,7 +94,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
 
 
 def serve(request: FollowerFetch, may_delay: bool) -> None:
-    """Answers with what is ready, or, with `may_delay`, waits for an append."""
+    """Answers with the partitions that are ready, or, with `may_delay`, waits for an append."""
     session, fetches = request.session, request.fetches
     may_delay = may_delay and request.frame.max_wait_ms > 0
     may_delay = may_delay and not (fetches.has_pending_check or fetches.has_urgent_watermark)
@@ -145,7 +145,8 @@ class DelayedFollowerFetch:
         """Ends the wait."""
         session = self._request.session
         self._leave()
-        # Not inside the append that woke the fetch: its response goes first, and more may follow in the same request.
+        # Not inside the append that woke the fetch: the producer's response is sent first, and the same request may
+        # append more bytes.
         session.cancel = session.services.loop.call_soon(self._complete).cancel
 
     def _on_superseded(self) -> None:
@@ -170,7 +171,9 @@ class DelayedFollowerFetch:
 
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
-    """Returns the error code of a peer that is not the replica it names. New sessions are checked by epoch, too."""
+    """Returns the error code if the peer is not the broker that the request names, else 0. A request that begins a
+    session is also checked for its broker epoch.
+    """
     if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
@@ -237,20 +240,21 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
     return int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
-def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
+def _answer(request: FollowerFetch, read_result: FollowerRead) -> None:
+    """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
     session, fetches = request.session, request.fetches
     services = session.services
     for followed in fetches.changed():
         partition = followed.partition
-        if partition is not None and followed.key not in reading.diverging:
-            reading.add(followed, _without_records(followed, partition))
+        if partition is not None and followed.key not in read_result.diverging:
+            read_result.add(followed, _without_records(followed, partition))
     fetches.on_response(services.storage.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
-    answers = list(reading.results.items())
+    answers = list(read_result.results.items())
     version, correlation_id = request.version, request.correlation_id
-    if reading.diverging:
-        extras = FetchExtras(diverging=reading.diverging)
+    if read_result.diverging:
+        extras = FetchExtras(diverging=read_result.diverging)
         parts = encode_full_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, extras)
     else:
         parts = encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers)
@@ -259,20 +263,20 @@ def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
 
 def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
     """Reads the partitions that are ready, longest waiting first, until the response is full."""
-    reading = FollowerRead()
+    read_result = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
         followed = fetches.next_ready()
         if followed is None:
             break
-        reading.taken.append(followed)
+        read_result.taken.append(followed)
         partition = followed.partition
         if followed.code or partition is None:
-            _add_error(reading, followed, followed.code or error_codes.NOT_LEADER_OR_FOLLOWER)
+            _add_error(read_result, followed, followed.code or error_codes.NOT_LEADER_OR_FOLLOWER)
         elif followed.diverging is not None:
-            reading.is_urgent = True
-            reading.diverging[followed.key] = followed.diverging
-            reading.add(followed, _without_records(followed, partition))
+            read_result.is_urgent = True
+            read_result.diverging[followed.key] = followed.diverging
+            read_result.add(followed, _without_records(followed, partition))
             # The partition is queued again, and its response has nothing else.
             followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
         else:
@@ -284,19 +288,19 @@ def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, 
             room_bytes = (
                 min(remaining, services.storage.replication_throttle.chunk_bytes) if is_throttled else remaining
             )
-            length = _read_records(reading, fetches, followed, partition, room_bytes, is_throttled, wait)
+            length = _read_records(read_result, fetches, followed, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
             if is_throttled:
                 services.storage.replication_throttle.record(length, services.clock.monotonic_ms())
-    if reading.diverging and not reading.missing:
-        _requeue_records(reading, fetches)
-    return reading
+    if read_result.diverging and not read_result.missing:
+        _requeue_records(read_result, fetches)
+    return read_result
 
 
 def _read_records(
-    reading: FollowerRead,
+    read_result: FollowerRead,
     fetches: FollowerSession,
     followed: FollowedPartition,
     partition: Partition,
@@ -309,23 +313,23 @@ def _read_records(
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,
-        min_one_batch=one_batch or not reading.has_records,
+        min_one_batch=one_batch or not read_result.has_records,
         isolation=LOG_END,
         current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
         wait=wait,
     )
     if uncached is not None:
-        reading.missing.append(Missing(partition, uncached))
+        read_result.missing.append(Missing(partition, uncached))
     elif code:
         followed.code = code
-        _add_error(reading, followed, code)
+        _add_error(read_result, followed, code)
     elif records is not None:
         followed.sent_high_watermark, followed.sent_start_offset = high_watermark, start_offset
-        reading.is_urgent = reading.has_records = True
-        reading.add(followed, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
+        read_result.is_urgent = read_result.has_records = True
+        read_result.add(followed, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
         return records.length
     elif offset < partition.log_end_offset:
-        reading.taken.pop()
+        read_result.taken.pop()
         fetches.requeue([followed])
         return -1
     else:
@@ -349,9 +353,9 @@ def _is_held_back(services: BrokerServices, fetches: FollowerSession, followed: 
     return delay_ms > 0
 
 
-def _add_error(reading: FollowerRead, followed: FollowedPartition, code: int) -> None:
-    reading.is_urgent = True
-    reading.add(followed, (followed.key[1], code, -1, -1, -1, 0, None))
+def _add_error(read_result: FollowerRead, followed: FollowedPartition, code: int) -> None:
+    read_result.is_urgent = True
+    read_result.add(followed, (followed.key[1], code, -1, -1, -1, 0, None))
 
 
 def _without_records(followed: FollowedPartition, partition: Partition) -> PartitionResult:
@@ -360,9 +364,10 @@ def _without_records(followed: FollowedPartition, partition: Partition) -> Parti
     return followed.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _requeue_records(reading: FollowerRead, fetches: FollowerSession) -> None:
+def _requeue_records(read_result: FollowerRead, fetches: FollowerSession) -> None:
     """Removes the records from a response with diverging logs: they go with the next response."""
-    reading.release()
-    fetches.requeue([item for item in reading.taken if not item.code and item.key not in reading.diverging])
-    for topic_id, results in reading.results.items():
-        reading.results[topic_id] = [result for result in results if result[6] is None]
+    read_result.release()
+    diverging = read_result.diverging
+    fetches.requeue([followed for followed in read_result.taken if not followed.code and followed.key not in diverging])
+    for topic_id, results in read_result.results.items():
+        read_result.results[topic_id] = [result for result in results if result[6] is None]

@@ -216,7 +216,7 @@ class _OldFetch:
         return await self._read(wait=True)
 
     async def _read(self, *, wait: bool) -> tuple[_Topics, int]:
-        """Reads all partitions in the order of the request. Returns also the number of bytes missing to the minimum."""
+        """Reads all partitions in the order of the request. Also returns the number of bytes that `min_bytes` lacks."""
         client = self.session.client(self.client_id)
         wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)

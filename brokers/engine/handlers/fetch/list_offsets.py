@@ -104,14 +104,14 @@ class _Lookup:
             if self.searched > SEARCHED_AT_ONCE_MAX:
                 self.unfinished.append((line, wanted, partition))
                 return line
-        result = self._ask(partition, wanted, wait=False)
+        result = self._look_up(partition, wanted, wait=False)
         self._write(line, result)
         if result.uncached is not None:
             result.uncached.release()
             self.unfinished.append((line, wanted, partition))
         return line
 
-    def _ask(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
+    def _look_up(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
         return list_offsets_of(
             partition,
             wanted.timestamp,
@@ -121,29 +121,29 @@ class _Lookup:
             wait=wait,
         )
 
-    def _write(self, line: ListOffsetsPartitionResponse, found: ListedOffset) -> None:
-        line.error_code = downgraded(found.error_code, ApiKey.LIST_OFFSETS, self.context.version)
-        line.timestamp = found.timestamp
-        line.offset = found.offset
-        line.leader_epoch = found.leader_epoch
+    def _write(self, line: ListOffsetsPartitionResponse, result: ListedOffset) -> None:
+        line.error_code = downgraded(result.error_code, ApiKey.LIST_OFFSETS, self.context.version)
+        line.timestamp = result.timestamp
+        line.offset = result.offset
+        line.leader_epoch = result.leader_epoch
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
-        """Fills in the unfinished partitions of `response`, and serves other requests in between."""
+        """Sets the results of the unfinished partitions in `response`, and serves other requests in between."""
         for listed, wanted, partition in self.unfinished:
             await yield_to_others()
             for _ in range(ROUNDS_MAX):
-                result = self._ask(partition, wanted, wait=False)
+                result = self._look_up(partition, wanted, wait=False)
                 if result.uncached is None:
                     break
                 await prefetch(self.context.services, [Missing(partition, result.uncached)])
             else:
-                result = self._ask(partition, wanted, wait=True)
+                result = self._look_up(partition, wanted, wait=True)
             self._write(listed, result)
         return response
 
 
 def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answers version 0."""
+    """Answers a ListOffsets of version 0 with the base offsets of segments."""
     topics = []
     looked_at = 0
     for wanted in request.topics:
@@ -183,7 +183,7 @@ def _segments(
 def offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answers the request from memory, as leader only. The requesting `replica_id` makes no difference."""
+    """Answers the request from memory, for partitions that this broker leads. The `replica_id` is ignored."""
     topics = []
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.topic)

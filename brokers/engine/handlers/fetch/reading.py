@@ -156,10 +156,10 @@ def _resolve_read(
 
 
 def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tuple[int, int] | int | None:
-    """Returns where the log of a reader whose last batch has `last_fetched_epoch` diverged from the leader's (REP-15),
-    None if it did not.
+    """Returns the leader epoch and end offset at which the log of a reader diverged from the leader's (REP-15); None if
+    it did not. `last_fetched_epoch` is the epoch of the last batch that the reader has.
 
-    An epoch the leader never knew is OFFSET_OUT_OF_RANGE (observed of 3.9.1).
+    Returns the error code OFFSET_OUT_OF_RANGE for an epoch that the leader never had (observed in Kafka 3.9.1).
     """
     code, epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
     if code:

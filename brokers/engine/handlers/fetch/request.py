@@ -181,8 +181,8 @@ def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: 
     wait.
 
     `asked` has the partitions without an error, each with its offset and its maximum number of bytes. All readable
-    bytes count, also beyond one response, which ends at a segment's end and between two batches. A reader of an older
-    segment than the one in which its records end does not wait.
+    bytes count, also beyond one response, which ends at a segment's end and between two batches. A reader whose offset
+    is in an older segment than the last readable record does not wait.
     """
     for partition, offset, bytes_max in asked:
         limit = partition.limit(isolation)

@@ -39,8 +39,8 @@ async def _refuse_isolation(session: Session, raw: RawRequest, frame: FetchFrame
 
 
 async def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
-    """Returns the response that rejects the whole request: with topic ids once, and in older versions, which have no
-    other way, in each partition. The partitions may be many.
+    """Returns the response that rejects the whole request. Versions without topic ids also repeat the error for each
+    partition, of which there may be many.
     """
     topics = []
     if version < TOPIC_IDS_FROM:

@@ -35,7 +35,9 @@ class Missing(NamedTuple):
 
 
 async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None:
-    """Waits until the first `missing` parts are in the page cache. A disk error fails its partition."""
+    """Reads the first `missing` parts into the page cache, and releases all of them. A disk error takes its partition
+    offline.
+    """
     _release(missing[PREFETCHED_TOGETHER_MAX:])
     prefetched = missing[:PREFETCHED_TOGETHER_MAX]
     prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
@@ -62,8 +64,8 @@ def _release(missing: Sequence[Missing]) -> None:
 
 
 class InTurn:
-    """Sets an event in the turn of the instance: one event may wake thousands of fetches, and the work that follows in
-    each takes long.
+    """Event that is set in the turn of an instance: one append may wake thousands of fetches, each of which then has
+    long work to do.
     """
 
     def __init__(self, services: BrokerServices, instance_id: str | None) -> None:
@@ -85,8 +87,8 @@ class InTurn:
         self.event.set()
 
     async def wait(self, operation: DelayedRead, watched: Iterable[Partition], max_wait_ms: int) -> None:
-        """Waits until `operation`, which sets the event, has enough bytes of the partitions, or fails, or its time is
-        over (WIRE-27).
+        """Waits for the event, which `operation` sets when enough bytes of the partitions are readable, when a
+        partition fails, or after `max_wait_ms` (WIRE-27).
         """
         for partition in watched:
             operation.watch(partition)

@@ -17,7 +17,9 @@ Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
 class WaitingClient(NamedTuple):
-    """Client that may lose its right while it waits. `denial` returns the error code with which it is then answered."""
+    """Client that may lose its right during its wait. `denial` returns the error code of the response in that case, 0
+    while it has the right.
+    """
 
     instance_id: str | None
     denial: Callable[[], int]
@@ -31,8 +33,9 @@ def ask(
     failed: Callable[[int], Any],
     asker: WaitingClient | None = None,
 ) -> Any:
-    """Returns the reply, or an awaitable of it. `failed(code)` makes the reply if this broker cannot decide (14, 15 or
-    16), if a commit takes too long (7), or if `asker` lost its right.
+    """Returns the reply of a coordinator's `operation` on `id`, or an awaitable of it. `failed(code)` makes the reply
+    if this broker is not the coordinator or not ready (14, 15 or 16), if a commit takes too long (7), or if `asker`
+    lost its right.
     """
     if runtime is None:
         return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -106,5 +109,5 @@ async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Lat
             ticket.fail(code)
 
     with access.waiting_calls.holding(asker.instance_id, check):
-        check()  # the request was made in an earlier turn
+        check()  # the right may have been revoked since the request began, in an earlier turn
         return await _waited(ticket, later)

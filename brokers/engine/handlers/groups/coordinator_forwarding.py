@@ -31,6 +31,9 @@ _MANY_TRANSACTIONS_FROM: Final = 4
 IDS_AT_ONCE_MAX: Final = 200
 
 
+# The following functions return the id by which a request is forwarded; None if it has none.
+
+
 def group_id(context: RequestContext, request: Any) -> str | None:
     return request.group_id
 
@@ -111,7 +114,7 @@ class ToEachCoordinator(NamedTuple):
         gathered = []
         try:
             if shares.get(NO_BROKER):
-                # Not in a task of its own, which would have no turns.
+                # Not in a task of its own, whose steps would not be turns of the instance.
                 gathered.append([await answer_here(context, part(shares[NO_BROKER]))])
             gathered += await elsewhere
         finally:
@@ -141,7 +144,9 @@ class ToAllCoordinators(NamedTuple):
         return _is_partial(context)
 
     async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
-        """Returns the results of this broker, and those of brokers outside the instance that this one stands in for."""
+        """Returns the results of this broker, and results of brokers outside the instance for ids that this broker
+        forwards.
+        """
         view = context.view
         response = await answer_here(context, request)
         results = list(self.results.get(response))

@@ -137,16 +137,16 @@ def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Any:
 
 
 def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Any:
-    item = context.version < _LEAVE_BATCH_FROM
+    is_single = context.version < _LEAVE_BATCH_FROM
     if len(request.members) > LEAVING_MAX:
         return LeaveGroupResponse(error_code=int(ErrorCode.INVALID_REQUEST), members=[])
-    if item:
+    if is_single:
         leavers = [Leaver(request.member_id)]
     else:
         leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
 
     def answer(reply: LeaveReply) -> LeaveGroupResponse:
-        if item:
+        if is_single:
             code = reply.error or (reply.members[0].error if reply.members else 0)
             return LeaveGroupResponse(error_code=code, members=[])
         return LeaveGroupResponse(
@@ -172,8 +172,9 @@ def _ask(
     failed: Callable[[int], Any],
     answer: Callable[[Any], Any],
 ) -> Any:
-    """Returns the response, as for nearly every heartbeat, or an awaitable of it. A group has a name (GRP-4). A member
-    needs READ on the group at every call and during the wait: a member that loses it is removed.
+    """Returns the response, as for nearly every heartbeat, or an awaitable of it. An empty group id is rejected
+    (GRP-4). A member needs READ on the group at every call and during the wait: when it loses the right, the response
+    is the denial.
     """
     shown_id, group_id = request.group_id, context.view.namespace.internal_id(request.group_id)
     asker = WaitingClient(context.view.instance_id, lambda: context.denial(ResourceType.GROUP, shown_id))

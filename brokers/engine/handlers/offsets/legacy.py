@@ -52,7 +52,9 @@ async def commit(
 
 
 async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
-    """Returns offsets by the client's topic names. A partition without an offset has an error in this version."""
+    """Returns offsets by the client's topic names. In this version a partition without a committed offset has the error
+    UNKNOWN_TOPIC_OR_PARTITION.
+    """
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return await all_refused(wanted, int(ErrorCode.INVALID_REQUEST))
     keys, refused = await _readable(context, wanted)

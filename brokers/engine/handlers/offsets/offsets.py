@@ -43,8 +43,8 @@ LEGACY_VERSION: Final = 0
 # First versions whose response has an error code for the whole request, and whose request may name several groups.
 ONE_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8
-# aiokafka uses versions up to this one and reads only the errors of partitions. It takes a response without partitions
-# for "nothing committed", and would start over at one end of the log.
+# aiokafka uses versions up to this one and reads only the errors of partitions. To it a response without partitions
+# means that nothing is committed, so that it would begin at one end of the log.
 ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
@@ -104,6 +104,7 @@ class PartitionResults(Generic[ResultT, WantedT]):
                 result.error_code = code
 
     def fail(self, code: int) -> None:
+        """Sets one error code for all allowed partitions."""
         for _, _, line in self.allowed:
             line.error_code = code
 
@@ -198,36 +199,36 @@ def offset_fetch(
 
 
 async def _fetch_later(
-    context: RequestContext, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
+    context: RequestContext, lookup: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
 ) -> OffsetFetchResponse:
-    error, found = await reply
+    error, results = await reply
     if error and _is_in_lines(context, error):
-        found = await legacy.all_refused(asked.wanted or (), error)
-    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
+        results = await legacy.all_refused(lookup.wanted or (), error)
+    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(results), groups=[])
 
 
-def _fetched(context: RequestContext, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
+def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: Found) -> OffsetFetchResponse:
     if error and _is_in_lines(context, error):
-        found = [
+        results = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
-            for name, indexes in asked.wanted or ()
+            for name, indexes in lookup.wanted or ()
         ]
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
-        for name, lines in found
+        for name, lines in results
     ]
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
 
 
 def _is_in_lines(context: RequestContext, error: int) -> bool:
-    """True if each partition has to repeat the error: clients of version 1, and some later ones, look there."""
+    """True if each partition has to repeat the error, where clients of version 1 and some later ones expect it."""
     return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
-async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
+async def _lined_topics(results: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
     time_slice = TimeSlice()
     topics = []
-    for name, lines in found:
+    for name, lines in results:
         await time_slice.pause()
         topics.append(OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines)))
     return topics
@@ -305,7 +306,7 @@ class Lined:
 
 
 def lined(of: Any, found: PositionsOrFetched) -> Any:
-    """Returns the lazy results of a topic in the place of the list that the message declares."""
+    """Returns the lazy results of a topic, where the message declares a list."""
     return Lined(of, found)
 
 
@@ -352,16 +353,16 @@ class _OffsetLookup:
         for part, goes_on in parts_of(self.wanted or ()):
             part_lookup.wanted = part
             reply = part_lookup.reply()
-            error, found = await reply if isinstance(reply, Awaitable) else reply
+            error, part_results = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
             if goes_on:
                 name, lines = result.pop()
                 joined = lines if isinstance(lines, _Joined) else _Joined(lines)
-                joined.parts.append(found[0][1])
-                result += [(name, joined), *found[1:]]
+                joined.parts.append(part_results[0][1])
+                result += [(name, joined), *part_results[1:]]
             else:
-                result += found
+                result += part_results
             await yield_to_others()
         return 0, result
 
@@ -389,11 +390,11 @@ class _OffsetLookup:
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply)
-        found: list[tuple[str, PositionsOrFetched]] = []
+        results: list[tuple[str, PositionsOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
-            found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
+            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
             await yield_to_others()
-        return 0, found
+        return 0, results
 
     def _names(self) -> list[tuple[str, Sequence[int]]]:
         """Returns the requested partitions by internal topic, without topics that the client may not see. Topics need
@@ -424,7 +425,9 @@ class _OffsetLookup:
         return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
-        """Returns the results under the client's topic names. Hashed names are lost with their topics."""
+        """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
+        since their names cannot be derived from it.
+        """
         view = self._context.view
         result = []
         for internal, lines in reply:

@@ -57,7 +57,7 @@ async def txn_offset_commit(context: RequestContext, request: TxnOffsetCommitReq
 
 
 def _refusal(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str) -> int:
-    """Returns the error code that needs no coordinator, else 0."""
+    """Returns the error code of a request that is rejected without asking a coordinator, else 0."""
     groups = context.services.coordination.groups
     if not request.group_id:
         return int(ErrorCode.INVALID_GROUP_ID)

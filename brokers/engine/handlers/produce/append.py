@@ -20,7 +20,7 @@ NULL_RECORDS: Final = "The record set is null."
 
 
 def append_topics(request: ProduceRequest, client: ClientContext, topics: ProduceTopics) -> None:
-    """Appends the batches of `topics`, a subset of the request's topics."""
+    """Appends the batches of `topics`, a subset of the request's topics, and adds their results to the request."""
     session = request.session
     detector = session.storage.stall_detector
     request.now_ms = now_ms = session.services.clock.now_ms()
@@ -66,7 +66,7 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
 
 
 def answer(request: ProduceRequest, client: ClientContext) -> None:
-    """Charges the request, then responds, waits until the records are committed, or, with acks=0, sends nothing."""
+    """Charges the request, and responds: at once, or when the records are committed, or not at all with acks=0."""
     session, raw = request.session, request.raw
     request.release()
     delay_ms = request.charge_appended(client)

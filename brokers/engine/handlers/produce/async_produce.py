@@ -32,7 +32,7 @@ from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_ot
 from brokers.engine.throttling.charging import Limiter, in_debt
 from brokers.engine.throttling.waits import queue_of
 
-# Returns the limiters that a request is charged to, for its client in the current state of the cluster.
+# Returns the limiters that a request is charged to, given its client with the current metadata.
 LimitersOf = Callable[[ClientContext], Iterable[Limiter]]
 # Checking and appending this number of bytes takes about as long as reading one partition.
 BYTES_OF_WEIGHT: Final = 8 * 1024
@@ -80,7 +80,8 @@ class Stages(Protocol):
 
 def start(stages: Stages) -> None:
     """Runs the stages in a task that is cancelled when the connection closes. A client that disconnects is charged for
-    the bytes it sent and for what was appended, which stays; a client that was still waiting for earlier debt is not.
+    the bytes that it sent and for the records that were appended, which are retained. A client that disconnects while
+    it waits for earlier debt is not charged.
     """
     session, charges = stages.session, stages.charges
     charges.is_admitted = limiter_in_debt(session, charges.client_id, stages.limiters) is None
@@ -103,7 +104,7 @@ async def run(stages: Stages) -> None:
 
 
 class AsyncProduce:
-    """Stages of a Produce from version 3 on. `claims` and `slow` are None as long as they were not computed."""
+    """Stages of a Produce from version 3 on. `claims` and `slow` are None if they are not yet computed."""
 
     def __init__(self, request: ProduceRequest, claims: TransactionClaims | None, slow: SlowSets | None) -> None:
         self.session = request.session
@@ -188,8 +189,8 @@ class AsyncProduce:
             before = len(request.results)
             append_topics(request, request.client(), part)
             if goes_on:
-                rest = request.results.pop(before)
-                request.results[before - 1][1].extend(rest[1])
+                continued = request.results.pop(before)
+                request.results[before - 1][1].extend(continued[1])
             await yield_to_others()
         # Replication of a partition's last offset covers its earlier offsets.
         request.pending = list(dict(request.pending).items())

@@ -76,7 +76,7 @@ class ProduceCharges:
         self.charge_appended(client)
 
     def charge_appended(self, client: ClientContext) -> int:
-        """Charges what is known only after the append. Returns the delay of the client after the response, in ms."""
+        """Charges the appended bytes and the request's time. Returns the client's delay after the response in ms."""
         self.is_charged = True
         services, accepted_bytes, now_ms = self.session.services, self.accepted_bytes, self.now_ms
         if accepted_bytes:

@@ -18,8 +18,8 @@ PartitionErrors = dict[tuple[str, int], int]
 class DelayedProduce:
     """Wait of one Produce for the replication of its records. A completed wait leaves no reference cycle.
 
-    The connection's next requests are processed during the wait, and answered after this one (decision 56), unless the
-    wait `holds_connection`.
+    The connection's next requests are processed during the wait, and answered after this one (decision 56). If the wait
+    `holds_connection`, they are processed after the response.
     """
 
     __slots__ = (

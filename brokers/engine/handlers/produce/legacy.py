@@ -126,11 +126,13 @@ class _OldProduce:
         client = self.session.client(self.client_id)
         for topic in self.request.topic_data:
             name = topic.name.encode()
-            self.topics.append((topic.name, [self._placed(client, name, data) for data in topic.partition_data]))
+            self.topics.append((topic.name, [self._record_set(client, name, data) for data in topic.partition_data]))
 
     async def verify(self) -> None:
         sets = self._sets()
-        if any(placed.records is not None and claims_transaction(memoryview(placed.records)) for placed in sets):
+        if any(
+            record_set.records is not None and claims_transaction(memoryview(record_set.records)) for record_set in sets
+        ):
             # A transaction cannot be named in these versions, so the whole request is rejected (REC-44).
             for record_set in sets:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -151,20 +153,20 @@ class _OldProduce:
         limiters = [route.limiter for route in routes if route.limiter is not None]
         return [*client.produce_limiters, *limiters]
 
-    def _placed(self, client: ClientContext, name: bytes, data: PartitionProduceData) -> _MessageSet:
-        """Returns the record set with its partition, or with the error that it has none."""
+    def _record_set(self, client: ClientContext, name: bytes, data: PartitionProduceData) -> _MessageSet:
+        """Returns the record set with its partition, or with the error code for which it is rejected."""
         route = client.produce_routes.get(name) or client.produce_route(name)
-        placed = _MessageSet(name, data.index, data.records, route.error)
+        record_set = _MessageSet(name, data.index, data.records, route.error)
         if route.error:
-            return placed
+            return record_set
         partition = route.partitions.get(data.index) or route.find(data.index, self.session.storage)
         if isinstance(partition, int):
-            placed.error = partition
-            return placed
-        placed.partition = partition
-        placed.error = self._refusal(partition, data)
-        placed.rules = partition.config.batch_rules
-        return placed
+            record_set.error = partition
+            return record_set
+        record_set.partition = partition
+        record_set.error = self._refusal(partition, data)
+        record_set.rules = partition.config.batch_rules
+        return record_set
 
     def _refusal(self, partition: Partition, data: PartitionProduceData) -> int:
         if self.request.acks not in ACKS:

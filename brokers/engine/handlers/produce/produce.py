@@ -11,7 +11,7 @@ from brokers.engine.handlers.session import RawRequest, Session
 
 
 def produce(session: Session, raw: RawRequest) -> None:
-    """Appends the records before it returns. Requests with many batches, and those that have to wait, are handed to a
+    """Appends the records before it returns. Requests with many batches, and those that have to wait, are served by a
     task (`async_produce.run`).
     """
     request = ProduceRequest(session, raw)

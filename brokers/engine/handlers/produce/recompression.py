@@ -1,7 +1,7 @@
-"""Checks and recompresses slow batches in a thread before any batch of their request is appended. Slow are batches that
-decompress to much, that have many records or headers, or whose topic requires another codec (`compression.type`). gzip
-takes 60 ms for a megabyte, which on the event loop would delay all other tenants. The thread time is charged to the
-instance.
+"""Checks and recompresses slow batches in a thread before any batch of their request is appended. A batch is slow if it
+decompresses to many bytes, if it has many records or headers, or if its topic requires another codec
+(`compression.type`). gzip takes 60 ms for a megabyte, which on the event loop would delay all other tenants. The thread
+time is charged to the instance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from brokers.engine.records.validation import (
 )
 from brokers.engine.records.walk import has_headers_at_most
 
-# Uncompressed batches up to this size are recompressed on the event loop: the way through a thread takes as long.
+# Uncompressed batches up to this size are recompressed on the event loop: passing them to a thread takes as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
 # Uncompressed requests below this size are never inspected.
 LOOKED_AT_BYTES_MIN: Final = 16 * 1024

@@ -66,7 +66,9 @@ class TransactionVerification:
 
 
 class ProduceRequest(ProduceCharges):
-    """A decoded request. Its `topics` are positions in the buffer of `raw`; later stages first call `outlive_frame`."""
+    """A decoded request. Its `topics` are positions in the buffer of `raw`. That buffer is reused for another request
+    when the call that received it returns, unless `outlive_frame` was called.
+    """
 
     __slots__ = (
         "attributes",
@@ -103,7 +105,7 @@ class ProduceRequest(ProduceCharges):
             self.decoded(decoder.frame())
         # Set by the verify stage; None without transactional batches.
         self.verification: TransactionVerification | None = None
-        # Set by the recompress stage, by the start position of the record sets; None if no batch was slow.
+        # Checked batches by the start of their record set, set by the recompress stage; None if no batch was slow.
         self.recompressed: dict[int, CheckedAhead] | None = None
         self.decompression_budget = DecompressionBudget(batch_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
@@ -150,7 +152,9 @@ class ProduceRequest(ProduceCharges):
         return self.session.client(self.raw.client_id)
 
     def outlive_frame(self) -> None:
-        """Keeps the request valid after its frame was processed. If it `is_long`, the copy is decoded later."""
+        """Retains the frame, or copies it, for stages that run after the call that received it. The copy of a long
+        request (`is_long`) is decoded later.
+        """
         self.held = self.session.channel.hold_frame()
         if self.held is None:
             self.is_copied = True
@@ -160,7 +164,7 @@ class ProduceRequest(ProduceCharges):
                 self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
     def release(self) -> None:
-        """Releases the frame, which is not read any more."""
+        """Releases the frame or its copy, which must not be read afterwards."""
         if self.held is not None:
             self.held.release()
         elif self.is_copied:

@@ -44,8 +44,8 @@ def encode_detailed(
     detailed: Mapping[NamedPartition, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """Returns a response frame with error details: the invalid records, or the current leaders. Results beyond
-    `ANSWERED_RECORD_ERRORS_MAX` have only a code.
+    """Returns a response frame with error details: the invalid records, and the current leaders. Invalid records beyond
+    `ANSWERED_RECORD_ERRORS_MAX` are omitted.
     """
     left = ANSWERED_RECORD_ERRORS_MAX
     leaders: set[int] = set()
@@ -97,7 +97,9 @@ def encode(
     failed: bool,
     delay_ms: int,
 ) -> bytes:
-    """Returns the response frame. `failed`: a result has an error; `detailed`: those with record errors."""
+    """Returns the response frame. `failed` is True if a result has an error; `detailed` has the results with record
+    errors.
+    """
     if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)

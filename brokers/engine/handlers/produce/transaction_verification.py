@@ -36,7 +36,7 @@ _PASSING: Final = (
 
 
 def gather_claims(request: ProduceRequest) -> TransactionClaims:
-    """Gathers the claims of all batches of a request, and sets its verification as far as it is known."""
+    """Gathers the claims of all batches of a request, and sets its verification as far as no coordinator is needed."""
     claims = TransactionClaims(request)
     claims.add(request.topics)
     claims.close()
@@ -147,7 +147,7 @@ def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
 
 
 def refusal(code: int, version: int) -> tuple[int, str | None]:
-    """Returns the error for a coordinator's `code` that producers of this version know, and its message."""
+    """Returns the error code, and its message, by which producers of this version understand a coordinator's `code`."""
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         code = int(ErrorCode.INVALID_TXN_STATE)
     if code == ErrorCode.INVALID_TXN_STATE:

@@ -61,24 +61,24 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
     return DeleteRecordsResponse(topics=topics)
 
 
-def _refused(line: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
+def _refused(wanted: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=line.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
+        partition_index=wanted.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
     )
 
 
 def _delete(
-    context: RequestContext, topic: TopicImage, line: DeleteRecordsPartition, done: _Done, followed: _Done
+    context: RequestContext, topic: TopicImage, wanted: DeleteRecordsPartition, done: _Done, followed: _Done
 ) -> DeleteRecordsPartitionResult:
-    partition = context.services.storage.find(topic, line.partition_index)
+    partition = context.services.storage.find(topic, wanted.partition_index)
     if isinstance(partition, int):
-        return _refused(line, partition)
-    error, low_watermark = delete_before(partition, line.offset)
+        return _refused(wanted, partition)
+    error, low_watermark = delete_before(partition, wanted.offset)
     result = DeleteRecordsPartitionResult(
-        partition_index=line.partition_index, low_watermark=low_watermark, error_code=error
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error
     )
-    # The start may have been moved by another request, or while this broker was a follower. After a power failure
-    # records that retention deleted may reappear.
+    # The log start may not be on disk even if this request did not move it: another request or a former leader may have
+    # done so. Until it is on disk, segments that retention deleted may reappear after a power failure as well.
     if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
         done.append((partition, result))
     if not error and partition.leadership is not None:
@@ -90,16 +90,16 @@ async def _until_followers_deleted(context: RequestContext, followed: _Done, tim
     """Waits until every replica in sync has deleted the records: the next leader must not have them (LOG-46)."""
     waits: list[tuple[DelayedDeletion, asyncio.Event]] = []
     for partition, result in followed:
-        gone = asyncio.Event()
-        wait = DelayedDeletion(gone.set, result.low_watermark)
+        is_over = asyncio.Event()
+        wait = DelayedDeletion(is_over.set, result.low_watermark)
         wait.watch(partition)
-        waits.append((wait, gone))
+        waits.append((wait, is_over))
     try:
         # After the timeout each partition gets the result that it has reached.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(timeout_ms, 0), FOLLOWERS_MS_MAX) / 1000):
-                for _, gone in waits:
-                    await gone.wait()
+                for _, is_over in waits:
+                    await is_over.wait()
     finally:
         for wait, _ in waits:
             wait.cancel()

@@ -1,5 +1,6 @@
-"""CreateTopics, DeleteTopics and CreatePartitions on any broker: written by compare-and-set, and answered when every
-broker has the change (CTL-17…20, REP-35). Deliberately different from Kafka, they never return NOT_CONTROLLER.
+"""CreateTopics, DeleteTopics and CreatePartitions, which any broker writes by compare-and-set. It responds when its own
+metadata has the change, and new partitions have leaders (CTL-17…20, REP-35). Deliberately different from Kafka, it
+never returns NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def charge_client(context: RequestContext, partitions: int) -> None:
 
 
 class Patience:
-    """Deadline shared by the changes of one request, for their turns and until all brokers have them."""
+    """Deadline shared by the changes of one request, for their turns and until this broker's metadata has them."""
 
     def __init__(self, context: RequestContext, timeout_ms: int) -> None:
         self._clock = context.services.clock
@@ -98,7 +99,9 @@ class Patience:
         return max(0, self._until_ms - self._clock.monotonic_ms()) / 1000
 
     async def until(self, has: Callable[[ClusterImage, Any], bool], changes: Sequence[tuple[Any, Any]]) -> None:
-        """Waits until the metadata `has` all changes, given with their results. Others get REQUEST_TIMED_OUT."""
+        """Waits until the metadata `has` all changes, which are paired with their results. The results of changes that
+        it does not have in time become REQUEST_TIMED_OUT.
+        """
         if not changes:
             return
         timeout_s = 0.0 if self.is_over_at_once else self.left_s
@@ -158,7 +161,9 @@ def _check_collision(context: RequestContext, name: str, passed: Mapping[str, st
 async def _create(
     context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
-    """Creates a topic; only validates the request without `patience`."""
+    """Creates a topic; without `patience` it only validates the request. `beside` are the topics that the same request
+    creates.
+    """
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -322,6 +327,7 @@ def _find(context: RequestContext, state: DeleteTopicState) -> TopicImage:
 
 
 async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) -> None:
+    """Marks a topic for deletion, which the controller finishes. Raises ResourceError."""
     charge_client(context, len(topic.partitions))
     try:
         async with changing(context, len(topic.partitions), wait_s=patience.left_s):
@@ -335,7 +341,7 @@ async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) 
 
 
 def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
-    """True if no broker's metadata has the topic any more, so that its name can be used again."""
+    """True if the metadata has no such topic, so that its name can be used again."""
     present = image.topics.get(topic.name)
     return present is None or present.topic_id != topic.topic_id
 
@@ -368,7 +374,9 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
 async def _grow(
     context: RequestContext, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
-    """Grows a topic; only validates the request without `patience`."""
+    """Adds partitions to a topic; without `patience` it only validates the request. `beside` are the topics that the
+    same request grows.
+    """
     topic, error = context.named_topic(wanted.name)
     if error:
         raise ResourceError(

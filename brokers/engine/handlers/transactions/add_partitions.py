@@ -1,4 +1,6 @@
-"""AddPartitionsToTxn: one transaction of a client, or many of a broker, perhaps only verified (TXN-7, TXN-27)."""
+"""AddPartitionsToTxn: a client adds partitions to its transaction. A broker sends a request for many transactions,
+which may only verify them (TXN-7, TXN-27).
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,7 @@ async def _answered(context: RequestContext, transaction: AddPartitionsToTxnTran
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
             lambda code: Verified(dict.fromkeys(wanted, code)),
         )
-        codes = {item: verified.codes[partition] for item, partition in partitions.items()}
+        codes = {key: verified.codes[partition] for key, partition in partitions.items()}
         return Answered(codes, verified.coordinator_epoch)
 
     def operation(machine: Any, now: Any, _: object) -> Any:

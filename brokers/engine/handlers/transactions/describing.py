@@ -1,6 +1,6 @@
 """DescribeTransactions and ListTransactions, with a tenant's own transactional ids and topics only (CKA-16).
-DescribeProducers: the producers with a producer id of a partition, and the start of their open transactions; only the
-partition's leader answers.
+DescribeProducers: the producers of a partition that have a producer id, and the start of their open transactions; only
+the partition's leader answers.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ async def describe_transactions(
     """Describes the transactions. Ids beyond the limit, and too many repetitions, are rejected."""
     described: list[TransactionDescription] = []
     time_slice = TimeSlice()
-    for is_excessive, item in zip(
+    for is_excessive, transactional_id in zip(
         beyond_duplicate_limit(request.transactional_ids), request.transactional_ids, strict=True
     ):
         if is_excessive or len(described) >= IDS_PER_REQUEST_MAX:
             refused = int(ErrorCode.INVALID_REQUEST)
-            described.append(TransactionDescription(error_code=refused, transactional_id=item))
+            described.append(TransactionDescription(error_code=refused, transactional_id=transactional_id))
         else:
-            described.append(await _describe(context, item))
+            described.append(await _describe(context, transactional_id))
         await time_slice.pause()
     return DescribeTransactionsResponse(transaction_states=described)
 
@@ -139,8 +139,8 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
         result += await reply if isawaitable(reply) else reply
     time_slice = TimeSlice()
     listed: list[ListedTransaction] = []
-    for item in result:
-        listed += _listed(context, item)
+    for transaction in result:
+        listed += _listed(context, transaction)
         await time_slice.pause()
     return ListTransactionsResponse(
         error_code=int(ErrorCode.NONE),
@@ -149,13 +149,15 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     )
 
 
-def _listed(context: RequestContext, item: Listed) -> list[ListedTransaction]:
-    """Returns the transaction in a list, which is empty if it is another instance's or may not be described."""
-    transactional_id = context.view.namespace.shown_id(item.transactional_id)
+def _listed(context: RequestContext, transaction: Listed) -> list[ListedTransaction]:
+    """Returns a list with the transaction; an empty one if it is another instance's or may not be described."""
+    transactional_id = context.view.namespace.shown_id(transaction.transactional_id)
     if transactional_id is None or context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return []
     return [
-        ListedTransaction(transactional_id=transactional_id, producer_id=item.producer_id, transaction_state=item.state)
+        ListedTransaction(
+            transactional_id=transactional_id, producer_id=transaction.producer_id, transaction_state=transaction.state
+        )
     ]
 
 

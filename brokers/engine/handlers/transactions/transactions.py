@@ -34,7 +34,7 @@ NO_PRODUCER = -1
 
 
 async def asked(context: RequestContext, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
-    """Returns the reply of the coordinator of `internal_id`, or that of `failed(code)` if it cannot reply."""
+    """Returns the reply of the coordinator of `internal_id`, or `failed(code)` if it cannot reply."""
     services = context.services
 
     def refused(code: int) -> Any:
@@ -58,7 +58,9 @@ def id_refusal(context: RequestContext, transactional_id: str) -> int:
 async def initialise(
     context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
 ) -> Initialised:
-    """Answers an InitProducerId with a transactional id."""
+    """Answers an InitProducerId with a transactional id. `expected` is the producer id and epoch that the client names,
+    None if it names none.
+    """
     assert request.transactional_id is not None, "idempotent producers have no coordinator"
     refusal = id_refusal(context, request.transactional_id)
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:

@@ -29,9 +29,9 @@ from brokers.engine.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-# Maximum wait of a marker for its followers, as `request.timeout.ms`.
+# Maximum wait until a marker is replicated, like the default of `request.timeout.ms`.
 TIMEOUT_MS: Final = 30_000
-# The wait for requests of another broker: the next request of its connection waits behind the response.
+# Maximum wait for the request of another broker, whose next request on the connection is processed after the response.
 PEER_TIMEOUT_MS: Final = 2_000
 
 PartitionResult = WritableTxnMarkerPartitionResult
@@ -107,7 +107,7 @@ def _appended(
 
 
 async def _completed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
-    """Waits until all are committed, the leadership is lost, or the time is over; sets the result of each."""
+    """Waits until all markers are committed, a leadership is lost, or the time is over; sets the result of each."""
     done: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:
