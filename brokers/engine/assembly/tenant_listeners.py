@@ -11,7 +11,14 @@ from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.assembly.port_retries import PortRetries
-from brokers.engine.assembly.route_sessions import instance_of, listener_name, rules_of, session_maker, tls_of
+from brokers.engine.assembly.route_sessions import (
+    instance_of,
+    listener_name,
+    rules_of,
+    session_maker,
+    tls_of,
+    with_limits_of,
+)
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
 from brokers.engine.cluster.errors import ClusterError
@@ -219,7 +226,13 @@ class TenantListeners:
         elif tls is not None or _rules(before) != _rules(route):
             listener = self._listeners.get(name)
             assert listener is not None, "the route is in the table of open ones"
-            self._listeners.set_rules(listener, rules_of(route, tls, certificates))
+            try:
+                rules = rules_of(route, tls, certificates)
+            except RouteRefused:
+                # Lists and limits apply at once; only handshakes need the missing key or certificate.
+                self._listeners.set_rules(listener, with_limits_of(route, listener.rules))
+                raise
+            self._listeners.set_rules(listener, rules)
 
     def retry(self) -> None:
         """Retries the ports that could not be opened and whose delay is over; called every PORT_RETRY_INTERVAL_S."""

@@ -8,11 +8,13 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
@@ -167,6 +169,26 @@ async def test_another_certificate_is_shown_to_who_comes_and_nobody_is_cut_off(t
         file.write_bytes(b"torn")
         broker.broker.tls_contexts.reload()
         assert await is_served(await broker.client(port, tls=client_context(tmp_path / "other")))
+
+
+async def test_lists_and_limits_apply_while_an_uploaded_certificate_has_no_key_here(
+    broker: InProcessBroker, port: int, authority: Path
+) -> None:
+    before = await broker.client(port, tls=client_context(authority))
+    assert await is_served(before)
+    await broker.put_certificates(MINE, "secure", CertificatesDocument(certificate_pem="a", private_key_pem="b"))
+    await broker.until(lambda: "route_keys.key" in broker.broker.tenant_listeners._unable.get(MINE, ""))
+    (secured,) = broker.broker.current.image.instances[MINE].document.routes
+
+    await broker.update_instance(MINE, routes=(replace(secured, connections_max=1),))
+    assert await (await broker.client(port)).is_closed()
+    assert broker.broker.listeners.counters.refused == {"route": 1}
+    assert await is_served(before)
+
+    await broker.update_instance(MINE, routes=(replace(secured, allow_list=("192.0.2.0/24",)),))
+    assert await (await broker.client(port)).is_closed()
+    assert broker.broker.listeners.counters.refused == {"route": 1, "allow_list": 1}
+    assert await before.is_closed()
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(64)])
