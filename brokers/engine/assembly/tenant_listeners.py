@@ -24,14 +24,14 @@ from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, Tl
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.network.admission import ADDRESS_RATE
+from brokers.engine.network.admission import ADDRESS_RATE, AddressLimit
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
 from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
-from quotas.addresses import canonical
+from quotas.addresses import CONNECTION_CREATION_RATE, IpEntity, canonical
 
 log = structlog.get_logger(__name__)
 
@@ -247,13 +247,17 @@ class TenantListeners:
             accounting = self._services.accounting.accountings.of(listener)
             accounting.record_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
-    def _connections_per_s(self, instance_id: str, address: str) -> float | None:
+    def _connections_per_s(self, instance_id: str, address: str) -> AddressLimit | None:
         """Returns the limit in the current metadata, so that a change applies from the next connection on."""
         quotas = self._services.metadata.current.image.quotas
         if not quotas.of_addresses(instance_id):
             return None
         # An IPv6 link-local address has the interface name appended.
-        return quotas.connections_per_s(instance_id, canonical(address.partition("%")[0]))
+        entity = IpEntity(canonical(address.partition("%")[0]))
+        per_s = quotas.connections_per_s(instance_id, entity)
+        if per_s is None:
+            return None
+        return AddressLimit(per_s, is_own=CONNECTION_CREATION_RATE in quotas.limits(instance_id, entity))
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 

@@ -105,7 +105,10 @@ class EntryQueue:
 
 def network_of(address: str) -> str:
     """Returns the part of an address that counts as one client: the first 64 bits of IPv6."""
-    if ":" not in address or "." in address:
+    if ":" not in address:
+        return address
+    address = address.partition("%")[0]  # a link-local address has the interface name appended
+    if "." in address:
         return address
     head, _, tail = address.partition("::")
     groups = head.split(":") if head else []

@@ -129,6 +129,7 @@ def test_everybody_comes_in_once_and_in_the_order_of_its_address(coming: list[st
         ("2001:db8:1:2::6", "2001:db8:1:2"),
         ("::1", "0:0:0:0"),
         ("fe80::1:2:3:4", "fe80:0:0:0"),
+        ("fe80::1%eth0.5", "fe80:0:0:0"),
     ],
 )
 def test_an_ipv6_network_of_64_bits_counts_as_one_address(address: str, network: str) -> None:
