@@ -129,7 +129,7 @@ class AcceptPolicy:
 
     def queue_of(self, group: ListenerGroup) -> EntryQueue:
         """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
-        return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
+        return EntryQueue(self._loop, partial(self._exceeded, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------
 
@@ -193,15 +193,16 @@ class AcceptPolicy:
         self._open.end(of_largest.quietest(), endings.NEEDED)
         return True
 
-    def _has_place(self, group: ListenerGroup) -> bool:
-        """True if there are places for all connections in the queue."""
+    def _exceeded(self, group: ListenerGroup) -> str | None:
+        """Returns the cause for refusing a connection in the queue; None if there are places for all of them."""
         if group.count + group.entry_queue.count > group.connections_max:
-            return False
-        return self._open.count + self.throttled.count + self._queued.count <= self._limits.connections_max
+            return admission.INSTANCE
+        used = self._open.count + self.throttled.count + self._queued.count
+        return None if used <= self._limits.connections_max else admission.BROKER
 
-    def _drop(self, group: ListenerGroup, accepted: socket, address: str) -> None:
+    def _drop(self, group: ListenerGroup, accepted: socket, address: str, cause: str) -> None:
         accepted.close()
-        self._note(group, group.name, address, admission.INSTANCE, group.count)
+        self._note(group, group.name, address, cause, group.count)
 
     # -- by rate ------------------------------------------------------------------------------------------------------
 

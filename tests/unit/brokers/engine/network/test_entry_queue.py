@@ -52,10 +52,12 @@ class Instance:
         self.dropped: list[str] = []
         self.of_all = of_all or Queued()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.queue = EntryQueue(loop, lambda: self.queue.count <= places, self.drop, self.of_all)
+        exceeded = lambda: "instance" if self.queue.count > places else None  # noqa: E731
+        self.queue = EntryQueue(loop, exceeded, self.drop, self.of_all)
         self.queue.pause(2)
 
-    def drop(self, accepted: Any, address: str) -> None:
+    def drop(self, accepted: Any, address: str, cause: str) -> None:
+        assert cause == "instance"
         self.dropped.append(accepted.name)
 
     def come(self, address: str, name: str) -> None:
