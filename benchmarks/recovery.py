@@ -101,7 +101,7 @@ def main() -> None:
     for label in chosen.batches.split(","):
         records = BATCH_SIZES[label]
         with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
-            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, uncached=chosen.uncached)
+            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, uncached=chosen.cold)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ OBJECTS_MIN: Final = 1_000
 OBJECTS_MAX: Final = 10_000
 # Many new objects that live this long are excluded from all later collections: cluster metadata, connections.
 KEPT_AFTER_MS: Final = 30_000
+# They are collected before, if all objects that are not excluded are this few: a pause of less than 20 ms.
+COLLECTED_BEFORE_MAX: Final = 30_000
 # Interval of collections that include the objects that an earlier collection of new objects found in use.
 WHOLE_INTERVAL_MS: Final = 3_600_000
 
@@ -28,7 +30,7 @@ class Action(Enum):
     NOTHING = auto()
     # Collects new objects that only refer to each other.
     COLLECT_NEW = auto()
-    # Excludes all present objects from later collections.
+    # Excludes all present objects from later collections, and so keeps those for good that only refer to each other.
     KEEP_ALL = auto()
     # Collects all objects that are not excluded, and then excludes the remaining ones.
     COLLECT_WHOLE = auto()
@@ -40,21 +42,32 @@ class Schedule:
     def __init__(self, now_ms: int) -> None:
         self._many_since_ms: int | None = None
         self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
+        # Objects that collections of new ones found in use, at most.
+        self._in_use = 0
 
     def next(self, new_objects: int, now_ms: int) -> Action:
         """Returns the action for the number of objects that were created and not freed since the last collection."""
         if new_objects <= OBJECTS_MAX:
             self._many_since_ms = None
             if now_ms >= self._whole_at_ms:
-                self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
-                return Action.COLLECT_WHOLE
-            return Action.COLLECT_NEW if new_objects >= OBJECTS_MIN else Action.NOTHING
+                return self._exclude(now_ms, Action.COLLECT_WHOLE)
+            if new_objects < OBJECTS_MIN:
+                return Action.NOTHING
+            self._in_use += new_objects
+            return Action.COLLECT_NEW
         if self._many_since_ms is None:
             self._many_since_ms = now_ms
         if now_ms - self._many_since_ms < KEPT_AFTER_MS:
             return Action.NOTHING
         self._many_since_ms = None
-        return Action.KEEP_ALL
+        if self._in_use + new_objects <= COLLECTED_BEFORE_MAX:
+            return self._exclude(now_ms, Action.COLLECT_WHOLE)
+        return self._exclude(now_ms, Action.KEEP_ALL)
+
+    def _exclude(self, now_ms: int, action: Action) -> Action:
+        self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
+        self._in_use = 0
+        return action
 
 
 class GarbageCollection:

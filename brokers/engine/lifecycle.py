@@ -118,7 +118,9 @@ class Stop:
 
 
 class Periodic:
-    """Periodic and background work. An exception in it is a fault of the broker and stops the process."""
+    """Periodic and background work. Its end, by an exception or without one, is a fault of the broker and stops the
+    process.
+    """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -135,7 +137,7 @@ class Periodic:
         self._start(self._repeat(lambda: (interval_ms - now_ms() % interval_ms) / 1000, work))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, name=getattr(work, "__qualname__", repr(work)))
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
@@ -152,9 +154,13 @@ class Periodic:
                 await result
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            return
+        if task.exception() is not None:
             log.error("background_work_failed", exc_info=task.exception())
             self._stop.fail(f"background work failed: {task.exception()!r}")
+        else:
+            self._stop.fail(f"background work ended: {task.get_name()}")
 
     async def stop(self) -> None:
         """Cancels all work and waits until it has ended."""

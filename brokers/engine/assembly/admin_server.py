@@ -123,6 +123,9 @@ class AdminServer:
     def throttle(self, accepted: socket.socket, client_host: str) -> bool:
         return False
 
+    def on_client(self, connection: OwnedConnection, client_host: str) -> None:
+        """Does nothing: no proxy is expected, and connections are not counted by address."""
+
     def enter(
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import islice
 from time import perf_counter
 from typing import Final
 
@@ -44,6 +43,8 @@ EVENTS_PER_BATCH_MAX: Final = 100
 EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
 _VERSIONS: Final = (str(VERSION), str(usage_columns.VERSION))
 _PRODUCE_VERSION = 11
+# Pause after an attempt to read the files of earlier processes failed: the disk may keep the event loop waiting.
+UNREPORTED_RETRY_MS: Final = 60_000
 ACKS_LEADER = 1
 
 
@@ -69,6 +70,7 @@ class Metering:
         self._accountings = accountings
         self._kept = kept
         self._unreported: list[UnreportedUsage] = []
+        self._unreported_due_ms = 0
         self._table = table
         self._levels = levels
         self._level_meters = LevelMeters(clock.monotonic_ms(), clock.now_ms())
@@ -106,10 +108,11 @@ class Metering:
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
-        while self._unreported:
-            if not (yield from self._report_unreported(self._unreported[0], now_ms)):
-                return False
-            self._unreported.pop(0)
+        if self._unreported and self._clock.monotonic_ms() >= self._unreported_due_ms:
+            for unreported in tuple(self._unreported):
+                if not (yield from self._report_unreported(unreported, now_ms)):
+                    return False
+            self._unreported_due_ms = self._clock.monotonic_ms() + UNREPORTED_RETRY_MS
         if now_ms // LEVEL_INTERVAL_MS != self._sampled_minute:
             self._sample_levels(now_ms)
         head = ReportHead(self._broker_id, self.broker_epoch, self._sequence + 1, now_ms)
@@ -146,7 +149,8 @@ class Metering:
 
     def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:
         """Reports the unreported usage of an earlier process of this broker, under that process's epoch and sequence;
-        the pipeline counts a repeated report once. Returns False if the report has to be retried.
+        the pipeline counts a repeated report once. Returns False if the topic is not writable. Files that cannot be
+        read now are tried again later.
         """
         broker_epoch, count = 0, 0
         try:
@@ -157,11 +161,22 @@ class Metering:
                 broker_epoch, count = head.broker_epoch, count + len(events)
                 yield
             unreported.discard()
-        except OSError as error:  # the files stay for the next process
+            self._unreported.remove(unreported)
+        except OSError as error:
             log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
+        except ValueError as error:
+            log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
+            self._set_aside(unreported)
         if count:
             log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)
         return True
+
+    def _set_aside(self, unreported: UnreportedUsage) -> None:
+        try:
+            unreported.set_aside()
+        except OSError as error:
+            log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
+        self._unreported.remove(unreported)
 
     def _write(self, head: ReportHead, values: Sequence[CounterValue], version: int) -> bool:
         """Appends the values of a report. Returns False if the topic is not writable."""
@@ -216,6 +231,17 @@ def _batches(events: Sequence[UsageEvent], now_ms: int) -> Iterator[list[Record]
 
 
 def batched(events: Iterator[UsageEvent], count: int) -> Iterator[list[UsageEvent]]:
-    """Yields the events in lists of up to `count`."""
-    while chunk := list(islice(events, count)):
+    """Yields the events in lists of up to `count`; those before a ValueError of `events`, too."""
+    chunk: list[UsageEvent] = []
+    try:
+        for event in events:
+            chunk.append(event)
+            if len(chunk) == count:
+                yield chunk
+                chunk = []
+    except ValueError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
         yield chunk

@@ -2,8 +2,8 @@
 
 Each process has two files in its first log directory. `usage.<n>.counters` is mapped into memory, so that counting
 needs no system call; `usage.<n>.keys` has a line for each counter, in their order, written before the counter is first
-used. Both are deleted when all usage is reported. A power failure may lose what the kernel had not written back, as it
-may lose the counted messages.
+used. Both are deleted when all usage is reported, or renamed if an entry is invalid. A power failure may lose what the
+kernel had not written back, as it may lose the counted messages.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ assert CHUNK_BYTES % mmap.ALLOCATIONGRANULARITY == 0
 # The first slot is a header: format number, broker epoch, sequence, time in ms.
 MAGIC: Final = 0x50454E5553414745
 EPOCH, SEQUENCE, AT_MS = 1, 2, 3
+# Instance id, topic, user, client id and direction.
+KEY_FIELDS: Final = 5
 NO_EPOCH: Final = -1
 
+# Suffix of files that are kept for an operator because an entry is invalid.
+UNREADABLE: Final = ".unreadable"
 _NAME = re.compile(r"^usage\.(\d+)\.(counters|keys)$")
 
 
@@ -131,17 +135,11 @@ class UnreportedUsage(NamedTuple):
     keys: Path
 
     def events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
-        """Yields the unreported usage. An invalid file is logged, and yields only the usage before the invalid entry.
-
-        Raises OSError.
-        """
+        """Yields the unreported usage. Raises OSError, and ValueError at the first invalid entry."""
         try:
-            yield from self._events(broker_id, now_ms)
-        except ValueError as error:
-            log.error("usage_left_unreadable", file=str(self.counters), reason=str(error))
-
-    def _events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
-        raw = self.counters.read_bytes()
+            raw = self.counters.read_bytes()
+        except FileNotFoundError:
+            return  # a process ended while it deleted both
         numbers = memoryview(raw[: len(raw) // SLOT_BYTES * SLOT_BYTES]).cast("q")
         if not numbers or not numbers[0]:
             return  # the disk had no space for it, or the process ended before it began
@@ -156,7 +154,10 @@ class UnreportedUsage(NamedTuple):
             counter = numbers[slot * SLOT_INTEGERS : (slot + 1) * SLOT_INTEGERS]
             if len(counter) < SLOT_INTEGERS or counter[REQUESTS] <= counter[REPORTED]:
                 continue
-            instance_id, topic, user, client_id, direction = json.loads(line)
+            fields = json.loads(line)
+            if not isinstance(fields, list) or [type(field) for field in fields] != [str] * KEY_FIELDS:
+                raise ValueError(f"line {slot} is no key of a counter")
+            instance_id, topic, user, client_id, direction = fields
             yield UsageEvent(
                 broker_id=broker_id,
                 broker_epoch=numbers[EPOCH],
@@ -174,6 +175,11 @@ class UnreportedUsage(NamedTuple):
     def discard(self) -> None:
         self.counters.unlink(missing_ok=True)
         self.keys.unlink(missing_ok=True)
+
+    def set_aside(self) -> None:
+        """Renames the files, so that no later process reports what they have again. Raises OSError."""
+        for file in (self.keys, self.counters):
+            file.replace(file.with_name(file.name + UNREADABLE))
 
 
 def _pin(pages: mmap.mmap) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from brokers.contract.certificates import CertificatesDocument
@@ -16,7 +17,7 @@ from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, T
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.listener_rules import ListenerRules, MakeSession
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from instances.routes.kinds import DEFAULT_ROUTE, SECURITIES
 
@@ -67,13 +68,19 @@ def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: Certifica
         raise RouteRefused(f"this broker does not know the security {route.security!r}")
     if tls is not None:
         tls.apply(route, certificates)
-    return ListenerRules(
+    handshake = OPEN_TO_ALL
+    if tls is not None:
+        handshake = ListenerRules(tls=tls.context, identify=tls.identify, note_failure=tls.note_failure)
+    return with_limits_of(route, handshake)
+
+
+def with_limits_of(route: RouteDocument, rules: ListenerRules) -> ListenerRules:
+    """Returns the rules with the lists and limits of the route, which depend on no certificate or key."""
+    return replace(
+        rules,
         admits=AddressFilter(route.allow_list) if route.allow_list else None,
         proxies=AddressFilter(route.proxies) if route.proxies else None,
         connections_max=route.connections_max,
-        tls=None if tls is None else tls.context,
-        identify=None if tls is None else tls.identify,
-        note_failure=None if tls is None else tls.note_failure,
     )
 
 

@@ -11,20 +11,27 @@ from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.assembly.port_retries import PortRetries
-from brokers.engine.assembly.route_sessions import instance_of, listener_name, rules_of, session_maker, tls_of
+from brokers.engine.assembly.route_sessions import (
+    instance_of,
+    listener_name,
+    rules_of,
+    session_maker,
+    tls_of,
+    with_limits_of,
+)
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.network.admission import ADDRESS_RATE
+from brokers.engine.network.admission import ADDRESS_RATE, AddressLimit
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
 from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
-from quotas.addresses import canonical
+from quotas.addresses import CONNECTION_CREATION_RATE, IpEntity, canonical
 
 log = structlog.get_logger(__name__)
 
@@ -219,7 +226,13 @@ class TenantListeners:
         elif tls is not None or _rules(before) != _rules(route):
             listener = self._listeners.get(name)
             assert listener is not None, "the route is in the table of open ones"
-            self._listeners.set_rules(listener, rules_of(route, tls, certificates))
+            try:
+                rules = rules_of(route, tls, certificates)
+            except RouteRefused:
+                # Lists and limits apply at once; only handshakes need the missing key or certificate.
+                self._listeners.set_rules(listener, with_limits_of(route, listener.rules))
+                raise
+            self._listeners.set_rules(listener, rules)
 
     def retry(self) -> None:
         """Retries the ports that could not be opened and whose delay is over; called every PORT_RETRY_INTERVAL_S."""
@@ -234,13 +247,17 @@ class TenantListeners:
             accounting = self._services.accounting.accountings.of(listener)
             accounting.record_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
-    def _connections_per_s(self, instance_id: str, address: str) -> float | None:
+    def _connections_per_s(self, instance_id: str, address: str) -> AddressLimit | None:
         """Returns the limit in the current metadata, so that a change applies from the next connection on."""
         quotas = self._services.metadata.current.image.quotas
         if not quotas.of_addresses(instance_id):
             return None
         # An IPv6 link-local address has the interface name appended.
-        return quotas.connections_per_s(instance_id, canonical(address.partition("%")[0]))
+        entity = IpEntity(canonical(address.partition("%")[0]))
+        per_s = quotas.connections_per_s(instance_id, entity)
+        if per_s is None:
+            return None
+        return AddressLimit(per_s, is_own=CONNECTION_CREATION_RATE in quotas.limits(instance_id, entity))
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 

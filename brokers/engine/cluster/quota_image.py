@@ -57,12 +57,12 @@ class QuotaImage:
         """Returns the number of entities of the instance with limits."""
         return len(self.of_instance(instance_id)) + len(self.of_addresses(instance_id))
 
-    def connections_per_s(self, instance_id: str, address: str) -> float | None:
+    def connections_per_s(self, instance_id: str, address: IpEntity) -> float | None:
         """Returns the allowed connections per second from a client's address, None without a limit (QUO-52)."""
         limits = self.addresses.get(instance_id)
         if limits is None:
             return None
-        own = limits.get(IpEntity(address), _UNLIMITED).get(CONNECTION_CREATION_RATE)
+        own = limits.get(address, _UNLIMITED).get(CONNECTION_CREATION_RATE)
         return limits.get(_ANY_ADDRESS, _UNLIMITED).get(CONNECTION_CREATION_RATE) if own is None else own
 
     def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:

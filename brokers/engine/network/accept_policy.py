@@ -13,7 +13,7 @@ from socket import socket
 from typing import Final, Protocol
 
 from brokers.engine.network import admission, endings
-from brokers.engine.network.admission import CreationPace, Limits
+from brokers.engine.network.admission import AddressLimit, CreationPace, Limits
 from brokers.engine.network.entry_queue import EntryQueue, Queued
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup, TenantGroups
@@ -23,8 +23,8 @@ from brokers.engine.network.reports import Counters, NetworkReports
 # Maximum number of throttled connections of one instance; further ones are closed at once. Each takes a file descriptor
 # in the broker and at its peer.
 THROTTLED_PER_INSTANCE_MAX: Final = 100
-# Returns the limit of new connections per second, by the name of a group and a client's address; None without a limit.
-AddressRateLimit = Callable[[str, str], float | None]
+# Returns the limit of new connections, by the name of a group and a client's address; None without a limit.
+AddressRateLimit = Callable[[str, str], AddressLimit | None]
 
 
 class OnConnectionsHeldBack(Protocol):
@@ -37,7 +37,7 @@ class OnConnectionsHeldBack(Protocol):
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
 
 
-def no_rate_limit(group: str, address: str) -> float | None:
+def no_rate_limit(group: str, address: str) -> AddressLimit | None:
     """Returns no limit, as an `AddressRateLimit`."""
     return None
 
@@ -129,7 +129,7 @@ class AcceptPolicy:
 
     def queue_of(self, group: ListenerGroup) -> EntryQueue:
         """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
-        return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
+        return EntryQueue(self._loop, partial(self._exceeded, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------
 
@@ -147,10 +147,10 @@ class AcceptPolicy:
         listener counts it, and it is closed when its delay is over.
         """
         group = port.group
-        limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
-        if limit_per_s is None:
+        limit = None if group.is_protected else self.connections_per_s(group.name, address)
+        if limit is None:
             return False
-        delay_ms = group.address_rates.charge(address, limit_per_s, self._now_ms())
+        delay_ms = group.address_rates.charge(address, limit, self._now_ms())
         if not delay_ms:
             return False
         if self._open.count + self.throttled.count < self._limits.connections_max:
@@ -193,15 +193,16 @@ class AcceptPolicy:
         self._open.end(of_largest.quietest(), endings.NEEDED)
         return True
 
-    def _has_place(self, group: ListenerGroup) -> bool:
-        """True if there are places for all connections in the queue."""
+    def _exceeded(self, group: ListenerGroup) -> str | None:
+        """Returns the cause for refusing a connection in the queue; None if there are places for all of them."""
         if group.count + group.entry_queue.count > group.connections_max:
-            return False
-        return self._open.count + self.throttled.count + self._queued.count <= self._limits.connections_max
+            return admission.INSTANCE
+        used = self._open.count + self.throttled.count + self._queued.count
+        return None if used <= self._limits.connections_max else admission.BROKER
 
-    def _drop(self, group: ListenerGroup, accepted: socket, address: str) -> None:
+    def _drop(self, group: ListenerGroup, accepted: socket, address: str, cause: str) -> None:
         accepted.close()
-        self._note(group, group.name, address, admission.INSTANCE, group.count)
+        self._note(group, group.name, address, cause, group.count)
 
     # -- by rate ------------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,16 @@
 """Limits of connections: their number by instance, by address and of the broker (QUO-50), the rate of new ones
 (QUO-51), and the rate of each address of an instance's clients (QUO-52). Pure.
+
+All addresses of an IPv6 network of 64 bits count as one (`network_of`), because a single client may use any of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.contract.connections import CREATIONS_PER_TENANT_PART
+from brokers.engine.network.entry_queue import network_of
 from quotas import throttle
 from quotas.pacing import Pace
 from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS, Rate
@@ -58,7 +61,7 @@ class Limits:
 
 
 class Addresses:
-    """Numbers of connections of one instance by client address."""
+    """Numbers of connections of one instance by client address, or network of an IPv6 client."""
 
     __slots__ = ("_counts",)
 
@@ -66,17 +69,19 @@ class Addresses:
         self._counts: dict[str, int] = {}
 
     def count(self, address: str) -> int:
-        return self._counts.get(address, 0)
+        return self._counts.get(network_of(address), 0)
 
     def add(self, address: str) -> None:
-        self._counts[address] = self._counts.get(address, 0) + 1
+        network = network_of(address)
+        self._counts[network] = self._counts.get(network, 0) + 1
 
     def remove(self, address: str) -> None:
-        left = self._counts[address] - 1
+        network = network_of(address)
+        left = self._counts[network] - 1
         if left:
-            self._counts[address] = left
+            self._counts[network] = left
         else:
-            del self._counts[address]
+            del self._counts[network]
 
 
 class CreationPace:
@@ -93,8 +98,19 @@ class CreationPace:
         return min(self._pace.charge(1, self._per_s, now_ms), PACED_MS_MAX)
 
 
+class AddressLimit(NamedTuple):
+    """Limit of new connections per second. `is_own` is True if it was set for this very address, which then has a
+    counter apart from its network.
+    """
+
+    per_s: float
+    is_own: bool
+
+
 class AddressRates:
-    """Rates of new connections of one instance by client address, the most recently used last."""
+    """Rates of new connections of one instance by client address, or network of an IPv6 client, the most recently used
+    last.
+    """
 
     __slots__ = ("_counters", "_others")
 
@@ -105,12 +121,12 @@ class AddressRates:
     def __len__(self) -> int:
         return len(self._counters)
 
-    def charge(self, address: str, limit_per_s: float, now_ms: int) -> int:
+    def charge(self, address: str, limit: AddressLimit, now_ms: int) -> int:
         """Counts a connection from the address and returns 0. If the address exceeds its limit, the connection is not
         counted, and the time in ms is returned after which it is to be closed.
         """
-        rate = self._rate(address, now_ms)
-        delay_ms = throttle.charge(rate, 1, limit_per_s, now_ms)
+        rate = self._rate(address if limit.is_own else network_of(address), now_ms)
+        delay_ms = throttle.charge(rate, 1, limit.per_s, now_ms)
         if not delay_ms:
             return 0
         rate.record(-1, now_ms)

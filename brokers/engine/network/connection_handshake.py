@@ -41,6 +41,9 @@ class HandshakeOwner(PeerOwner, Protocol):
     def throttle(self, accepted: socket, client_host: str) -> bool:
         """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
+    def on_client(self, connection: OwnedConnection, client_host: str) -> None:
+        """Counts the connection for the client that a proxy named, no longer for the proxy."""
+
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
 
@@ -54,6 +57,7 @@ class ConnectionHandshake:
     """A connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
 
     __slots__ = (
+        "_address",
         "_closed",
         "_deadline",
         "_fd",
@@ -89,6 +93,7 @@ class ConnectionHandshake:
         handshakes: Handshakes,
     ) -> None:
         self._socket = accepted
+        self._address = address
         self._fd = accepted.fileno()
         self._owner = owner
         self._loop = loop
@@ -165,10 +170,12 @@ class ConnectionHandshake:
             self.close("refused")
         elif self._owner.throttle(self._socket, client_host):
             self._leave("held back")
-        elif self._owner.rules.tls is not None:
-            self._begin_handshake()
         else:
-            self._enter(self._socket)
+            self._owner.on_client(self, client_host)
+            if self._owner.rules.tls is not None:
+                self._begin_handshake()
+            else:
+                self._enter(self._socket)
 
     # -- TLS ----------------------------------------------------------------------------------------------------------
 
@@ -228,7 +235,7 @@ class ConnectionHandshake:
         if identify is not None and self._make_session is None:
             self._make_session = identify(self._tls)
         if self._tls.selected_alpn_protocol() == IN_CLEAR:
-            if not is_loopback(self.peer_host):
+            if not is_loopback(self._address):
                 raise ConnectionRefusedError(0, "only a peer on this machine goes on without encryption")
             self._tls.unwrap()
             self._is_in_clear = True

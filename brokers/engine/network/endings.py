@@ -2,7 +2,7 @@
 the checks that find connections to close.
 
 Time is counted in sweeps. While a connection is busy (muted, or waiting for the broker), the time of its incomplete
-request is not counted, and the connection is not closed as idle.
+request is not counted, and the connection is not closed as idle. Idle time begins when the broker has answered.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def request_ms_max(size_bytes: int, is_contended: bool) -> int:
 
 def note_sweep(connection: OwnedConnection) -> None:
     """Updates the connection's counters for one sweep."""
-    connection.idle_ticks += 1
+    # The peer has nothing to do while the broker is the one that waits.
+    connection.idle_ticks = 0 if connection.is_waiting else connection.idle_ticks + 1
     inbound = connection.inbound
     if inbound.frames != inbound.frames_swept:
         inbound.frames_swept = inbound.frames

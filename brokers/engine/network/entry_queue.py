@@ -28,22 +28,22 @@ class Queued:
 
 
 class EntryQueue:
-    """Waiting connections of one instance, counted against the limits as if they had entered. If `has_place` is false
-    after an `add`, `drop` closes the newest connection of the address with most. `is_pacing` is true while no
-    connection may enter, because the instance has used up its rate.
+    """Waiting connections of one instance, counted against the limits as if they had entered. If `exceeded` returns the
+    name of a limit after an `add`, `drop` closes the newest connection of the address with most. `is_pacing` is true
+    while no connection may enter, because the instance has used up its rate.
     """
 
-    __slots__ = ("_by_address", "_drop", "_has_place", "_loop", "_of_all", "_timer", "count")
+    __slots__ = ("_by_address", "_drop", "_exceeded", "_loop", "_of_all", "_timer", "count")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        has_place: Callable[[], bool],
-        drop: Callable[[socket, str], object],
+        exceeded: Callable[[], str | None],
+        drop: Callable[[socket, str, str], object],
         of_all: Queued,
     ) -> None:
         self._loop = loop
-        self._has_place = has_place
+        self._exceeded = exceeded
         self._of_all = of_all
         self._drop = drop
         self._timer: asyncio.TimerHandle | None = None
@@ -64,13 +64,14 @@ class EntryQueue:
         self._by_address.setdefault(network_of(address), deque()).append((accepted, address, enter))
         self.count += 1
         self._of_all.count += 1
-        if not self._has_place():
+        limit = self._exceeded()
+        if limit is not None:
             network = max(self._by_address, key=self._count_of)
             accepted, address, _ = self._by_address[network].pop()
             if not self._by_address[network]:
                 del self._by_address[network]
             self._leave()
-            self._drop(accepted, address)
+            self._drop(accepted, address, limit)
 
     def _count_of(self, network: str) -> int:
         return len(self._by_address[network])
@@ -105,7 +106,10 @@ class EntryQueue:
 
 def network_of(address: str) -> str:
     """Returns the part of an address that counts as one client: the first 64 bits of IPv6."""
-    if ":" not in address or "." in address:
+    if ":" not in address:
+        return address
+    address = address.partition("%")[0]  # a link-local address has the interface name appended
+    if "." in address:
         return address
     head, _, tail = address.partition("::")
     groups = head.split(":") if head else []

@@ -87,7 +87,7 @@ class OwnedConnection(Protocol):
     """A connection as its owner sees it."""
 
     peer_host: str
-    # Number of `Listeners.sweep` calls since bytes were received, or since a backlog of output made progress.
+    # Number of `Listeners.sweep` calls since bytes were received, a backlog of output made progress, or `is_waiting`.
     idle_ticks: int
     inbound: InboundFrames
 

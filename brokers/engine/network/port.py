@@ -204,6 +204,11 @@ class Listener:
     def throttle(self, accepted: PlainSocket, client_host: str) -> bool:
         return self.owner.policy.throttle(self, accepted, client_host)
 
+    def on_client(self, connection: OwnedConnection, client_host: str) -> None:
+        self.group.addresses.remove(connection.peer_host)
+        connection.peer_host = client_host
+        self.group.addresses.add(client_host)
+
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
         """Starts a connection after its handshake, when its client's address is known. `make_session` is set if the
         client is already identified.

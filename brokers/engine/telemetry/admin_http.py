@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import structlog
+
 from brokers.contract.process_identity import ProcessIdentity
+
+log = structlog.get_logger(__name__)
 
 GET: Final = "GET"
 DELETE: Final = "DELETE"
@@ -20,8 +24,13 @@ _REASONS: Final = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    500: "Internal Server Error",
     503: "Service Unavailable",
 }
+
+
+class ParameterWrong(Exception):
+    """A query parameter is not a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,11 @@ class Request:
     method: str = GET
 
     def number(self, key: str, default: int) -> int:
-        """Returns a query parameter as an integer. Raises ValueError if it is not one."""
-        return int(self.query.get(key, default))
+        """Returns a query parameter as an integer. Raises ParameterWrong if it is not one."""
+        try:
+            return int(self.query.get(key, default))
+        except ValueError as error:
+            raise ParameterWrong(key) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +98,21 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
 def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> bytes:
     """Returns the whole response to one request as bytes."""
     request = parse(head, process)
-    if isinstance(request, Request):
-        try:
-            request = answer(request)
-        except ValueError:
-            request = Reply.json({"error": "a parameter is not a whole number"}, 400)
+    reply = _reply_to(request, answer) if isinstance(request, Request) else request
     lines = (
-        f"HTTP/1.1 {request.status} {_REASONS[request.status]}\r\n"
-        f"Content-Type: {request.content_type}\r\n"
-        f"Content-Length: {len(request.body)}\r\n"
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\n"
+        f"Content-Type: {reply.content_type}\r\n"
+        f"Content-Length: {len(reply.body)}\r\n"
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
-    return lines.encode() + request.body
+    return lines.encode() + reply.body
+
+
+def _reply_to(request: Request, answer: Answer) -> Reply:
+    try:
+        return answer(request)
+    except ParameterWrong:
+        return Reply.json({"error": "a parameter is not a whole number"}, 400)
+    except Exception as error:  # the connection must not stay open without a reply
+        log.error("admin_request_failed", path=request.path, exc_info=error)
+        return Reply.json({"error": "the broker failed to answer; its log says why"}, 500)

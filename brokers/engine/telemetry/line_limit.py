@@ -38,9 +38,16 @@ class LineLimit:
         lines = self._lines[event] = self._lines.get(event, 0) + 1
         if lines <= LINES_PER_MINUTE_MAX:
             return self._suppressed.pop(event, 0)
-        if event in self._suppressed or len(self._suppressed) < EVENTS_MAX:
-            self._suppressed[event] = self._suppressed.get(event, 0) + 1
+        self._suppress(event)
         return None
+
+    def _suppress(self, event: str) -> None:
+        """Counts a suppressed line. The event whose last one is oldest gives its count to `OTHERS` for a new event."""
+        count = self._suppressed.pop(event, 0) + 1
+        while len(self._suppressed) >= EVENTS_MAX:
+            oldest = next(name for name in self._suppressed if name != OTHERS)
+            self._suppressed[OTHERS] = self._suppressed.get(OTHERS, 0) + self._suppressed.pop(oldest)
+        self._suppressed[event] = self._suppressed.get(event, 0) + count
 
 
 def cut(line: MutableMapping[str, Any]) -> None:

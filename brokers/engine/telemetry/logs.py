@@ -7,12 +7,15 @@ import logging
 import sys
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from structlog.typing import EventDict
 
 from brokers.engine.telemetry.line_limit import LineLimit, cut
+
+# Field of a line with the number of lines that were suppressed before it.
+SUPPRESSED: Final = "suppressed_lines"
 
 
 class _LineLimiter:
@@ -27,12 +30,15 @@ class _LineLimiter:
         if suppressed is None:
             raise structlog.DropEvent
         if suppressed:
-            line["suppressed_lines"] = suppressed
+            line[SUPPRESSED] = suppressed
         return line
 
     def admits(self, record: logging.LogRecord) -> bool:
         """Filters records of `logging` by their message format, without its arguments."""
-        return self._limit.admit(f"{record.name} {record.msg}") is not None
+        suppressed = self._limit.admit(f"{record.name} {record.msg}")
+        if suppressed:
+            setattr(record, SUPPRESSED, suppressed)
+        return suppressed is not None
 
 
 def _cut(_logger: object, _method: str, line: EventDict) -> EventDict:
@@ -50,6 +56,8 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
         }
+        if hasattr(record, SUPPRESSED):
+            line[SUPPRESSED] = getattr(record, SUPPRESSED)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         cut(line)

@@ -79,9 +79,11 @@ class SafeCallback:
         tags = self._callback.quota_tags(quota, instance_id, user, client_id)
         if tags is None:
             return None
-        group = "\0".join(f"{name}\0{tags[name]}" for name in sorted(tags))
-        if len(group) > TAGS_CHARACTERS_MAX:
+        words = [str(word) for name in sorted(tags) for word in (name, tags[name])]
+        if sum(map(len, words)) > TAGS_CHARACTERS_MAX:
             raise ValueError(f"tags have more than {TAGS_CHARACTERS_MAX} characters")
+        # With the lengths no two groups have one key: a tag may have a client id, and that any character.
+        group = "".join(f"{len(word)}:{word}" for word in words)
         limit = self._callback.quota_limit(quota, instance_id, tags)
         if limit is None:
             return CustomLimit(None, group)

@@ -275,7 +275,7 @@ FIXED: Final = (
         "max.connections.per.ip",
         _INT,
         str(CONNECTIONS_PER_ADDRESS_MAX),
-        "Maximum number of connections of one instance from an address.",
+        "Maximum number of connections of one instance from an address (one /64 network with IPv6).",
     ),
     Row("offset.metadata.max.bytes", _INT, "4096", "Maximum length of the metadata of a committed offset."),
     Row("offsets.commit.timeout.ms", _INT, "5000", "Time for which a commit waits for its replicas."),

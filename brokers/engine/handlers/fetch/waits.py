@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.services import BrokerServices
@@ -41,10 +42,16 @@ async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None
     _release(missing[PREFETCHED_TOGETHER_MAX:])
     prefetched = missing[:PREFETCHED_TOGETHER_MAX]
     prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
-    # Files stay open as long as the thread reads them, even if the task was cancelled.
-    prefetching.add_done_callback(lambda _: _release(prefetched))
-    for partition, error in await asyncio.shield(prefetching):
-        partition.disk_failed(error)
+    # Files stay open as long as the thread reads them, and disk errors count, even if the task was cancelled.
+    prefetching.add_done_callback(partial(_on_prefetched, prefetched))
+    await asyncio.shield(prefetching)
+
+
+def _on_prefetched(prefetched: Sequence[Missing], prefetching: asyncio.Future[list[tuple[Partition, OSError]]]) -> None:
+    _release(prefetched)
+    if not prefetching.cancelled() and prefetching.exception() is None:
+        for partition, error in prefetching.result():
+            partition.disk_failed(error)
 
 
 def _prefetch(missing: Sequence[Missing]) -> list[tuple[Partition, OSError]]:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.garbage import KEPT_AFTER_MS, OBJECTS_MAX, OBJECTS_MIN, WHOLE_INTERVAL_MS, Action, Schedule
+from brokers.engine.garbage import (
+    COLLECTED_BEFORE_MAX,
+    KEPT_AFTER_MS,
+    OBJECTS_MAX,
+    OBJECTS_MIN,
+    WHOLE_INTERVAL_MS,
+    Action,
+    Schedule,
+)
 
+ROOT = Path(__file__).resolve().parents[4]
 SECOND_MS = 1_000
 
 
@@ -23,13 +36,55 @@ def test_many_objects_that_stay_are_kept_without_a_look() -> None:
     assert set(actions) == {Action.NOTHING, Action.KEEP_ALL}
 
 
+def test_some_objects_that_stay_are_collected_before_they_are_kept() -> None:
+    schedule = Schedule(0)
+    actions = [schedule.next(COLLECTED_BEFORE_MAX, now_ms) for now_ms in range(0, 2 * KEPT_AFTER_MS, SECOND_MS)]
+    assert actions.count(Action.COLLECT_WHOLE) == 1
+    assert set(actions) == {Action.NOTHING, Action.COLLECT_WHOLE}
+
+
+def test_objects_that_earlier_collections_found_in_use_count_for_the_pause() -> None:
+    schedule = Schedule(0)
+    for _ in range(COLLECTED_BEFORE_MAX // OBJECTS_MAX):
+        assert schedule.next(OBJECTS_MAX, 0) is Action.COLLECT_NEW
+    assert schedule.next(OBJECTS_MAX + 1, SECOND_MS) is Action.NOTHING
+    assert schedule.next(OBJECTS_MAX + 1, SECOND_MS + KEPT_AFTER_MS) is Action.KEEP_ALL
+    assert schedule.next(OBJECTS_MAX + 1, 2 * KEPT_AFTER_MS) is Action.NOTHING
+    assert schedule.next(OBJECTS_MAX + 1, 3 * KEPT_AFTER_MS) is Action.COLLECT_WHOLE
+
+
+GROWS = """
+import weakref
+from brokers.engine.garbage import KEPT_AFTER_MS, OBJECTS_MAX, GarbageCollection
+
+class Node:
+    pass
+
+collection = GarbageCollection(0)
+lost = Node()
+lost.itself = lost
+seen = weakref.ref(lost)
+del lost
+kept = [[number] for number in range(OBJECTS_MAX + 1_000)]
+collection.collect_some(1_000)
+assert seen() is not None
+collection.collect_some(1_000 + KEPT_AFTER_MS)
+assert seen() is None
+"""
+
+
+def test_a_cycle_that_is_garbage_while_the_broker_grows_is_freed() -> None:
+    subprocess.run([sys.executable, "-c", GROWS], cwd=ROOT, check=True)
+
+
 @given(st.lists(st.integers(0, 2 * OBJECTS_MAX), min_size=1, max_size=200), st.integers(1, 3_600))
 def test_it_never_looks_while_many_objects_are_new(counts: list[int], interval_s: int) -> None:
     schedule = Schedule(0)
     for number, count in enumerate(counts, start=1):
         action = schedule.next(count, number * interval_s * SECOND_MS)
         if count > OBJECTS_MAX:
-            assert action in (Action.NOTHING, Action.KEEP_ALL)
+            assert action is not Action.COLLECT_NEW
+            assert action is not Action.COLLECT_WHOLE or count <= COLLECTED_BEFORE_MAX
         elif action is Action.COLLECT_WHOLE:
             assert number * interval_s * SECOND_MS >= WHOLE_INTERVAL_MS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -106,12 +107,22 @@ def test_a_line_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"no counters at all, but long enough to be some"], ids=["empty", "foreign"])
-def test_files_that_make_no_sense_stop_nobody(tmp_path: Path, damage: bytes) -> None:
+def test_files_that_make_no_sense_have_no_usage(tmp_path: Path, damage: bytes) -> None:
     _, accountings, _ = opened(tmp_path)
     count(accountings, "a", 1)
     (tmp_path / "usage.1.counters").write_bytes(damage)
-    _, _, result = opened(tmp_path)
-    assert result == []
+    (unreported,) = MmapCounters(tmp_path).open(NOW_MS)
+    with pytest.raises(ValueError, match="no counters") if damage else nullcontext():
+        assert list(unreported.events(BROKER, NOW_MS)) == []
+
+
+def test_files_that_are_set_aside_are_kept_and_found_by_no_later_process(tmp_path: Path) -> None:
+    _, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 1)
+    (unreported,) = MmapCounters(tmp_path).open(NOW_MS)
+    unreported.set_aside()
+    assert [item.number for item in MmapCounters(tmp_path).open(NOW_MS)] == [2]
+    assert {file.name for file in tmp_path.iterdir()} > {"usage.1.counters.unreadable", "usage.1.keys.unreadable"}
 
 
 def test_files_that_an_incarnation_had_no_room_to_begin_are_no_fault(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from brokers.contract import paths
 from brokers.contract.documents import config_change_to_json, config_to_json
 from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.network.accept_policy import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
-from brokers.engine.network.admission import ADDRESSES_MAX, FORGOTTEN_MS, AddressRates
+from brokers.engine.network.admission import ADDRESSES_MAX, FORGOTTEN_MS, AddressLimit, AddressRates
 from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
@@ -24,6 +24,7 @@ MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 RATE = "connection_creation_rate"
 # Burst of an idle address: a window's worth, as in Kafka.
 BURST_OF_ONE = SAMPLE_COUNT - 1
+ONE_PER_S, FIVE_PER_S = AddressLimit(1, is_own=False), AddressLimit(5, is_own=False)
 
 
 async def limit(broker: InProcessBroker, address: str | None, per_s: int | None, instance_id: str = MINE) -> None:
@@ -45,36 +46,36 @@ async def flood(broker: InProcessBroker, port: int, count: int) -> list[WireClie
 
 def test_a_window_comes_at_once_and_later_connections_at_the_limit() -> None:
     rates, now_ms = AddressRates(), 50_000
-    assert [rates.charge("a", 5, now_ms) for _ in range(5 * BURST_OF_ONE)] == [0] * 5 * BURST_OF_ONE
+    assert [rates.charge("a", FIVE_PER_S, now_ms) for _ in range(5 * BURST_OF_ONE)] == [0] * 5 * BURST_OF_ONE
     came_in = 0
     for now_ms in range(50_000, 110_000, 20):
-        delay_ms = rates.charge("a", 5, now_ms)
+        delay_ms = rates.charge("a", FIVE_PER_S, now_ms)
         assert 0 <= delay_ms <= SAMPLE_WIDTH_MS
         came_in += not delay_ms
     assert 5 * 50 <= came_in <= 5 * 61
 
 
 def test_a_limit_of_none_at_all_lets_nobody_in() -> None:
-    assert AddressRates().charge("a", 0, 1) == SAMPLE_WIDTH_MS
+    assert AddressRates().charge("a", AddressLimit(0, is_own=False), 1) == SAMPLE_WIDTH_MS
 
 
 def test_a_refused_connection_does_not_count() -> None:
     rates = AddressRates()
     for _ in range(BURST_OF_ONE + 100):
-        rates.charge("a", 1, 1_000)
+        rates.charge("a", ONE_PER_S, 1_000)
     later_ms = 1_000 + FORGOTTEN_MS
-    assert rates.charge("a", 1, later_ms) == 0
+    assert rates.charge("a", ONE_PER_S, later_ms) == 0
 
 
 def test_addresses_beyond_the_bound_share_one_counter_until_others_are_forgotten() -> None:
     rates = AddressRates()
     for number in range(ADDRESSES_MAX):
-        assert rates.charge(str(number), 1, 1_000) == 0
-    beyond = [rates.charge(f"beyond {number}", 1, 1_000) for number in range(BURST_OF_ONE + 1)]
+        assert rates.charge(str(number), ONE_PER_S, 1_000) == 0
+    beyond = [rates.charge(f"beyond {number}", ONE_PER_S, 1_000) for number in range(BURST_OF_ONE + 1)]
     assert beyond[:-1] == [0] * BURST_OF_ONE
     assert beyond[-1] > 0
     assert len(rates) == ADDRESSES_MAX
-    assert rates.charge("another", 1, 1_000 + FORGOTTEN_MS) == 0
+    assert rates.charge("another", ONE_PER_S, 1_000 + FORGOTTEN_MS) == 0
     assert len(rates) < ADDRESSES_MAX
 
 
@@ -83,8 +84,19 @@ def test_counters_never_outnumber_the_bound(steps: list[tuple[int, int]]) -> Non
     rates, now_ms = AddressRates(), 0
     for later_ms, number in steps:
         now_ms += later_ms
-        rates.charge(str(number), 1, now_ms)
+        rates.charge(str(number), ONE_PER_S, now_ms)
         assert len(rates) <= ADDRESSES_MAX
+
+
+def test_a_network_of_ipv6_has_one_counter_and_an_address_with_a_limit_of_its_own_another() -> None:
+    rates = AddressRates()
+    taken = [rates.charge(f"2001:db8::{number:x}", ONE_PER_S, 1_000) for number in range(1, BURST_OF_ONE + 2)]
+    assert taken[:-1] == [0] * BURST_OF_ONE
+    assert taken[-1] > 0
+    assert len(rates) == 1
+    assert rates.charge("2001:db8::1", AddressLimit(1, is_own=True), 1_000) == 0
+    assert rates.charge("2001:db8:0:1::1", ONE_PER_S, 1_000) == 0
+    assert len(rates) == 3
 
 
 async def test_throttled_connections_per_instance_are_limited() -> None:
@@ -163,6 +175,20 @@ async def test_the_proxys_client_is_whose_connections_are_counted(tmp_path: Path
         assert broker.broker.listeners.count == 1
         assert await held.is_closed()
         assert broker.broker.listeners.counters.refused == {"address_rate": 1}
+
+
+async def test_clients_of_one_ipv6_network_share_the_limit_of_an_address(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        (port,) = await opened(broker, route("balanced", proxies=(HOST,)))
+        await limit(broker, None, 1)
+        await limit(broker, "2001:db8::ff", 1)
+        clients = [await proxied(broker, port, header(f"2001:db8::{number + 1:x}")) for number in range(BURST_OF_ONE)]
+        assert [await is_served(client) for client in clients] == [True] * BURST_OF_ONE
+        held = await proxied(broker, port, header("2001:db8::fe"))
+        await broker.until(lambda: broker.broker.listeners.policy.throttled.count == 1)
+        assert await is_served(await proxied(broker, port, header("2001:db8::ff"))), "it has a limit of its own"
+        assert await is_served(await proxied(broker, port, header("2001:db8:0:1::1")))
+        assert await held.is_closed()
 
 
 async def test_a_flood_beyond_the_bound_is_closed_at_once(tmp_path: Path) -> None:

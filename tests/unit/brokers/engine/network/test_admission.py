@@ -61,6 +61,19 @@ async def test_an_instance_that_opens_many_waits_and_others_do_not(tmp_path: Pat
         assert broker.broker.accountings.get(THEIRS) is None or not broker.broker.accountings.of(THEIRS).ledger
 
 
+async def test_a_connection_that_finds_no_place_in_the_queue_is_refused_by_the_limit_that_is_reached(
+    tmp_path: Path,
+) -> None:
+    overrides = {"max.connections": "4", "max.connection.creation.rate.per.instance": "1"}
+    async with InProcessBroker(tmp_path, overrides=overrides) as broker:
+        port = await broker.create_instance(MINE)
+        listeners = broker.broker.listeners
+        for _ in range(10):
+            await broker.client(port)
+        await broker.until(lambda: sum(listeners.counters.refused.values()) >= 10 - 4)
+        assert set(listeners.counters.refused) == {"broker"}
+
+
 async def test_an_address_has_no_more_connections_of_an_instance_than_it_may(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path / "one", overrides={"max.connections.per.ip": "2"}) as broker:
         ports = [await broker.create_instance(instance_id) for instance_id in (MINE, THEIRS)]

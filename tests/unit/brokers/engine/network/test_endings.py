@@ -107,6 +107,22 @@ def test_where_others_wait_for_its_memory_a_large_request_has_ten_seconds() -> N
     assert asked(Peer()).half(60_000).ends_after_ms(trickles=True, is_contended=True) == 40_000, "takes no buffer"
 
 
+def test_idle_time_begins_when_the_broker_has_answered() -> None:
+    peer = asked(Peer(is_busy=True, is_waiting=True))
+    assert not peer.ends_after_ms()
+    peer.is_busy = peer.is_waiting = False
+    assert peer.ends_after_ms() == 610_000
+    assert peer.reason() == endings.IDLE
+
+
+def test_an_answer_after_a_long_wait_may_be_partly_unsent_for_half_a_minute() -> None:
+    peer = asked(Peer(is_busy=True, is_waiting=True))
+    assert not peer.ends_after_ms()
+    peer.is_waiting, peer.is_stalled = False, True
+    assert peer.ends_after_ms() == 40_000
+    assert peer.reason() == endings.STALLED
+
+
 @pytest.mark.parametrize("trickles", [False, True])
 def test_a_client_that_is_muted_or_waits_for_the_broker_is_not_slow(trickles: bool) -> None:
     peer = asked(Peer(is_busy=True, is_waiting=True)).half(MIB)

@@ -52,10 +52,12 @@ class Instance:
         self.dropped: list[str] = []
         self.of_all = of_all or Queued()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.queue = EntryQueue(loop, lambda: self.queue.count <= places, self.drop, self.of_all)
+        exceeded = lambda: "instance" if self.queue.count > places else None  # noqa: E731
+        self.queue = EntryQueue(loop, exceeded, self.drop, self.of_all)
         self.queue.pause(2)
 
-    def drop(self, accepted: Any, address: str) -> None:
+    def drop(self, accepted: Any, address: str, cause: str) -> None:
+        assert cause == "instance"
         self.dropped.append(accepted.name)
 
     def come(self, address: str, name: str) -> None:
@@ -129,6 +131,7 @@ def test_everybody_comes_in_once_and_in_the_order_of_its_address(coming: list[st
         ("2001:db8:1:2::6", "2001:db8:1:2"),
         ("::1", "0:0:0:0"),
         ("fe80::1:2:3:4", "fe80:0:0:0"),
+        ("fe80::1%eth0.5", "fe80:0:0:0"),
     ],
 )
 def test_an_ipv6_network_of_64_bits_counts_as_one_address(address: str, network: str) -> None:

@@ -209,6 +209,19 @@ async def test_the_proxys_client_is_who_lists_and_limits_ask_for(tmp_path: Path)
         assert broker.broker.listeners.counters.refused == {"allow_list": 1, "address": 1}
 
 
+async def test_clients_of_one_ipv6_network_share_the_connections_of_an_address(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path, overrides={"max.connections.per.ip": "2"}) as broker:
+        (port,) = await opened(broker, route("balanced", proxies=(HOST,)))
+        clients = [await proxied(broker, port, header(f"2001:db8::{number}")) for number in (1, 2)]
+        assert all([await is_served(client) for client in clients])
+        assert await (await proxied(broker, port, header("2001:db8::3"))).is_closed()
+        assert await is_served(await proxied(broker, port, header("2001:db8:0:1::3")))
+        assert broker.broker.listeners.counters.refused == {"address": 1}
+        await clients[0].close()
+        await broker.until(lambda: broker.broker.listeners.count == 2)
+        assert await is_served(await proxied(broker, port, header("2001:db8::3")))
+
+
 async def test_a_listed_proxy_without_a_header_is_closed_and_counted_as_malformed(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         (port,) = await opened(broker, route("balanced", proxies=(HOST,)))

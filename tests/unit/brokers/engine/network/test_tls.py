@@ -8,11 +8,13 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
@@ -27,6 +29,8 @@ from tests.testkit.ports import unused_port
 from tests.testkit.records import batch, fetch_request, produce, produce_request
 from tests.testkit.tls import client_context, make_certificate
 from tests.testkit.wire import HOST, WireClient
+from tests.unit.brokers.engine.network.test_proxy_protocol import header
+from tests.unit.brokers.engine.network.test_routes import opened, proxied, route
 
 MINE = "ins-aaaaaaaa"
 EVERYTHING = MetadataRequest(topics=None)
@@ -167,6 +171,41 @@ async def test_another_certificate_is_shown_to_who_comes_and_nobody_is_cut_off(t
         file.write_bytes(b"torn")
         broker.broker.tls_contexts.reload()
         assert await is_served(await broker.client(port, tls=client_context(tmp_path / "other")))
+
+
+async def test_lists_and_limits_apply_while_an_uploaded_certificate_has_no_key_here(
+    broker: InProcessBroker, port: int, authority: Path
+) -> None:
+    before = await broker.client(port, tls=client_context(authority))
+    assert await is_served(before)
+    await broker.put_certificates(MINE, "secure", CertificatesDocument(certificate_pem="a", private_key_pem="b"))
+    await broker.until(lambda: "route_keys.key" in broker.broker.tenant_listeners._unable.get(MINE, ""))
+    (secured,) = broker.broker.current.image.instances[MINE].document.routes
+
+    await broker.update_instance(MINE, routes=(replace(secured, connections_max=1),))
+    assert await (await broker.client(port)).is_closed()
+    assert broker.broker.listeners.counters.refused == {"route": 1}
+    assert await is_served(before)
+
+    await broker.update_instance(MINE, routes=(replace(secured, allow_list=("192.0.2.0/24",)),))
+    assert await (await broker.client(port)).is_closed()
+    assert broker.broker.listeners.counters.refused == {"route": 1, "allow_list": 1}
+    assert await before.is_closed()
+
+
+async def test_a_client_behind_a_proxy_is_counted_before_its_handshake(tmp_path: Path, authority: Path) -> None:
+    overrides = {"max.connections.per.ip": "2"}
+    async with InProcessBroker(tmp_path, certificate=authority / "broker.pem", overrides=overrides) as broker:
+        (port,) = await opened(broker, route("secure", security="tls", proxies=(HOST,)))
+        addresses = broker.broker.listeners.get(f"{MINE}/secure").group.addresses
+        clients = [await proxied(broker, port, header("192.0.2.7")) for _ in range(2)]
+        await broker.until(lambda: addresses.count("192.0.2.7") == 2)
+        assert addresses.count(HOST) == 0
+        assert await (await proxied(broker, port, header("192.0.2.7"))).is_closed()
+        assert broker.broker.listeners.counters.refused == {"address": 1}
+        for client in clients:
+            await client.close()
+        await broker.until(lambda: not addresses._counts)
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(64)])

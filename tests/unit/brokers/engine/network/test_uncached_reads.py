@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from brokers.engine.handlers.fetch.waits import PREFETCHED_TOGETHER_MAX
+from brokers.engine.handlers.fetch.waits import PREFETCHED_TOGETHER_MAX, Missing, prefetch
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import Uncached
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.fetch import FetchPartition
 from brokers.engine.protocol.messages.list_offsets import (
@@ -97,6 +99,33 @@ async def run_until_answered(broker: InProcessBroker, held: HeldReaders, answeri
         if held.started:
             held.run()
     return await answering
+
+
+class FailingDisk:
+    """A part of a log that the disk does not return."""
+
+    def __init__(self) -> None:
+        self.is_released = False
+
+    def prefetch(self) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+async def test_a_disk_error_counts_although_nobody_waits_for_the_read_any_more(
+    broker: InProcessBroker, client: WireClient
+) -> None:
+    partition, held, part = partition_of(broker), hold_readers(broker), FailingDisk()
+    reading = asyncio.create_task(prefetch(broker.broker.services, [Missing(partition, cast(Uncached, part))]))
+    await broker.until(lambda: held.started)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert not part.is_released, "the thread still reads"
+    held.run()
+    await broker.until(lambda: partition.offline)
+    assert part.is_released
 
 
 async def test_a_reader_of_uncached_data_waits_alone(

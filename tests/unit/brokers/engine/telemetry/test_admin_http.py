@@ -6,9 +6,10 @@ import asyncio
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, AdminServer
-from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse
+from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse, reply_to
 from brokers.engine.telemetry.metrics import Sample, render
 from config.embedded.process import free_port
 
@@ -66,6 +67,20 @@ async def test_questions_are_answered_one_per_connection() -> None:
         assert await ask(b"x" * 20_000) == (b"", b"")
     finally:
         await server.stop()
+
+
+@pytest.mark.parametrize("fault", [ValueError("of the broker itself"), KeyError("of the broker itself")])
+def test_a_fault_of_the_broker_is_logged_and_not_blamed_on_the_caller(fault: Exception) -> None:
+    def answer(request: Request) -> Reply:
+        raise fault
+
+    with capture_logs() as lines:
+        reply = reply_to(b"GET /x?n=3 HTTP/1.1\r\n\r\n", None, answer)
+    assert reply.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert b"of the broker itself" not in reply
+    assert [(line["event"], line["path"], line["exc_info"]) for line in lines] == [
+        ("admin_request_failed", "/x", fault)
+    ]
 
 
 SILENT, BEGUN, SLOW_READER = b"", b"GET /x HTTP/1.1\r\nHost: ", b"GET /x HTTP/1.1\r\n\r\n"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from brokers.engine.telemetry import logs
 from brokers.engine.telemetry.line_limit import (
     EVENTS_MAX,
     EXCEPTION_CHARS_MAX,
     LINES_PER_MINUTE_MAX,
+    OTHERS,
     VALUE_CHARS_MAX,
     LineLimit,
     cut,
@@ -45,6 +50,39 @@ def test_events_without_end_share_one_allowance() -> None:
     admitted = [limit.admit(f"group {number} is unknown") for number in range(10_000)]
     assert sum(line is not None for line in admitted) == EVENTS_MAX + LINES_PER_MINUTE_MAX
     assert len(limit._lines) == EVENTS_MAX + 1 and len(limit._suppressed) <= EVENTS_MAX
+
+
+def test_the_count_of_an_event_that_returns_is_not_displaced_by_events_that_never_do() -> None:
+    clock = Clock()
+    limit = LineLimit(clock)
+    for number in range(EVENTS_MAX):
+        clock.now_ms += MINUTE_MS
+        assert [limit.admit(f"once {number}") for _ in range(LINES_PER_MINUTE_MAX + 1)][-1] is None
+    clock.now_ms += MINUTE_MS
+    assert [limit.admit("again") for _ in range(LINES_PER_MINUTE_MAX + 7)][-1] is None
+    clock.now_ms += MINUTE_MS
+    assert limit.admit("again") == 7
+    assert limit.admit("once 199") == 1
+    assert limit.admit(OTHERS) == 2
+    assert len(limit._suppressed) <= EVENTS_MAX
+
+
+def test_lines_of_libraries_say_how_many_were_suppressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    limiter, lines = logs._LineLimiter(), logs._JsonLines()
+    monkeypatch.setattr(limiter, "_limit", LineLimit(clock))
+
+    def record() -> logging.LogRecord:
+        return logging.LogRecord("kazoo.client", logging.WARNING, "", 0, "connection %s lost", (7,), None)
+
+    assert [limiter.admits(record()) for _ in range(LINES_PER_MINUTE_MAX + 5)] == [True] * LINES_PER_MINUTE_MAX + [
+        False
+    ] * 5
+    clock.now_ms += MINUTE_MS
+    first = record()
+    assert limiter.admits(first)
+    assert json.loads(lines.format(first))["suppressed_lines"] == 5
+    assert "suppressed_lines" not in json.loads(lines.format(record()))
 
 
 def test_long_values_and_tracebacks_are_cut_in_their_middle() -> None:

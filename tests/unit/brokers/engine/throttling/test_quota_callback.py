@@ -66,6 +66,29 @@ def limiter(callback: ClientQuotaCallback | None, user: str, client_id: str = "c
     return quotas.limiter(STORED, PRODUCER_BYTE_RATE, user, client_id, 0)
 
 
+class Tagged(ByTeam):
+    """A callback with the tags that the test sets."""
+
+    tags: Mapping[str, str]
+
+    def quota_tags(self, quota: str, instance_id: str, user: str, client_id: str) -> Mapping[str, str] | None:
+        return self.tags
+
+    def quota_limit(self, quota: str, instance_id: str, tags: Mapping[str, str]) -> float | None:
+        return 1.0
+
+
+def test_a_client_cannot_name_itself_into_the_group_of_other_tags() -> None:
+    callback = Tagged({})
+    safe, groups = SafeCallback(callback, Clock()), set()
+    for tags in ({"a": "x", "b": "y"}, {"a": "x\0b\0y"}, {"a": "x1:b1:y"}, {"a": "", "b": "x"}, {"a": "x", "b": ""}):
+        callback.tags = tags
+        answer = safe.ask(INSTANCE, PRODUCER_BYTE_RATE, "user", "client")
+        assert answer is not None
+        groups.add(answer.group)
+    assert len(groups) == 5
+
+
 def test_clients_with_the_same_tags_share_the_limit_of_the_tags() -> None:
     registry = AccountingRegistry(callback=SafeCallback(ByTeam({"team.batch": "50"}), Clock()))
     quotas = registry.of(INSTANCE).client_quotas
@@ -118,7 +141,7 @@ def test_one_that_is_slow_again_and_again_is_left_alone_too(monkeypatch: pytest.
 
     answers = [callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") for _ in range(FAULTS_MAX + 1)]
 
-    assert answers == [CustomLimit(100.0, "team\0batch")] * FAULTS_MAX + [None]
+    assert answers == [CustomLimit(100.0, "4:team5:batch")] * FAULTS_MAX + [None]
 
 
 def test_it_is_found_among_the_entry_points_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +150,7 @@ def test_it_is_found_among_the_entry_points_by_name(monkeypatch: pytest.MonkeyPa
 
     callback = load("by-team", {"team.batch": "3"}, Clock())
 
-    assert callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") == CustomLimit(3.0, "team\0batch")
+    assert callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") == CustomLimit(3.0, "4:team5:batch")
     with pytest.raises(SettingsWrong, match="no package has 'other'"):
         load("other", {}, Clock())
     with pytest.raises(SettingsWrong, match="cannot be used"):
