@@ -58,7 +58,6 @@ SHORT_MODULES = {
     "brokers/agent/defaults.py": "a pure decision, tested alone",
     "brokers/api/certificates.py": "one endpoint",
     "brokers/dataplane/user_messages.py": "the calls that kafka-python does not define",
-    "brokers/engine/assembly/admin_rights.py": "a pure decision, tested alone",
     "brokers/engine/assembly/authentication_counts.py": "metrics of one room, beside those of the others",
     "brokers/engine/assembly/instance_levels.py": "metrics of one room, beside those of the others",
     "brokers/engine/assembly/storage_samples.py": "metrics of one room, beside those of the others",

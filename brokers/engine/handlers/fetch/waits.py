@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.services import BrokerServices
@@ -43,7 +42,7 @@ async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None
     prefetched = missing[:PREFETCHED_TOGETHER_MAX]
     prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
     # Files stay open as long as the thread reads them, and disk errors count, even if the task was cancelled.
-    prefetching.add_done_callback(partial(_on_prefetched, prefetched))
+    prefetching.add_done_callback(lambda done: _on_prefetched(prefetched, done))
     await asyncio.shield(prefetching)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
@@ -21,7 +21,7 @@ from brokers.contract.acls import (
     ResourcePattern,
     ResourceType,
 )
-from brokers.contract.documents import InstanceDocument, InstanceTopicDocument, PartitionStateDocument
+from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
@@ -39,8 +39,6 @@ from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
 EVERYWHERE_WITHIN_S = 5.0
-# A read of one change takes fewer turns of the event loop.
-CANCELLED_AFTER_TURNS_MAX = 40
 
 
 async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
@@ -405,66 +403,6 @@ async def test_a_complete_read_that_fails_is_repeated(monkeypatch: pytest.Monkey
 
     for member in (writer, reader):
         await member.stop()
-
-
-@pytest.mark.parametrize("has_gap", [False, True])
-async def test_changes_are_not_lost_when_the_request_that_reads_them_is_cancelled_at_any_moment(has_gap: bool) -> None:
-    """A client that disconnects cancels the read of its request; the changes may be of any instance."""
-    ensemble = FakeEnsemble()
-    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
-    await writer.start()
-    await reader.start()
-    await writer.until_complete()
-    await publish(writer, INSTANCES[0])
-    for turns in range(CANCELLED_AFTER_TURNS_MAX):
-        await image_everywhere(ensemble, writer, reader)
-        limit = 1_000 + turns
-        document = instance_document([1, 2], produce_bps=limit)
-        change = documents.change_to_json([f"instances/{INSTANCES[0]}"])
-        operations: list[Operation] = [Set(paths.instance(INSTANCES[0]), document.to_json(), None)]
-        announced = await writer.tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
-        if has_gap:
-            await writer.tree.commit([Delete(announced[-1], None)])
-            other = documents.change_to_json([f"instances/{INSTANCES[1]}"])
-            await writer.tree.commit([Create(paths.CHANGE_PREFIX, other, sequence=True)])
-        reading = asyncio.create_task(reader.watcher.catch_up())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-
-        await reader.until(lambda image, limit=limit: image.instances[INSTANCES[0]].document.produce_bps == limit, 5.0)
-
-    for member in (writer, reader):
-        await member.stop()
-
-
-async def test_a_request_that_shares_a_read_that_fails_reads_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    ensemble = FakeEnsemble()
-    member = Member(ensemble.connect(), broker_id=1, controls=False)
-    await member.start()
-    await quiet()
-    await publish(member, INSTANCES[0])
-    current = CurrentImage(ClusterImage(CLUSTER_ID))
-    tree = ensemble.connect()
-    reader = ClusterWatcher(tree, current)
-    await reader.load()
-    await publish(member, INSTANCES[0], produce_bps=7)
-    read_instances = loader.read_instances
-    failures = ["the connection was lost"]
-
-    async def fails_once(asked: Tree, ids: Sequence[str]) -> dict[str, InstanceDocument | None]:
-        if asked is tree and failures:
-            raise errors.StoreUnavailable(failures.pop())
-        return await read_instances(asked, ids)
-
-    monkeypatch.setattr(loader, "read_instances", fails_once)
-
-    results = await asyncio.gather(*(reader.catch_up() for _ in range(3)), return_exceptions=True)
-
-    assert [type(result) for result in results] == [errors.StoreUnavailable, type(None), type(None)]
-    assert current.image.instances[INSTANCES[0]].document.produce_bps == 7
-    await member.stop()
 
 
 async def test_a_complete_read_requested_during_another_one_follows_it(
