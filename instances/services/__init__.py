@@ -30,6 +30,7 @@ from instances.services.ending import (
     purge_instance,
     restore_instance,
     resume_instance,
+    shows_no_topic,
     suspend_instance,
 )
 from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
@@ -168,6 +169,7 @@ __all__ = [
     "set_client_ca",
     "set_masks",
     "set_revocation_list",
+    "shows_no_topic",
     "suspend_instance",
     "topic_copies",
     "topic_copy",

@@ -29,6 +29,7 @@ WITHOUT_REST = {
     "check_topic_config": "PATCH …/topics/{name}?dry_run=true",
     "close_instance": "PATCH /instances/{id} with settings.allow_everyone_if_no_acl, and POST …/acls",
     "group_ref": "a name in the audit log",
+    "has_nothing_to_restore": "DELETE /instances/{id}?dry_run=true",
     "kept_for": "a read: `restorable_until` of the deleted topic",
     "offsets_of": "a read: GET …/groups/{group}",
     "plan_purge": "POST …/purge?dry_run=true",
