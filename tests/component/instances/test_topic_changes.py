@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import MethodType
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from brokers.provisioning import sweep
-from instances import services
-from instances.models import Instance, TopicAllowList
+from instances import interfaces, services
+from instances.models import DeletedTopic, Instance, TopicAllowList
 from instances.services import common
 from instances.services import topics as topic_services
 from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
-from tests.testkit.api_cases import Api, assert_problem, make_member, make_token
+from tests.testkit.api_cases import Api, assert_problem, make_member, make_token, owner_of
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.instances import make_instance
 
@@ -35,8 +37,6 @@ class Refusing(FakeDataPlane):
 
 @pytest.fixture
 def refusing(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
-    from instances import interfaces
-
     plane = Refusing()
     monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
     return plane
@@ -208,3 +208,78 @@ def test_allow_lists_of_an_instance_are_limited_in_bytes_and_can_always_be_short
     assert_problem(restrict("two", 20), 403, "quota_exceeded")
     monkeypatch.setattr(topic_services, "ALLOW_LIST_BYTES_MAX", 100)
     assert restrict("one", 1).status_code == 200
+
+
+def is_row_free(instance: Instance) -> bool:
+    """True if another transaction could lock the instance's row now, as the reconciler does."""
+
+    def lock() -> bool:
+        try:
+            with transaction.atomic():
+                Instance.objects.select_for_update(nowait=True, no_key=True).get(pk=instance.pk)
+        except OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lock).result()
+
+
+class Watching(FakeDataPlane):
+    """A data plane that looks at each call whether the instance's row is locked."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__()
+        self._instance = instance
+        self.calls: list[tuple[str, bool]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not isinstance(found, MethodType) or name == "add":
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls.append((name, is_row_free(self._instance)))
+            return found(*args, **options)
+
+        return call
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("delete", "topics/orders", None),
+        ("delete", "topics/orders?for_good=true", None),
+        ("delete", "deleted-topics/gone", None),
+        ("post", "topics/gone/restore", {}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}, "config": {"retention.ms": "1000"}}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}, "partitions": 9}),
+        ("delete", "", None),
+    ],
+)
+def test_the_row_of_an_instance_is_free_while_brokers_are_queried(
+    method: str, path: str, body: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = make_instance(make_member().tenant)
+    now = timezone.now()
+    Instance.objects.filter(pk=instance.pk).update(first_running_at=now)
+    plane = Watching(instance)
+    plane.add(instance.pk, "orders")
+    for name in ("orders", "gone"):
+        TopicAllowList.objects.create(instance=instance, topic=name, consume_ips=["10.0.0.0/8"])
+    DeletedTopic.objects.create(
+        instance=instance, topic="gone", topic_id="id-of-gone", partitions=1, deleted_at=now, expires_at=now
+    )
+    if not path:
+        DeletedTopic.objects.all().delete()
+    monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
+    api = Api.of(owner_of(instance.tenant))
+    call, address = getattr(api, method), f"/instances/{instance.pk}/{path}".rstrip("/")
+    answer = call(address) if body is None else call(address, body)
+    assert answer.status_code in (200, 202, 204), answer.content
+    assert plane.calls
+    assert all(is_free for _, is_free in plane.calls), plane.calls
