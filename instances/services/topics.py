@@ -19,7 +19,7 @@ from instances.choices import TopicState
 from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
-from instances.services.common import hold_topic, want_published
+from instances.services.common import hold_allow_lists, hold_topic, want_published
 from instances.services.deleted_topics import keep_aside, require_name_free
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
@@ -218,15 +218,16 @@ def set_allow_list(
     """Sets the addresses (IPs or CIDRs) from which a topic may be produced to, consumed from and administered. An empty
     list admits every address; to administer, those that may both produce and consume. Returns True if they changed.
 
-    It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes a change,
-    after its queries to brokers (`want_published`). Raises `Invalid` with a pointer (below `at`) for each wrong address,
-    and `NotFound` for an unknown topic.
+    It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes it after
+    its queries to brokers (`want_published`). Raises `Invalid` with a pointer (below `at`) for each wrong address, and
+    `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, topic)
     described(instance, topic)
     wanted = lists.columns(at)
+    hold_allow_lists(instance)
     old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
     if old is None:
         _require_room_for_a_list(instance)

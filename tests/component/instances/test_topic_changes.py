@@ -17,11 +17,14 @@ from instances import interfaces, services
 from instances.models import DeletedTopic, Instance, TopicAllowList
 from instances.services import common
 from instances.services import topics as topic_services
+from instances.topics.allow_lists import AllowLists
+from tenants.actors import member_actor
 from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_token, owner_of
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.instances import make_instance
+from tests.testkit.waiting import eventually
 
 TOO_MANY = 900
 
@@ -283,3 +286,43 @@ def test_the_row_of_an_instance_is_free_while_brokers_are_queried(
     assert answer.status_code in (200, 202, 204), answer.content
     assert plane.calls
     assert all(is_free for _, is_free in plane.calls), plane.calls
+
+
+@pytest.mark.django_db(transaction=True)
+def test_allow_lists_of_two_topics_that_change_at_once_stay_within_the_limit_together(
+    data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_services, "ALLOW_LIST_BYTES_MAX", 1_000)
+    instance = make_instance(make_member().tenant)
+    acting = member_actor(owner_of(instance.tenant))
+    addresses = [f"10.0.0.{number}" for number in range(100, 140)]
+    for name in ("one", "two"):
+        data_plane.add(instance.pk, name)
+    refused: list[str] = []
+
+    def restrict(topic: str) -> None:
+        services.set_allow_list(acting=acting, instance=instance, topic=topic, lists=AllowLists(addresses, [], []))
+
+    def second() -> None:
+        try:
+            restrict("two")
+        except DomainError as error:
+            refused.append(error.code)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=second)
+    with transaction.atomic():
+        restrict("one")
+        thread.start()
+        eventually(is_something_waiting, what="the second change to wait for a lock")
+    thread.join(20)
+    assert refused == ["quota_exceeded"]
+    assert list(TopicAllowList.objects.values_list("topic", flat=True)) == ["one"]
+
+
+def is_something_waiting() -> bool:
+    """True if a transaction waits for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
