@@ -118,6 +118,14 @@ def test_creating_and_growing_stop_while_deleted_instances_hold_too_much(
     assert api.post("/instances", {"name": "again"}).status_code == 202
 
 
+def test_a_failed_instance_is_not_retried_while_deleted_instances_hold_too_much(api: Api, owner: Member) -> None:
+    failed = make_running(owner.tenant, phase=Phase.FAILED.value, first_running_at=None)
+    deleted = make_deleted(owner, storage_gb=limits.DELETED_STORAGE_GB_MAX)
+    assert_problem(api.post(f"/instances/{failed.pk}/retry"), 403, "deleted_storage")
+    Instance.objects.filter(pk=deleted.pk).update(phase=Phase.DELETED.value)
+    assert api.post(f"/instances/{failed.pk}/retry").status_code == 202
+
+
 def test_deleting_and_creating_again_and_again_stops_at_the_limit(
     api: Api, owner: Member, data_plane: FakeDataPlane
 ) -> None:
