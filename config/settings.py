@@ -108,6 +108,7 @@ MIDDLEWARE = [
     "tenants.middleware.SsoSessionMiddleware",
     "tenants.middleware.OperatorMiddleware",
     "tenants.middleware.BusyMiddleware",
+    "tenants.middleware.ZeroByteMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",

@@ -279,8 +279,9 @@ class RouteCertificates(models.Model):
     """Certificates of a route that brokers need; public summaries of them are columns of the route.
 
     `private_key_pem` is encrypted. `revoked` is a set of hashes of revoked certificates
-    (`instances.routes.certificate_entries.Revoked`), `crl_numbers` has the number of each authority's revocation list.
-    `warned` has the last warning about an expiry, in days before it, by kind, so that none is repeated.
+    (`instances.routes.certificate_entries.Revoked`), `crl_numbers` has the number of each authority's revocation list,
+    `crl_parts` its summary; an earlier version writes the numbers alone. Lists of authorities that were removed are
+    among them. `warned` has the last warning about an expiry, in days before it, by kind, so that none is repeated.
     """
 
     route = models.OneToOneField(
@@ -289,6 +290,7 @@ class RouteCertificates(models.Model):
     client_ca_pem = models.TextField(blank=True, default="")
     revoked = models.BinaryField(default=bytes)
     crl_numbers = models.JSONField(default=dict)
+    crl_parts = models.JSONField(default=dict, db_default={})
     certificate_pem = models.TextField(blank=True, default="")
     private_key_pem = models.TextField(blank=True, default="")
     warned = models.JSONField(default=dict)

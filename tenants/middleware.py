@@ -1,5 +1,5 @@
-"""Middleware of pages: rejects bytes that PostgreSQL cannot store, limits password hashing, enforces operators' second
-factor, confines sessions of single sign-on, and records when a session was last seen.
+"""Middleware of pages: answers for bytes that PostgreSQL cannot store, limits password hashing, enforces operators'
+second factor, confines sessions of single sign-on, and records when a session was last seen.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from allauth.core.exceptions import ReauthenticationRequired
 from django.conf import settings
 from django.contrib.auth import logout
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone, translation
 
-from tenants import sessions
+from tenants import sessions, zero_bytes
 from tenants.errors import TookTooLong, Unavailable
 from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
@@ -73,6 +73,23 @@ class OperatorMiddleware:
         if request.path_info in WAYS_OUT or not lacks_operators_factor(request):
             return None
         return redirect("page-security")
+
+
+class ZeroByteMiddleware:
+    """Answers 404 for a page that looks for a row by a name with U+0000, because no row has one.
+
+    Requests are not refused because of U+0000: names of users, groups and rules that Kafka clients created may have it.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> None:
+        if zero_bytes.is_refused(exception):
+            raise Http404 from exception
 
 
 class SsoSessionMiddleware:

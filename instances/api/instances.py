@@ -90,12 +90,15 @@ class InstanceResource(ApiView):
 
         Clients are refused immediately. Data and address are kept for seven days, in which `/restore` restores the
         instance. Until then, or until `/purge`, its storage counts against the tenant's limits. An instance that never
-        ran or has no topic has nothing to restore and is purged immediately: `restorable_until`, in the data of the
-        operation's first step, is null.
+        ran or has no topic, not even a deleted one, has nothing to restore and is purged immediately:
+        `restorable_until`, in the data of the operation's first step, is null.
         """
+        shows_no_topic = services.shows_no_topic(access.instance(self.actor, instance_id))
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
-        operation = services.delete_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        operation = services.delete_instance(
+            acting=self.actor, instance=instance, shows_no_topic=shows_no_topic, dry_run=self.dry_run
+        )
         return self.accepted(operation, s.OperationOut)
 
 

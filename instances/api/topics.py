@@ -99,14 +99,16 @@ class TopicResource(ApiView):
         services.hold_topic(instance, name)
         before = selectors.topic_detail(instance, name)
         self.require_match(before.etag)
+        is_list_changed = False
         if "allow_list" in self.body:  # first: it is rolled back if the brokers refuse the rest
             lists = self.body["allow_list"]
-            services.set_allow_list(
+            is_list_changed = services.set_allow_list(
                 acting=self.actor,
                 instance=instance,
                 topic=name,
                 lists=AllowLists(*(lists.get(name, getattr(before, f"{name}_ips")) for name in AllowLists._fields)),
                 at="/allow_list",
+                publishes=False,
                 dry_run=self.dry_run,
             )
         if "partitions" in self.body or "config" in self.body:
@@ -118,8 +120,15 @@ class TopicResource(ApiView):
                 config=self.body.get("config"),
                 dry_run=self.dry_run,
             )
+        response = self._after(instance, before)
+        if is_list_changed:
+            services.want_published(instance, dry_run=self.dry_run)
+        return response
+
+    def _after(self, instance: Instance, before: TopicView) -> Response:
+        """Answers with the changed topic, or as it is expected if the brokers do not show it."""
         try:
-            after = selectors.topic_detail(instance, name)
+            after = selectors.topic_detail(instance, before.name)
         except (NotFound, TopicNotReady, Unavailable):
             # The change is not undone. There is no ETag, because this is the expected topic, not one that was read.
             return self.one(_changed(before, self.body), s.TopicOut)

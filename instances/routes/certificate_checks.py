@@ -4,7 +4,7 @@ argument. Every fault raises `Invalid` at its field, with a text of `certificate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -67,11 +67,19 @@ class ClientCa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationList:
-    """Revocation lists of a route. `numbers` has the CRL number of each list by the `authority_key` of its issuer."""
+    """Revocation lists of a route. `parts` has the summary of each list by its issuer's `authority_key`, in hex."""
 
     revoked: bytes
-    numbers: dict[str, int]
-    summary: dict[str, Any]
+    parts: dict[str, dict[str, Any]]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """CRL number of each list by the key of its issuer."""
+        return {key: part["crl_number"] for key, part in self.parts.items()}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return summary_of(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +125,7 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
         _refuse(LIST_FIELD, faults.how_many_lists(CLIENT_CA_CERTIFICATES_MAX), "pem")
     authorities = x509.load_pem_x509_certificates(ca_pem.encode())
     entries: list[bytes] = []
-    numbers: dict[str, int] = {}
-    lists: list[x509.CertificateRevocationList] = []
+    parts: dict[str, dict[str, Any]] = {}
     for block in blocks:
         try:
             crl = x509.load_pem_x509_crl(block.encode())
@@ -127,29 +134,34 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
         except _NOT_READABLE:
             _refuse(LIST_FIELD, faults.UNREADABLE_LIST, "pem")
         key = _key_of(issuer)
-        if key in numbers:
+        if key in parts:
             _refuse(LIST_FIELD, faults.two_lists(_name(issuer.subject)), "twice")
         if number < before.get(key, 0):
             detail = faults.older_list(before[key], number)
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
         if crl.last_update_utc > now + CLOCK_SKEW:
             _refuse(LIST_FIELD, faults.list_begins_later(_shown(crl.last_update_utc)), "not_yet")
-        numbers[key] = number
         if len(entries) + len(crl) > REVOKED_MAX:
             _refuse(LIST_FIELD, faults.too_many_revoked(REVOKED_MAX), "count")
         entries += [revocation_entry(issuer.public_key, _serial(revoked.serial_number)) for revoked in crl]
-        lists.append(crl)
-    updates = [crl.next_update_utc for crl in lists if crl.next_update_utc is not None]
-    return RevocationList(
-        revoked=Revoked.of(entries).as_bytes,
-        numbers=numbers,
-        summary={
-            "crl_number": next(iter(numbers.values())) if len(numbers) == 1 else None,
-            "this_update": _shown(min(crl.last_update_utc for crl in lists)),
-            "next_update": _shown(min(updates)) if updates else None,
-            "count": len(entries),
-        },
-    )
+        parts[key] = {
+            "crl_number": number,
+            "this_update": _shown(crl.last_update_utc),
+            "next_update": None if crl.next_update_utc is None else _shown(crl.next_update_utc),
+            "count": len(crl),
+        }
+    return RevocationList(revoked=Revoked.of(entries).as_bytes, parts=parts)
+
+
+def summary_of(parts: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the summary of several revocation lists; `crl_number` is None for more than one."""
+    updates = [part["next_update"] for part in parts if part["next_update"] is not None]
+    return {
+        "crl_number": next(iter(parts))["crl_number"] if len(parts) == 1 else None,
+        "this_update": min(part["this_update"] for part in parts),
+        "next_update": min(updates, default=None),
+        "count": sum(part["count"] for part in parts),
+    }
 
 
 def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -> ServerCertificate:

@@ -5,7 +5,7 @@ from instances.services.certificate_ends import note_certificate_ends
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.clients import close_connection
 from instances.services.closing import close_instance
-from instances.services.common import hold_topic, hold_user
+from instances.services.common import hold_topic, hold_user, want_published
 from instances.services.copies import NEEDED as COPY_NEEDS
 from instances.services.copies import cancel_copy, copy_topic, resume_copy, topic_copies, topic_copy
 from instances.services.creating import create_instance, retry_instance
@@ -30,6 +30,7 @@ from instances.services.ending import (
     purge_instance,
     restore_instance,
     resume_instance,
+    shows_no_topic,
     suspend_instance,
 )
 from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
@@ -168,6 +169,7 @@ __all__ = [
     "set_client_ca",
     "set_masks",
     "set_revocation_list",
+    "shows_no_topic",
     "suspend_instance",
     "topic_copies",
     "topic_copy",
@@ -175,4 +177,5 @@ __all__ = [
     "update_route",
     "update_topic",
     "update_user",
+    "want_published",
 ]

@@ -5,6 +5,7 @@ The audit row is written first and the admin client is called last: a refusal by
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -28,6 +29,8 @@ from tenants.models import AuditEntry
 DELETED: Final = "acl.deleted"
 REF_CHARS_MAX: Final = 300
 FILTERS_AT_ONCE_MAX: Final = 100
+# Key of a rule in the audit log: JSON text of the rule as it is, if its fields are shown without U+0000.
+EXACTLY: Final = "exactly"
 NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # not valid in PostgreSQL text
 
 
@@ -118,9 +121,16 @@ def acl_ref(instance: Instance, rules: Sequence[AclRule]) -> tuple[str, str]:
 
 
 def _audit_values(rules: Sequence[AclRule]) -> list[dict[str, str]]:
-    """Returns rules in the form of the audit log."""
-    return [{name: value.translate(NO_NUL) for name, value in asdict(rule).items()} for rule in rules]
+    """Returns rules in the form of the audit log, from which `_rule` reads them."""
+    return [_audit_value(asdict(rule)) for rule in rules]
+
+
+def _audit_value(exact: Mapping[str, str]) -> dict[str, str]:
+    shown = {name: value.translate(NO_NUL) for name, value in exact.items()}
+    return shown if shown == exact else {**shown, EXACTLY: json.dumps(exact)}
 
 
 def _rule(values: Mapping[str, Any]) -> AclRule:
+    if EXACTLY in values:
+        values = json.loads(values[EXACTLY])
     return AclRule(**{name: str(values[name]) for name in AclRule.__dataclass_fields__})

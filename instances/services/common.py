@@ -84,6 +84,14 @@ def hold_acls(instance: Instance) -> None:
     _hold(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
 
 
+def hold_allow_lists(instance: Instance) -> None:
+    """Locks the address lists of all topics of the instance, like `hold_topic`, because their limits are by instance.
+
+    A caller that locks a topic, too, does so before.
+    """
+    _hold(f"allow lists\n{instance.pk}", "Another change of the address lists is being carried out.")
+
+
 def user_ref(instance: Instance, name: str) -> tuple[str, str]:
     """Returns the name of an instance's user in the audit log: `ins-…/users/alice`, without U+0000."""
     shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")

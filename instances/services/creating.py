@@ -92,11 +92,18 @@ def create_instance(
 
 @transaction.atomic
 def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Provisions a failed instance again. Raises `Conflict` if the instance has not failed."""
+    """Provisions a failed instance again.
+
+    Raises `Conflict` if the instance has not failed, and `QuotaExceeded` like `create_instance`: a failed instance is
+    not counted, so others may use its size.
+    """
     access.require(acting, Scope.INSTANCES_WRITE)
     if instance.current_phase is not Phase.FAILED:
         text = gettext_noop("The instance is %(phase)s; only a failed one is tried again.")
         raise Conflict(Message(text, phase=instance.phase))
+    require_deleted_room(instance.tenant)
+    size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
+    require_verified(instance.tenant, **size, besides=instance)
     fields = [*bump_generation(instance), *set_phase(instance, Phase.REQUESTED)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.CREATE)

@@ -117,12 +117,13 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
     row.delete()
     if not is_shown:
         TopicSchema.objects.filter(instance=instance, topic=name).delete()
-        columns = allow_lists.AllowLists().columns("")
-        if TopicAllowList.objects.filter(instance=instance, topic=name).update(**columns):
-            want_published(instance, dry_run=dry_run)
+        rows = TopicAllowList.objects.filter(instance=instance, topic=name)
+        had_lists = rows.update(**allow_lists.AllowLists().columns(""))
         if not dry_run:
             with audit.in_doubt(entry):
                 interfaces.data_plane.it.delete_hidden_topic(instance.pk, name)
+        if had_lists:
+            want_published(instance, dry_run=dry_run)
 
 
 def purge_expired(now: datetime) -> int:

@@ -11,7 +11,7 @@ from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
 from instances.lifecycle.phases import REACHABLE, Phase, may_transition
 from instances.limits import RESTORE_FOR
-from instances.models import Instance, Operation
+from instances.models import DeletedTopic, Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import require_verified
 from tenants import access, audit
@@ -22,12 +22,14 @@ from tenants.services.tenancy import checked_note
 
 
 @transaction.atomic
-def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+def delete_instance(
+    *, acting: Actor, instance: Instance, shows_no_topic: bool = False, dry_run: bool = False
+) -> Operation:
     """Closes an instance to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is
     released at once, its storage when its files are deleted.
 
-    An instance that never ran or has no topic has nothing to restore and is purged at once: `restorable_until` is now.
-    Raises `Conflict` if it is protected or deleted.
+    An instance with nothing to restore is purged at once: `restorable_until` is now. `shows_no_topic` is what the
+    function of this name returned before the row was locked. Raises `Conflict` if it is protected or deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     access.require_confirmed(acting)
@@ -35,7 +37,7 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
         raise Conflict("The instance is being deleted already.")
     if instance.protected:
         raise Conflict("The instance is protected from deletion. Take the protection away first.", code="protected")
-    is_for_good = has_nothing_to_restore(instance)
+    is_for_good = has_nothing_to_restore(instance, shows_no_topic=shows_no_topic)
     now = timezone.now()
     instance.deleted_at = now
     instance.restorable_until = now if is_for_good else now + RESTORE_FOR
@@ -56,14 +58,21 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     return operation
 
 
-def has_nothing_to_restore(instance: Instance) -> bool:
-    """True for an instance that never ran or has no topic; False if its brokers do not answer.
-
-    Deleted topics do not count, even if they can be restored. A topic that a client creates during the deletion is
-    purged with the instance.
+def has_nothing_to_restore(instance: Instance, *, shows_no_topic: bool) -> bool:
+    """True for an instance that never ran, or has no topic: neither one that brokers show to clients, nor a deleted one
+    that can be restored, nor a restored one that brokers do not show yet.
     """
     if instance.first_running_at is None:
         return True
+    return shows_no_topic and not DeletedTopic.objects.filter(instance=instance).exists()
+
+
+def shows_no_topic(instance: Instance) -> bool:
+    """True if the brokers of an instance show no topic to clients; False if they do not answer.
+
+    Call it before the instance's row is locked, because other transactions would wait for a slow broker. A topic that
+    is created afterwards is purged with the instance.
+    """
     if instance.current_phase not in REACHABLE:
         return False
     try:

@@ -31,6 +31,8 @@ from tenants.errors import Conflict, DomainError
 
 TOPIC = "orders"
 USER = "quickstart"
+# Codes of refusals of a user's name because another user has it, or one that can be restored.
+NAME_TAKEN = ("already_exists", "recently_deleted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def quickstart(
     """Creates a topic and a user that may produce and consume, and sends sample data to the topic for a minute.
 
     An existing topic is used. The user's default name is `quickstart`, with a number if that is taken. Raises
-    `Conflict` for a `user` that exists, and the errors of `create_topic` and `create_user`.
+    `Conflict` for a `user` that exists or can be restored, and the errors of `create_topic` and `create_user`.
     """
     is_signed_in = sasl_route(instance) is not None
     is_closed = is_signed_in and not acl_selectors.allows_everyone(instance)
@@ -137,7 +139,7 @@ def _user(
         try:
             made, secret = create_user(acting=acting, instance=instance, name=name, rights=rights, dry_run=dry_run)
         except Conflict as error:
-            if error.code != "already_exists" or name == names[-1]:
+            if error.code not in NAME_TAKEN or name == names[-1]:
                 raise
         else:
             return made.name, secret

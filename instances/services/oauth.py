@@ -35,7 +35,7 @@ def configure_oauth(
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
     columns = checked(wanted)
-    row = OAuthConfiguration.objects.select_for_update().filter(instance=instance).first()
+    row = OAuthConfiguration.objects.select_for_update(of=("self",)).filter(instance=instance).first()
     before = None if row is None or row.is_removed else shown_oauth(row)
     row = row or OAuthConfiguration(instance=instance, revision=0)
     if "keys" in columns:
@@ -61,7 +61,7 @@ def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) ->
     """Stops accepting tokens: connections that were opened with one end within a second. Raises `NotFound`."""
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
-    row = OAuthConfiguration.objects.select_for_update().filter(instance=instance, is_removed=False).first()
+    row = OAuthConfiguration.objects.select_for_update(of=("self",)).filter(instance=instance, is_removed=False).first()
     if row is None:
         raise NotFound
     before = shown_oauth(row)
@@ -127,7 +127,7 @@ def oauth_ref(instance: Instance) -> tuple[str, str]:
 
 def _row_with_same_address(row: OAuthConfiguration) -> OAuthConfiguration | None:
     return (
-        OAuthConfiguration.objects.select_for_update()
+        OAuthConfiguration.objects.select_for_update(of=("self",))
         .filter(pk=row.pk, is_removed=False, jwks_url=row.jwks_url)
         .exclude(jwks_url="")
         .first()

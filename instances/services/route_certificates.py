@@ -37,20 +37,36 @@ def set_client_ca(
 ) -> Operation | None:
     """Replaces the authorities that may sign certificates of clients; connections by other authorities are closed.
 
-    The revocation lists are removed when none of their authorities is left. Returns None if nothing differs. Raises
-    `Invalid` and `Conflict`.
+    The list of a removed authority neither counts nor becomes overdue. It is kept, and in force again when the
+    authority is added again; all lists are removed when none of their authorities is left. Returns None if nothing
+    differs. Raises `Invalid` and `Conflict`.
     """
     row = _begin(acting, instance, route, mtls=True)
     client_ca = checks.client_ca(ca_pem, timezone.now())
     if row.client_ca_pem == client_ca.pem:
         return None
     row.client_ca_pem = client_ca.pem
-    row.crl_numbers = {key: number for key, number in row.crl_numbers.items() if key in client_ca.authorities}
     shown: dict[str, Any] = {CLIENT_CA: client_ca.summary}
-    if route.revocation is not None and not row.crl_numbers:
-        row.revoked = b""
-        shown[REVOCATION] = None
+    if not client_ca.authorities & row.crl_numbers.keys():
+        _forget_lists(row)
+    revocation = _revocation_of(row, client_ca.authorities)
+    if revocation != route.revocation:
+        shown[REVOCATION] = revocation
     return _apply(acting, instance, row, shown, "route.client_ca_set", dry_run=dry_run)
+
+
+def _revocation_of(row: RouteCertificates, authorities: frozenset[str]) -> dict[str, Any] | None:
+    """Returns the summary of the lists of these authorities; of all lists, if an earlier version stored them."""
+    if not row.crl_numbers:
+        return None
+    if row.crl_numbers != {key: part["crl_number"] for key, part in row.crl_parts.items()}:
+        stored: dict[str, Any] | None = row.route.revocation
+        return stored
+    return checks.summary_of([part for key, part in row.crl_parts.items() if key in authorities])
+
+
+def _forget_lists(row: RouteCertificates) -> None:
+    row.revoked, row.crl_numbers, row.crl_parts = b"", {}, {}
 
 
 @transaction.atomic
@@ -60,7 +76,8 @@ def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run
     Raises `NotFound`.
     """
     row = _begin(acting, instance, route, present=CLIENT_CA)
-    row.client_ca_pem, row.revoked, row.crl_numbers = "", b"", {}
+    row.client_ca_pem = ""
+    _forget_lists(row)
     shown = {CLIENT_CA: None, REVOCATION: None}
     return _apply(acting, instance, row, shown, "route.client_ca_removed", dry_run=dry_run)
 
@@ -77,9 +94,9 @@ def set_revocation_list(
     if not row.client_ca_pem:
         raise Conflict("The route has no authority of clients yet. Set client-ca first.", code="no_client_ca")
     lists = checks.revocation_list(crl_pem, row.client_ca_pem, row.crl_numbers, timezone.now())
-    if (bytes(row.revoked), route.revocation) == (lists.revoked, lists.summary):
+    if (bytes(row.revoked), route.revocation, row.crl_parts) == (lists.revoked, lists.summary, lists.parts):
         return None
-    row.revoked, row.crl_numbers = lists.revoked, lists.numbers
+    row.revoked, row.crl_numbers, row.crl_parts = lists.revoked, lists.numbers, lists.parts
     row.warned.pop(REVOCATION, None)
     return _apply(acting, instance, row, {REVOCATION: lists.summary}, "route.revocation_list_set", dry_run=dry_run)
 
@@ -88,7 +105,7 @@ def set_revocation_list(
 def remove_revocation_list(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
     """Removes the revocation lists: revoked certificates are accepted again. Raises `NotFound`."""
     row = _begin(acting, instance, route, present=REVOCATION)
-    row.revoked, row.crl_numbers = b"", {}
+    _forget_lists(row)
     return _apply(acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run)
 
 

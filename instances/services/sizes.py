@@ -61,7 +61,7 @@ def require_deleted_room(tenant: Tenant) -> None:
 def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, besides: Instance | None = None) -> None:
     """Raises `QuotaExceeded` (`unverified`) if the tenant's instances would exceed the limits of tenants without a
     verified owner. The storage of deleted instances counts until they are purged. `besides` is the instance that gets
-    this size; a size that does not grow is not refused.
+    this size; a size that does not grow is not refused, unless the instance is failed or deleted.
     """
     if tenant_selectors.is_verified(tenant):
         return
@@ -73,7 +73,7 @@ def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, be
         mb_s=Sum("bandwidth_mb_s", filter=is_counted),
         gb=Sum("storage_gb", filter=is_counted | Q(phase=Phase.DELETING.value)),
     )
-    is_grown = besides is None or besides.is_deleted
+    is_grown = besides is None or besides.current_phase not in COUNTED
     errors = [
         FieldError(pointer=pointer, detail=_beyond_the_ceiling(most, unit), code="unverified")
         for pointer, asked, had, total, most, unit in (

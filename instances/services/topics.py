@@ -19,7 +19,7 @@ from instances.choices import TopicState
 from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
-from instances.services.common import hold_topic, want_published
+from instances.services.common import hold_allow_lists, hold_topic, want_published
 from instances.services.deleted_topics import keep_aside, require_name_free
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
@@ -194,12 +194,14 @@ def delete_topic(
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     TopicSchema.objects.filter(instance=instance, topic=name).delete()
     # The lists are emptied rather than removed: brokers keep published lists until others are published.
-    if TopicAllowList.objects.filter(instance=instance, topic=name).update(**allow_lists.AllowLists().columns("")):
-        want_published(instance, dry_run=dry_run)
+    rows = TopicAllowList.objects.filter(instance=instance, topic=name)
+    had_lists = rows.update(**allow_lists.AllowLists().columns(""))
     if not dry_run:
         with audit.in_doubt(entry):
             interfaces.data_plane.it.delete_topic(instance.pk, name)
         show_at_once(instance, deleted=[name])
+    if had_lists:
+        want_published(instance, dry_run=dry_run)
 
 
 @audit.atomic
@@ -210,29 +212,34 @@ def set_allow_list(
     topic: str,
     lists: AllowLists,
     at: str = "",
+    publishes: bool = True,
     dry_run: bool = False,
-) -> TopicAllowList:
+) -> bool:
     """Sets the addresses (IPs or CIDRs) from which a topic may be produced to, consumed from and administered. An empty
-    list admits every address; to administer, those that may both produce and consume.
+    list admits every address; to administer, those that may both produce and consume. Returns True if they changed.
 
-    It takes effect within a second, on open connections too (CKA-12). Raises `Invalid` with a pointer (below `at`) for
-    each wrong address, and `NotFound` for an unknown topic.
+    It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes it after
+    its queries to brokers (`want_published`). Raises `Invalid` with a pointer (below `at`) for each wrong address, and
+    `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, topic)
     described(instance, topic)
     wanted = lists.columns(at)
-    old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
+    hold_allow_lists(instance)
+    old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
     if old is None:
         _require_room_for_a_list(instance)
     _require_room_for_addresses(instance, topic, wanted)
     before = {column: getattr(old, column) for column in wanted} if old else None
-    result, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
-    if before != wanted:
-        audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
+    TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
+    if before == wanted:
+        return False
+    audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
+    if publishes:
         want_published(instance, dry_run=dry_run)
-    return result
+    return True
 
 
 def _require_room_for_a_list(instance: Instance) -> None:

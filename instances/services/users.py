@@ -20,7 +20,7 @@ from instances.access import require_reachable
 from instances.acls import selectors as acl_selectors
 from instances.acls.interfaces import AclRule
 from instances.acls.presets import Preset, preset_rules
-from instances.models import Instance
+from instances.models import DeletedUser, Instance
 from instances.services.acls import create_acls, missing_acls
 from instances.services.common import hold_user, user_ref
 from instances.services.deleted_users import keep_user_aside, require_user_name_free
@@ -162,24 +162,27 @@ def update_user(
 
 
 @audit.atomic
-def delete_user(*, acting: Actor, instance: Instance, name: str, for_good: bool = False, dry_run: bool = False) -> None:
-    """Deletes a user: its connections end within a second. It can be restored for some days, unless `for_good`. Access
-    rules and quotas that name it stay.
+def delete_user(
+    *, acting: Actor, instance: Instance, name: str, for_good: bool = False, dry_run: bool = False
+) -> DeletedUser | None:
+    """Deletes a user: its connections end within a second. Access rules and quotas that name it stay.
 
-    Raises `NotFound` for an unknown user.
+    It can be restored for some days by the returned row, unless it is deleted `for_good` or its name has U+0000. Raises
+    `NotFound` for an unknown user.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     hold_user(instance, name)
     present = selectors.user(instance, name)
     before = {**_shown(present), "key_ids": [secret.id for secret in present.secrets]}
-    wanted, after = UserChange(name=name, is_deleted=True), None
+    kept, wanted, after = None, UserChange(name=name, is_deleted=True), None
     if not for_good and "\x00" not in name:  # no column holds U+0000
         kept = keep_user_aside(instance, present, now=timezone.now())
         wanted, after = UserChange(name=name, disabled=True), {"restorable_until": kept.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+    return kept
 
 
 @audit.atomic

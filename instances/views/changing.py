@@ -8,13 +8,14 @@ from typing import Final
 
 from django import forms
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from instances import selectors, services
+from instances import access, selectors, services
 from instances.acls.selectors import allows_everyone
 from instances.choices import Reason
 from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm, StorageForm
@@ -87,7 +88,7 @@ def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
     return redirect("page-instance-settings", instance.pk)
 
 
-@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@instance_page(Scope.INSTANCES_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Deletes an instance after its name was typed, because clients are cut off. The page says whether it can be
@@ -97,8 +98,12 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """
     never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
+        acting = request.actor  # type: ignore[attr-defined]
+        shows_no_topic = services.shows_no_topic(instance)
         try:
-            services.delete_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+            with transaction.atomic():
+                instance = access.instance(acting, instance.pk, lock=True)
+                services.delete_instance(acting=acting, instance=instance, shows_no_topic=shows_no_topic)
         except ConfirmationNeeded:
             raise
         except DomainError as error:
@@ -126,7 +131,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
-        "has_nothing_to_restore": instance.first_running_at is None or topics == (),
+        "has_nothing_to_restore": services.has_nothing_to_restore(instance, shows_no_topic=topics == ()),
     }
     crumbs = [(_("Delete"), None)]
     return render_instance(

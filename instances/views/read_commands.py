@@ -9,6 +9,7 @@ from instances.messages import limits
 from instances.messages.forms import ReadForm
 from instances.messages.interfaces import NEWEST, OFFSET, TIME
 from instances.models import Instance
+from instances.users.routes import first_route
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security
 from tenants.api.base import API_ROOT
 from tenants.mails import public_url
@@ -17,10 +18,10 @@ _MS = 1_000
 
 
 class ReadCommands:
-    """Commands for one topic of an instance, over the route whose name sorts first."""
+    """Commands for one topic of an instance, over the first route."""
 
     def __init__(self, instance: Instance, topic: str) -> None:
-        route = instance.routes.order_by("name").first()
+        route = first_route(instance)
         login = Login(PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)
         security = client_security(route, login, public_url("/api/v1/ca.pem"))
         servers = route.bootstrap_servers if route is not None else instance.bootstrap_servers

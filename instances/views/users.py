@@ -193,12 +193,15 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if request.method == "POST" and request.POST.get("typed") == user.name:
         for_good = "for_good" in request.POST
         try:
-            services.delete_user(acting=request.actor, instance=instance, name=user.name, for_good=for_good)  # type: ignore[attr-defined]
+            kept = services.delete_user(
+                acting=request.actor,  # type: ignore[attr-defined]
+                instance=instance, name=user.name, for_good=for_good,
+            )  # fmt: skip
         except DomainError as error:
             messages.error(request, wording(error))
             return redirect(user_url("page-user", instance.pk, user.name))
         words = _("User %(user)s is deleted.") % {"user": user.name}
-        if for_good:
+        if kept is None:
             messages.success(request, words)
         else:
             back = user_url("page-user-restore", instance.pk, user.name)

@@ -22,6 +22,7 @@ WITHOUT_PAGE = {
     "set_certificate": "called by name: `instances.views.route_certificates.PARTS`",
     "set_client_ca": "called by name: `instances.views.route_certificates.PARTS`",
     "set_revocation_list": "called by name: `instances.views.route_certificates.PARTS`",
+    "want_published": "the last step of PATCH …/topics/{name}",
     "topic_copy": "a read: the page lists all copies",
 }
 # Acts of pages that REST has in another form, or that belong to a browser.
@@ -29,6 +30,7 @@ WITHOUT_REST = {
     "check_topic_config": "PATCH …/topics/{name}?dry_run=true",
     "close_instance": "PATCH /instances/{id} with settings.allow_everyone_if_no_acl, and POST …/acls",
     "group_ref": "a name in the audit log",
+    "has_nothing_to_restore": "DELETE /instances/{id}?dry_run=true",
     "kept_for": "a read: `restorable_until` of the deleted topic",
     "offsets_of": "a read: GET …/groups/{group}",
     "plan_purge": "POST …/purge?dry_run=true",

@@ -142,6 +142,7 @@ def make_secured_route(instance: Instance, authority: Authority, name: str = "se
         client_ca_pem=ca.pem,
         revoked=revoked.revoked,
         crl_numbers=revoked.numbers,
+        crl_parts=revoked.parts,
         certificate_pem=own.pem,
         private_key_pem=own.encrypted_key_pem,
     )

@@ -265,6 +265,21 @@ def test_deleting_what_has_no_topic_promises_no_undo(
     assert "Being deleted for good." in text_of(ida.get(reverse("page-instance", args=[instance.pk])))
 
 
+def test_deleting_an_instance_with_a_deleted_topic_promises_an_undo(
+    ida: Client, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    topic = {"typed": "orders.created"}
+    assert ida.post(reverse("page-topic-delete", args=[instance.pk, "orders.created"]), topic).status_code == 302
+    data_plane.found.clear()
+    address = reverse("page-instance-delete", args=[instance.pk])
+    page = text_of(ida.get(address))
+    assert "You can restore everything for 7 days." in page
+    assert "It has no topic" not in page
+    assert "orders-prod is being deleted. Restorable until" in text_of(
+        ida.post(address, {"typed": "orders-prod"}, follow=True)
+    )
+
+
 def test_a_deleted_instance_is_purged_by_typing_its_name(ida: Client, instance: Instance) -> None:
     ida.post(reverse("page-instance-delete", args=[instance.pk]), {"typed": "orders-prod"})
     address = reverse("page-instance-purge", args=[instance.pk])

@@ -11,9 +11,11 @@ from django.urls import reverse
 
 from instances.limits import DEFAULT_PARTITIONS_MAX
 from instances.models import Instance
+from instances.templatetags.access import user_url
 from quotas.interfaces import EntityPart
 from tenants.models import Member
 from tests.component.console.fakes import FakeQuotaAdminClient
+from tests.testkit.fake_users import FakeUsers
 
 NUL = "\x00"
 
@@ -44,6 +46,41 @@ def test_names_with_a_zero_byte_are_not_found(page: str, ida: Client, instance: 
 def test_queries_with_a_zero_byte_show_the_page(page: str, ida: Client, instance: Instance) -> None:
     query = "q=%00&page_token=%00&state=%00&explain=1&user=%00&client_id=%00"
     assert ida.get(f"{reverse(page, args=[instance.pk])}?{query}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("page", "more", "query"),
+    [
+        ("page-user-restore", [], "?user=%00"),
+        ("page-user-delete-for-good", [], "?user=%00"),
+        ("page-topic-copy-act", [NUL, "cancel"], ""),
+        ("page-topic-copy-act", [NUL, "resume"], ""),
+        ("page-acl-undo", [], "?entry=%00"),
+    ],
+)
+def test_a_row_named_by_a_zero_byte_is_not_found(
+    page: str, more: list[str], query: str, ida: Client, instance: Instance
+) -> None:
+    address = reverse(page, args=[instance.pk, *more]) + query
+    assert ida.post(address, {"confirmed": "yes"}).status_code in (302, 404)
+
+
+def test_a_missing_row_of_a_fragment_is_a_fragment(ida: Client, instance: Instance) -> None:
+    address = reverse("page-topic-copy-act", args=[instance.pk, NUL, "cancel"])
+    response = ida.post(address, headers={"HX-Request": "true"})
+    assert response.status_code == 404
+    assert "<html" not in response.content.decode()
+
+
+def test_a_user_with_a_zero_byte_is_deleted_for_good_and_no_undo_is_offered(
+    ida: Client, instance: Instance, users: FakeUsers
+) -> None:
+    name = f"bill{NUL}ing"
+    users.add(instance.pk, name, secrets=())
+    page = ida.post(user_url("page-user-delete", instance.pk, name), {"typed": name}, follow=True).content.decode()
+    assert (instance.pk, name) not in users.found
+    assert "is deleted." in page
+    assert reverse("page-user-restore", args=[instance.pk]) not in page
 
 
 def test_a_session_with_a_zero_byte_is_nobodys(client: Client, db: None) -> None:

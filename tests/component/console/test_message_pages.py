@@ -16,7 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from instances.messages.interfaces import TOO_LARGE, Record, Transaction, Unreadable
-from instances.models import Instance
+from instances.models import Instance, Route
 from tenants.errors import Invalid, Unavailable
 from tenants.models import Member
 from tests.testkit.fake_messages import BEGAN_MS, FakeMessages
@@ -45,6 +45,16 @@ def test_a_topic_opens_with_its_newest_messages(ida: Client, instance: Instance)
     assert "null (tombstone)" in page
     assert '<span class="name">"total"</span>: <span class="number">42</span>' in page
     assert "Reading here commits no offset" in page
+
+
+def test_the_command_that_reads_a_page_uses_the_address_of_the_first_route(ida: Client, instance: Instance) -> None:
+    Route.objects.filter(instance=instance).update(endpoints=instance.endpoints)
+    Route.objects.create(
+        instance=instance, name="a-later-route", security="sasl_plaintext", endpoints={"1": "10.9.9.9:19009"}
+    )
+    page = shown(ida, place(instance))
+    assert f"kcat -C -b {instance.bootstrap_servers} " in page
+    assert "10.9.9.9" not in page
 
 
 def test_hostile_bytes_stay_text(ida: Client, instance: Instance, kept_messages: FakeMessages) -> None:

@@ -127,6 +127,19 @@ def test_a_deletion_is_taken_back_by_its_row(instance: Instance, owner: Member, 
     assert acls.found[instance.pk] == before
 
 
+def test_a_rule_with_a_zero_byte_comes_back_with_the_same_name(
+    instance: Instance, owner: Member, acls: FakeAcls
+) -> None:
+    acting = member_actor(owner)
+    odd = rule("User:a\x00b", resource_name="orders\x00\ufffd")
+    acls.create(instance.pk, [odd])
+    _, entry = services.delete_acls(acting=acting, instance=instance, wanted=AclFilter())
+    entry.refresh_from_db()
+    assert entry.before["rules"][0]["principal"] == "User:a\ufffdb"
+    services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
+    assert acls.found[instance.pk] == {odd}
+
+
 def test_another_instances_deletion_is_not_taken_back_here(owner: Member, instance: Instance, acls: FakeAcls) -> None:
     acting, other = member_actor(owner), make_running(owner.tenant)
     acls.create(other.pk, [rule()])

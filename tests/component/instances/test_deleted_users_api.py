@@ -152,3 +152,17 @@ def test_roles_without_the_permission_and_other_tenants_are_refused(
         assert_problem(caller.delete(f"{at}/deleted-users/{NAME}"), status, code)
     assert_problem(stranger.get(f"{at}/deleted-users"), 404, "not_found")
     assert DeletedUser.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("post", "users/%00/restore"),
+        ("delete", "deleted-users/%00"),
+        ("get", "topic-copies/%00"),
+        ("delete", "topic-copies/%00"),
+        ("post", "topic-copies/%00/resume"),
+    ],
+)
+def test_what_a_zero_byte_names_is_not_found(method: str, path: str, api: Api, instance: Instance) -> None:
+    assert_problem(getattr(api, method)(f"/instances/{instance.pk}/{path}"), 404, "not_found")

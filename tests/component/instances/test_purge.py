@@ -52,6 +52,26 @@ def test_an_instance_with_a_topic_is_kept_and_says_until_when(
     assert "can be restored until" in step["fact"]
 
 
+def test_an_instance_whose_only_topic_was_deleted_is_kept_so_that_both_can_be_restored(
+    api: Api, owner: Member, data_plane: FakeDataPlane
+) -> None:
+    instance = make_running(owner.tenant)
+    at = f"/instances/{instance.pk}"
+    data_plane.add(instance.pk, "orders")
+    assert api.delete(f"{at}/topics/orders").status_code == 204
+    del data_plane.descriptions[instance.pk, "orders"]  # brokers hide it from clients
+    assert api.delete(at).status_code == 202
+    instance.refresh_from_db()
+    assert instance.reason == Reason.DELETED_BY_USER
+    assert api.post(f"{at}/restore").status_code == 202
+    Instance.objects.filter(pk=instance.pk).update(phase=Phase.RUNNING.value)
+    assert [item["name"] for item in api.get(f"{at}/deleted-topics").json()["items"]] == ["orders"]
+    assert api.post(f"{at}/topics/orders/restore").status_code == 204
+    assert api.delete(at).status_code == 202  # before brokers show the restored topic
+    instance.refresh_from_db()
+    assert instance.reason == Reason.DELETED_BY_USER
+
+
 def test_an_instance_whose_brokers_do_not_answer_is_kept(api: Api, owner: Member, data_plane: FakeDataPlane) -> None:
     instance = make_running(owner.tenant)
     data_plane.is_down = True
@@ -96,6 +116,14 @@ def test_creating_and_growing_stop_while_deleted_instances_hold_too_much(
     assert api.patch(f"/instances/{alive.pk}", {"storage_gb": 19}).status_code == 202
     Instance.objects.filter(pk=deleted[0].pk).update(phase=Phase.DELETED.value)
     assert api.post("/instances", {"name": "again"}).status_code == 202
+
+
+def test_a_failed_instance_is_not_retried_while_deleted_instances_hold_too_much(api: Api, owner: Member) -> None:
+    failed = make_running(owner.tenant, phase=Phase.FAILED.value, first_running_at=None)
+    deleted = make_deleted(owner, storage_gb=limits.DELETED_STORAGE_GB_MAX)
+    assert_problem(api.post(f"/instances/{failed.pk}/retry"), 403, "deleted_storage")
+    Instance.objects.filter(pk=deleted.pk).update(phase=Phase.DELETED.value)
+    assert api.post(f"/instances/{failed.pk}/retry").status_code == 202
 
 
 def test_deleting_and_creating_again_and_again_stops_at_the_limit(

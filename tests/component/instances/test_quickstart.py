@@ -95,6 +95,14 @@ def test_a_second_call_uses_the_topic_and_makes_another_user(api: Api, instance:
     assert_problem(api.post(f"/instances/{instance.pk}/quickstart", {"user": "quickstart"}), 409, "already_exists")
 
 
+def test_the_name_of_a_user_that_was_deleted_lately_is_not_used(api: Api, instance: Instance, users: FakeUsers) -> None:
+    start(api, instance)
+    assert api.delete(f"/instances/{instance.pk}/users/quickstart").status_code == 204
+    assert start(api, instance)["user"] == "quickstart-2"
+    answer = api.post(f"/instances/{instance.pk}/quickstart", {"user": "quickstart"})
+    assert_problem(answer, 409, "recently_deleted")
+
+
 def test_an_instance_without_sign_in_gets_no_user(api: Api, owner: Member, users: FakeUsers) -> None:
     made = start(api, make_running(owner.tenant))
     assert (made["user"], made["password"], users.found) == (None, None, {})

@@ -191,6 +191,39 @@ def test_a_list_goes_with_the_last_of_its_authorities(api: Api, place: str) -> N
     assert bytes(RouteCertificates.objects.get().revoked) == b""
 
 
+def test_the_list_of_a_removed_authority_neither_counts_nor_is_forgotten(
+    api: Api, instance: Instance, place: str
+) -> None:
+    other = Authority.make("Other CA")
+    api.put(f"{place}/client-ca", {"ca_pem": ACME.pem + other.pem})
+    lists = ACME.revoked(serials=[5, 6], number=7, next_update=NOW + DAY)
+    lists += other.revoked(serials=[8], number=3, next_update=NOW + 40 * DAY)
+    both = api.put(f"{place}/revocation-list", {"crl_pem": lists}).json()["revocation"]
+    assert (both["count"], both["crl_number"]) == (3, None)
+    alone = api.put(f"{place}/client-ca", {"ca_pem": other.pem}).json()["revocation"]
+    assert (alone["count"], alone["crl_number"]) == (1, 3)
+    services.note_certificate_ends(NOW + 10 * DAY)
+    assert not AuditEntry.objects.filter(action="route.revocation_list_overdue").exists()
+    assert AuditEntry.objects.filter(action="route.client_ca_set").latest("id").before["revocation"]["count"] == 3
+
+    again = api.put(f"{place}/client-ca", {"ca_pem": other.pem + ACME.pem}).json()["revocation"]
+    assert again == both, "its list is in force again"
+    older = ACME.revoked(number=6) + other.revoked(number=3)
+    assert_problem(api.put(f"{place}/revocation-list", {"crl_pem": older}), 409, "older_list")
+    services.note_certificate_ends(NOW + 10 * DAY)
+    assert AuditEntry.objects.filter(action="route.revocation_list_overdue").count() == 1
+
+
+def test_lists_whose_parts_are_not_known_count_until_they_are_replaced(api: Api, place: str) -> None:
+    other = Authority.make("Other CA")
+    api.put(f"{place}/client-ca", {"ca_pem": ACME.pem + other.pem})
+    lists = ACME.revoked(serials=[5, 6], number=7) + other.revoked(serials=[8], number=3)
+    both = api.put(f"{place}/revocation-list", {"crl_pem": lists}).json()["revocation"]
+    RouteCertificates.objects.update(crl_parts={})  # as an earlier version stored it
+    assert api.put(f"{place}/client-ca", {"ca_pem": other.pem}).json()["revocation"] == both
+    assert api.put(f"{place}/revocation-list", {"crl_pem": other.revoked(number=3)}).json()["revocation"]["count"] == 0
+
+
 def test_server_certificates_that_would_not_work_are_refused(api: Api, place: str) -> None:
     certificate, key = ACME.server("kafka.example")
     other_key = ACME.server("kafka.example")[1]

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import MethodType
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from brokers.provisioning import sweep
-from instances import services
-from instances.models import Instance, TopicAllowList
+from instances import interfaces, services
+from instances.models import DeletedTopic, Instance, TopicAllowList
 from instances.services import common
 from instances.services import topics as topic_services
+from instances.topics.allow_lists import AllowLists
+from tenants.actors import member_actor
 from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
-from tests.testkit.api_cases import Api, assert_problem, make_member, make_token
+from tests.testkit.api_cases import Api, assert_problem, make_member, make_token, owner_of
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.instances import make_instance
+from tests.testkit.waiting import eventually
 
 TOO_MANY = 900
 
@@ -35,8 +40,6 @@ class Refusing(FakeDataPlane):
 
 @pytest.fixture
 def refusing(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
-    from instances import interfaces
-
     plane = Refusing()
     monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
     return plane
@@ -208,3 +211,118 @@ def test_allow_lists_of_an_instance_are_limited_in_bytes_and_can_always_be_short
     assert_problem(restrict("two", 20), 403, "quota_exceeded")
     monkeypatch.setattr(topic_services, "ALLOW_LIST_BYTES_MAX", 100)
     assert restrict("one", 1).status_code == 200
+
+
+def is_row_free(instance: Instance) -> bool:
+    """True if another transaction could lock the instance's row now, as the reconciler does."""
+
+    def lock() -> bool:
+        try:
+            with transaction.atomic():
+                Instance.objects.select_for_update(nowait=True, no_key=True).get(pk=instance.pk)
+        except OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lock).result()
+
+
+class Watching(FakeDataPlane):
+    """A data plane that looks at each call whether the instance's row is locked."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__()
+        self._instance = instance
+        self.calls: list[tuple[str, bool]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not isinstance(found, MethodType) or name == "add":
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls.append((name, is_row_free(self._instance)))
+            return found(*args, **options)
+
+        return call
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("delete", "topics/orders", None),
+        ("delete", "topics/orders?for_good=true", None),
+        ("delete", "deleted-topics/gone", None),
+        ("post", "topics/gone/restore", {}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}, "config": {"retention.ms": "1000"}}),
+        ("patch", "topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}, "partitions": 9}),
+        ("delete", "", None),
+    ],
+)
+def test_the_row_of_an_instance_is_free_while_brokers_are_queried(
+    method: str, path: str, body: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = make_instance(make_member().tenant)
+    now = timezone.now()
+    Instance.objects.filter(pk=instance.pk).update(first_running_at=now)
+    plane = Watching(instance)
+    plane.add(instance.pk, "orders")
+    for name in ("orders", "gone"):
+        TopicAllowList.objects.create(instance=instance, topic=name, consume_ips=["10.0.0.0/8"])
+    DeletedTopic.objects.create(
+        instance=instance, topic="gone", topic_id="id-of-gone", partitions=1, deleted_at=now, expires_at=now
+    )
+    if not path:
+        DeletedTopic.objects.all().delete()
+    monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
+    api = Api.of(owner_of(instance.tenant))
+    call, address = getattr(api, method), f"/instances/{instance.pk}/{path}".rstrip("/")
+    answer = call(address) if body is None else call(address, body)
+    assert answer.status_code in (200, 202, 204), answer.content
+    assert plane.calls
+    assert all(is_free for _, is_free in plane.calls), plane.calls
+
+
+@pytest.mark.django_db(transaction=True)
+def test_allow_lists_of_two_topics_that_change_at_once_stay_within_the_limit_together(
+    data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_services, "ALLOW_LIST_BYTES_MAX", 1_000)
+    instance = make_instance(make_member().tenant)
+    acting = member_actor(owner_of(instance.tenant))
+    addresses = [f"10.0.0.{number}" for number in range(100, 140)]
+    for name in ("one", "two"):
+        data_plane.add(instance.pk, name)
+    refused: list[str] = []
+
+    def restrict(topic: str) -> None:
+        services.set_allow_list(acting=acting, instance=instance, topic=topic, lists=AllowLists(addresses, [], []))
+
+    def second() -> None:
+        try:
+            restrict("two")
+        except DomainError as error:
+            refused.append(error.code)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=second)
+    with transaction.atomic():
+        restrict("one")
+        thread.start()
+        eventually(is_something_waiting, what="the second change to wait for a lock")
+    thread.join(20)
+    assert refused == ["quota_exceeded"]
+    assert list(TopicAllowList.objects.values_list("topic", flat=True)) == ["one"]
+
+
+def is_something_waiting() -> bool:
+    """True if a transaction waits for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])

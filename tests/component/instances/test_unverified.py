@@ -97,6 +97,23 @@ def test_storage_of_deleted_instances_counts_until_they_are_purged(owner: Member
     assert api.post("/instances", {"name": "a", "storage_gb": 6}).status_code == 202
 
 
+def test_a_failed_instance_is_retried_within_the_ceiling_alone(owner: Member) -> None:
+    failed = make_running(owner.tenant, phase="failed", first_running_at=None, **WITHIN)
+    api = Api.of(owner)
+    retry = f"/instances/{failed.pk}/retry"
+    second = api.post("/instances", {"name": "second", "bandwidth_mb_s": 1, "storage_gb": 1})
+    assert second.status_code == 202
+    problem = assert_problem(api.post(retry), 403, "unverified")
+    assert [error["pointer"] for error in problem["errors"]] == ["/bandwidth_mb_s", "/storage_gb"]
+    failed.refresh_from_db()
+    assert failed.phase == "failed"
+    Instance.objects.filter(name="second").update(phase="deleted")
+    assert api.post(f"{retry}?dry_run=true").status_code == 202
+    Instance.objects.filter(name="second").update(phase="running")
+    verify(owner)
+    assert api.post(retry).status_code == 202
+
+
 def test_where_no_mail_is_configured_there_is_no_ceiling(owner: Member, settings: Any) -> None:
     settings.MAIL_IS_CONFIGURED = False
     assert Api.of(owner).post("/instances", {"name": "w", "bandwidth_mb_s": 40, "storage_gb": 40}).status_code == 202
