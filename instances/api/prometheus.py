@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponse
@@ -43,9 +42,9 @@ class PrometheusMetrics(ApiView):
     def get(self, request: Request, instance_id: str) -> HttpResponse:
         """Scrape metrics in Prometheus' text format.
 
-        Traffic, storage and throttling of the instance, size of its topics (with the scope `topics:read`), and lag of
-        its groups (with `groups:read`); without these scopes they are left out. Lags are sampled every few seconds, so
-        that a scrape queries no broker for them.
+        Traffic, storage and throttling of the instance, size of its topics, and lag of its groups (with the scope
+        `groups:read`; without it lags are left out). Lags are sampled every few seconds, so that a scrape queries no
+        broker for them.
         """
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
@@ -54,9 +53,6 @@ class PrometheusMetrics(ApiView):
             raise Unavailable("No broker of this instance answers.", retry_after_s=1)
         now_ms = time.time_ns() // 1_000_000
         may_see_groups = permissions.permits(self.actor, Scope.GROUPS_READ)
-        sizes = selectors.topic_sizes(instance)
-        if not permissions.permits(self.actor, Scope.TOPICS_READ):
-            sizes = replace(sizes, topics={})
         known = lag_history.latest(instance.pk, now_ms) if may_see_groups else {}
         oldest_ms = min((at_ms for at_ms, _ in known.values()), default=now_ms)
         figures = prometheus.ScrapeValues(
@@ -64,7 +60,7 @@ class PrometheusMetrics(ApiView):
             storage_gb=instance.storage_gb,
             traffic=traffic,
             throttles=selectors.throttles(instance),
-            sizes=sizes,
+            sizes=selectors.topic_sizes(instance),
             lags={(group, topic): lag for group, (_, by_topic) in known.items() for topic, lag in by_topic.items()},
             lags_age_s=max(0, now_ms - oldest_ms) / MS_PER_S,
         )

@@ -104,22 +104,6 @@ def test_a_scrape_tells_lags_that_nobody_looked_at_and_only_to_who_may_see_group
 
 
 @pytest.mark.django_db
-def test_a_scrape_has_sizes_of_topics_only_for_who_may_see_topics(observation: FakeObservation) -> None:
-    owner = make_member()
-    instance = make_running(owner.tenant)
-    observation.sizes = {"orders": (77, 3)}
-    lag_history.note(instance.pk, {"etl": {("orders", 0): 3}}, {("orders", 0): 9}, time.time_ns() // 1_000_000)
-    at = f"/instances/{instance.pk}/metrics/prometheus"
-    shown = Api.of(owner).get(at).content.decode()
-    assert 'penstock_topic_size_bytes{topic="orders"} 77.0' in shown
-    assert "penstock_group_lag_messages{" in shown
-    blind = Api.of(owner, ROLE_SCOPES[Role.FINANCE]).get(at).content.decode()
-    assert "penstock_instance_stored_bytes 77.0" in blind
-    assert "penstock_metrics_left_out 0.0" in blind
-    assert "orders" not in blind
-
-
-@pytest.mark.django_db
 def test_silence_of_all_brokers_is_said_instead_of_zeros(observation: FakeObservation) -> None:
     owner = make_member()
     observation.now_ms = 0
