@@ -23,8 +23,10 @@ from tenants.alert_state import AlertState
 from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
+from tenants.uniqueness import taken_meanwhile
 
 CHANGEABLE = ("name", "threshold", "for_minutes", "window_minutes", "group_id", "topic", "is_enabled")
+NAME_CONSTRAINT = "alert_rule_name_once"
 # Changing one of these restarts the evaluation.
 DECISIVE = tuple(name for name in CHANGEABLE if name != "name")
 # Fields that the audit log shows.
@@ -79,7 +81,8 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
         was_paused = before["is_enabled"] and not rule.is_enabled
         begin_anew(rule, FiringEnd.PAUSED if was_paused else FiringEnd.CHANGED, timezone.now())
         written += EVALUATED
-    rule.save_changes(written)
+    with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
+        rule.save_changes(written)
     audit.record(acting, "alert_rule.changed", rule, *audit.difference(before, after))
     return rule
 
@@ -147,7 +150,11 @@ def _require_whole(rule: AlertRule) -> None:
 
 def _require_free(tenant: Tenant, name: str) -> None:
     if AlertRule.objects.filter(tenant=tenant, name=name).exists():
-        raise Conflict(gettext_noop("There is an alert rule of this name."), code="name_taken")
+        raise _name_taken()
+
+
+def _name_taken() -> Conflict:
+    return Conflict(gettext_noop("There is an alert rule of this name."), code="name_taken")
 
 
 def _shown(rule: AlertRule) -> dict[str, Any]:

@@ -96,7 +96,10 @@ class WebhookDetail(ApiView):
         """Read a webhook."""
         return self.one(access.webhook(self.actor, webhook_id), WebhookOut)
 
-    @endpoint("change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, requires_if_match=True)
+    @endpoint(
+        "change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, requires_if_match=True,
+        errors=(409,),
+    )  # fmt: skip
     def patch(self, request: Request, webhook_id: str) -> Response:
         """Change a webhook's address, or turn it on or off. Pending deliveries are sent when it is on."""
         found = access.webhook(self.actor, webhook_id, lock=True)

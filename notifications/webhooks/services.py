@@ -23,12 +23,14 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
+from tenants.uniqueness import taken_meanwhile
 
 log = structlog.get_logger(__name__)
 
 ENDPOINTS_PER_TENANT_MAX = 10
 # Maximum number of pending deliveries of one endpoint; further ones are dropped and logged.
 PENDING_PER_ENDPOINT_MAX = 500
+ADDRESS_CONSTRAINT = "webhook_once"
 FORMER_SECRET_FOR = timedelta(hours=24)
 DELIVERIES_KEPT_FOR = timedelta(days=30)
 FORGOTTEN_AT_ONCE_MAX = 5_000
@@ -45,7 +47,7 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
         raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s webhooks."), n=ENDPOINTS_PER_TENANT_MAX))
     _require_askable(url)
     if WebhookEndpoint.objects.filter(tenant=tenant, url=url).exists():
-        raise Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
+        raise _address_taken()
     secret = signing.new_secret()
     endpoint = WebhookEndpoint.objects.create(
         tenant=tenant, url=url, secret=_sealed(secret), has_group_alerts=access.permits(acting, Scope.GROUPS_READ)
@@ -56,7 +58,7 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
 
 @transaction.atomic
 def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mapping[str, Any]) -> WebhookEndpoint:
-    """Changes the address of a locked endpoint, or turns it on or off.
+    """Changes the address of a locked endpoint, or turns it on or off. Raises `Conflict`, `Invalid`.
 
     Alerts about groups are not sent to an address that an actor without `groups:read` sets.
     """
@@ -71,7 +73,8 @@ def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mappin
     endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
     if _shown(endpoint) != before:
         endpoint.failed_in_a_row = 0
-        endpoint.save_changes(["url", "is_enabled", "has_group_alerts", "failed_in_a_row"])
+        with taken_meanwhile(ADDRESS_CONSTRAINT, _address_taken()):
+            endpoint.save_changes(["url", "is_enabled", "has_group_alerts", "failed_in_a_row"])
         audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
     return endpoint
 
@@ -201,6 +204,10 @@ def _delivery(
 
 def _sealed(secret: str) -> str:
     return cipher().encrypt(secret.encode()).decode()
+
+
+def _address_taken() -> Conflict:
+    return Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
 
 
 def _require_askable(url: str) -> None:

@@ -78,6 +78,14 @@ def test_another_tenants_webhook_and_deliveries_are_not_found(owner: Member) -> 
         assert_problem(answer, 404, "not_found")
 
 
+def test_an_address_of_another_webhook_of_the_tenant_is_refused_as_taken(owner: Member) -> None:
+    endpoint(owner, "https://example.com/1")
+    second, _ = endpoint(owner, "https://example.com/2")
+    at = f"/webhooks/{second.pk}"
+    assert_problem(Api.of(owner).patch(at, {"url": "https://example.com/1"}), 409, "name_taken")
+    assert Api.of(owner).patch(at, {"url": "https://example.com/2"}).status_code == 200
+
+
 def test_webhooks_and_what_waits_for_them_are_bounded(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "ENDPOINTS_PER_TENANT_MAX", 2)
     monkeypatch.setattr(services, "PENDING_PER_ENDPOINT_MAX", 3)
