@@ -103,10 +103,7 @@ def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
 def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
     """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
-    if not endpoint.is_enabled:
-        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
-    if _room([endpoint])[endpoint.pk] <= 0:
-        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
+    _require_takes_another(endpoint)
     made = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
     made.save()
     return made
@@ -116,7 +113,8 @@ def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
 def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
     """Sends a finished delivery again under the same id.
 
-    Raises `Conflict` if it is pending, or about a group for an address that gets no such alerts.
+    Raises `Conflict` if it is pending, for the reasons of `send_test`, and for an alert about a group if the address
+    gets no such alerts.
     """
     access.require(acting, Scope.BILLING_WRITE)
     if delivery.state == DeliveryState.PENDING:
@@ -127,6 +125,7 @@ def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
             gettext_noop("The webhook gets no alerts about consumer groups: who set its address may not see groups."),
             code="no_group_alerts",
         )
+    _require_takes_another(endpoint)
     delivery.state, delivery.attempts, delivery.next_at, delivery.finished_at = (
         DeliveryState.PENDING, 0, timezone.now(), None,
     )  # fmt: skip
@@ -186,6 +185,13 @@ def forget_old(now: datetime) -> int:
     old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
     ids = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
+
+
+def _require_takes_another(endpoint: WebhookEndpoint) -> None:
+    if not endpoint.is_enabled:
+        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
+    if _room([endpoint])[endpoint.pk] <= 0:
+        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
 
 
 def _room(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:

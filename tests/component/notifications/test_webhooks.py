@@ -97,6 +97,24 @@ def test_webhooks_and_what_waits_for_them_are_bounded(owner: Member, monkeypatch
     assert [api.post(at).status_code for _ in range(4)] == [201, 201, 201, 409]
 
 
+def test_a_delivery_is_sent_again_as_a_test_is_only_if_the_webhook_is_on_and_has_room(
+    owner: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "PENDING_PER_ENDPOINT_MAX", 1)
+    found, _ = endpoint(owner, "https://example.com/")
+    finished = send_test(owner, found)
+    WebhookDelivery.objects.update(state="failed", finished_at=timezone.now())
+    send_test(owner, found)
+    api, again = Api.of(owner), f"/webhooks/{found.pk}/deliveries/{finished.pk}/resend"
+
+    assert_problem(api.post(again), 409, "too_many")
+    WebhookDelivery.objects.exclude(pk=finished.pk).delete()
+    api.patch(f"/webhooks/{found.pk}", {"is_enabled": False})
+    assert_problem(api.post(again), 409, "disabled")
+    api.patch(f"/webhooks/{found.pk}", {"is_enabled": True})
+    assert api.post(again).status_code == 200
+
+
 ABOUT_A_GROUP = {"kind": "consumer_lag", "group_id": "billing", "value": 1234}
 ABOUT_STORAGE = {"kind": "storage_used", "group_id": "", "value": 85}
 
