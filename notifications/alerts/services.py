@@ -73,9 +73,14 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
     for field in CHANGEABLE:
         setattr(rule, field, changes.get(field, getattr(rule, field)))
     _require_whole(rule)
+    _save_changed(acting, rule, before)
+    return rule
+
+
+def _save_changed(acting: Actor, rule: AlertRule, before: Mapping[str, Any]) -> None:
     after = _shown(rule)
     if after == before:
-        return rule
+        return
     written = list(CHANGEABLE)
     if any(after[field] != before[field] for field in DECISIVE):
         was_paused = before["is_enabled"] and not rule.is_enabled
@@ -84,7 +89,6 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
     with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
         rule.save_changes(written)
     audit.record(acting, "alert_rule.changed", rule, *audit.difference(before, after))
-    return rule
 
 
 @transaction.atomic
@@ -94,6 +98,19 @@ def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
     firings.end([Resolved(rule, FiringEnd.DELETED, rule.value)], timezone.now())
     audit.record(acting, "alert_rule.deleted", rule, _shown(rule), None)
     rule.delete()
+
+
+@transaction.atomic
+def change_rule_of_cluster(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -> None:
+    """Changes an operator's rule about a cluster. A changed condition restarts the evaluation and ends an open firing.
+
+    The row is read again with a lock, because the evaluation may have changed its state since `rule` was read.
+    """
+    locked = AlertRule.objects.select_for_update(no_key=True).get(pk=rule.pk)
+    before = _shown(locked)
+    for field, value in changes.items():
+        setattr(locked, field, value)
+    _save_changed(acting, locked, before)
 
 
 @transaction.atomic
