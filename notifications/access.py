@@ -15,6 +15,7 @@ from notifications.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
+from notifications.models.webhooks import ABOUT_GROUPS
 from tenants import access
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -55,8 +56,10 @@ def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEnd
     return access.fetch(webhooks_of(access.tenant_of(acting)), lock=lock, pk=webhook_id)
 
 
-def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
-    return WebhookDelivery.objects.filter(endpoint=found)
+def deliveries_of(acting: Actor, found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
+    """Returns deliveries of the webhook endpoint; about groups only as `alert_rules_of`."""
+    deliveries = WebhookDelivery.objects.filter(endpoint=found)
+    return deliveries if access.permits(acting, Scope.GROUPS_READ) else deliveries.exclude(ABOUT_GROUPS)
 
 
 class DeliveryCounts(NamedTuple):
@@ -66,10 +69,12 @@ class DeliveryCounts(NamedTuple):
 
 def delivery_counts(found: WebhookEndpoint) -> DeliveryCounts:
     pending = Q(state=DeliveryState.PENDING)
-    sums = deliveries_of(found).aggregate(pending=Count("pk", filter=pending), over=Count("pk", filter=~pending))
+    sums = WebhookDelivery.objects.filter(endpoint=found).aggregate(
+        pending=Count("pk", filter=pending), over=Count("pk", filter=~pending)
+    )
     return DeliveryCounts(**sums)
 
 
-def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
-    """Returns a delivery of the webhook endpoint, locked for update. Raises `NotFound`."""
-    return access.fetch(deliveries_of(found), lock=True, pk=delivery_id)
+def delivery(acting: Actor, found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
+    """Returns a delivery of the webhook endpoint that the actor may see, locked for update. Raises `NotFound`."""
+    return access.fetch(deliveries_of(acting, found), lock=True, pk=delivery_id)

@@ -6,11 +6,10 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from notifications.alerts import services as alerts
-from notifications.models import OF_CLUSTERS, AlertFiring, AlertRule, FiringEnd
+from notifications.models import OF_CLUSTERS, AlertFiring, AlertRule
 from tenants import audit
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, acting_operator, operator_action
@@ -51,13 +50,13 @@ class AlertRuleAdmin(OperatorAdmin):
         return form
 
     def save_model(self, request: HttpRequest, obj: AlertRule, form: Any, change: bool) -> None:
-        before = {name: form.initial.get(name) for name in form.changed_data} if change else None
-        if change and set(form.changed_data) - {"name"}:
-            alerts.begin_anew(obj, FiringEnd.CHANGED if obj.is_enabled else FiringEnd.PAUSED, timezone.now())
+        values = {name: form.cleaned_data[name] for name in form.changed_data}
+        if change:
+            alerts.change_rule_of_cluster(acting=acting_operator(request), rule=obj, changes=values)
+            return
         super().save_model(request, obj, form, change)
-        after = {name: str(form.cleaned_data[name]) for name in form.changed_data}
-        what = "alert_rule.changed" if change else "alert_rule.created"
-        audit.record(acting_operator(request), what, obj, before, after)
+        after = {name: str(value) for name, value in values.items()}
+        audit.record(acting_operator(request), "alert_rule.created", obj, None, after)
 
     @operator_action(_("Delete"))
     def delete_rules(self, acting: Actor, rule: AlertRule) -> Any:

@@ -25,11 +25,13 @@ from tenants.containment import contained
 from tenants.currencies import fits, minor_digits
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
+from tenants.uniqueness import taken_meanwhile
 
 log = structlog.get_logger(__name__)
 
 BUDGETS_PER_TENANT_MAX = 50
 CHANGEABLE = ("name", "amount")
+NAME_CONSTRAINT = "budget_name_once"
 
 
 @transaction.atomic
@@ -66,7 +68,8 @@ def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) 
     for field in CHANGEABLE:
         setattr(budget, field, changes.get(field, getattr(budget, field)))
     if _shown(budget) != before:
-        budget.save_changes(list(CHANGEABLE))
+        with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
+            budget.save_changes(list(CHANGEABLE))
         audit.record(acting, "budget.changed", budget, *audit.difference(before, _shown(budget)))
     return budget
 
@@ -125,7 +128,11 @@ def _require_fits(amount: Decimal, tenant: Tenant) -> None:
 
 def _require_free(tenant: Tenant, name: str) -> None:
     if Budget.objects.filter(tenant=tenant, name=name).exists():
-        raise Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
+        raise _name_taken()
+
+
+def _name_taken() -> Conflict:
+    return Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
 
 
 def _shown(budget: Budget) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from tenants.api.endpoint import Endpoint
 from tenants.api.etags import require_no_version
 from tenants.api.schema_components import AGENT_SIGNATURE_SCHEME
 from tenants.api.strict import Choice, Flag, Instant, Integer, StrictSerializer, Text
+from tenants.counting import network_of
 from tenants.errors import RateLimited
 from tenants.requests import client_ip
 
@@ -180,9 +181,8 @@ class AgentView(_AgentApiView):
         return agent_actor(self.host, ip=client_ip(http), request_id=getattr(http, "request_id", None))
 
     def _charge(self, request: Request, actor: Actor | None) -> None:
-        """Charges the rate limit of the address; that of the host is charged after authentication."""
-        address = client_ip(request._request) or "nowhere"
-        self._require_rate(f"agent-address:{address}", AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX)
+        """Charges the rate limit of the client's network; that of the host is charged after authentication."""
+        self._require_rate(f"agent-address:{network_of(request._request)}", AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX)
 
     def _require_rate(self, name: str, limit: int) -> None:
         self.rate = rates.charge_named(name, limit)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
@@ -31,6 +31,7 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
+from tenants.uniqueness import taken_meanwhile
 
 
 @transaction.atomic
@@ -136,19 +137,9 @@ def require_free_name(tenant: Tenant, name: str) -> None:
         raise _name_taken()
 
 
-@contextmanager
-def name_taken_meanwhile() -> Iterator[None]:
-    """Context manager around the write of a free name: raises `Conflict` if another instance took it meanwhile.
-
-    The tenant cannot be locked instead: a rename has locked the instance, and a tenant is locked before its instances.
-    """
-    try:
-        with transaction.atomic():
-            yield
-    except IntegrityError as error:
-        if NAME_CONSTRAINT not in str(error):
-            raise
-        raise _name_taken() from None
+def name_taken_meanwhile() -> AbstractContextManager[None]:
+    """Context manager around the write of a free name: raises `Conflict` if another instance took it meanwhile."""
+    return taken_meanwhile(NAME_CONSTRAINT, _name_taken())
 
 
 def _name_taken() -> Conflict:

@@ -23,8 +23,10 @@ from tenants.alert_state import AlertState
 from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
+from tenants.uniqueness import taken_meanwhile
 
 CHANGEABLE = ("name", "threshold", "for_minutes", "window_minutes", "group_id", "topic", "is_enabled")
+NAME_CONSTRAINT = "alert_rule_name_once"
 # Changing one of these restarts the evaluation.
 DECISIVE = tuple(name for name in CHANGEABLE if name != "name")
 # Fields that the audit log shows.
@@ -71,17 +73,22 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
     for field in CHANGEABLE:
         setattr(rule, field, changes.get(field, getattr(rule, field)))
     _require_whole(rule)
+    _save_changed(acting, rule, before)
+    return rule
+
+
+def _save_changed(acting: Actor, rule: AlertRule, before: Mapping[str, Any]) -> None:
     after = _shown(rule)
     if after == before:
-        return rule
+        return
     written = list(CHANGEABLE)
     if any(after[field] != before[field] for field in DECISIVE):
         was_paused = before["is_enabled"] and not rule.is_enabled
         begin_anew(rule, FiringEnd.PAUSED if was_paused else FiringEnd.CHANGED, timezone.now())
         written += EVALUATED
-    rule.save_changes(written)
+    with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
+        rule.save_changes(written)
     audit.record(acting, "alert_rule.changed", rule, *audit.difference(before, after))
-    return rule
 
 
 @transaction.atomic
@@ -91,6 +98,19 @@ def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
     firings.end([Resolved(rule, FiringEnd.DELETED, rule.value)], timezone.now())
     audit.record(acting, "alert_rule.deleted", rule, _shown(rule), None)
     rule.delete()
+
+
+@transaction.atomic
+def change_rule_of_cluster(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -> None:
+    """Changes an operator's rule about a cluster. A changed condition restarts the evaluation and ends an open firing.
+
+    The row is read again with a lock, because the evaluation may have changed its state since `rule` was read.
+    """
+    locked = AlertRule.objects.select_for_update(no_key=True).get(pk=rule.pk)
+    before = _shown(locked)
+    for field, value in changes.items():
+        setattr(locked, field, value)
+    _save_changed(acting, locked, before)
 
 
 @transaction.atomic
@@ -147,7 +167,11 @@ def _require_whole(rule: AlertRule) -> None:
 
 def _require_free(tenant: Tenant, name: str) -> None:
     if AlertRule.objects.filter(tenant=tenant, name=name).exists():
-        raise Conflict(gettext_noop("There is an alert rule of this name."), code="name_taken")
+        raise _name_taken()
+
+
+def _name_taken() -> Conflict:
+    return Conflict(gettext_noop("There is an alert rule of this name."), code="name_taken")
 
 
 def _shown(rule: AlertRule) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from tenants.choices import Scope
 
 
 class WebhookOut(serializers.ModelSerializer[WebhookEndpoint]):
-    """Webhook: an address that receives events about budgets, alerts and invoices."""
+    """Webhook: an address that receives events about budgets, alerts and invoices; about consumer groups if
+    `has_group_alerts`.
+    """
 
     class Meta:
         model = WebhookEndpoint
-        fields = ("id", "url", "is_enabled", "failed_in_a_row", "created_at")
+        fields = ("id", "url", "is_enabled", "has_group_alerts", "failed_in_a_row", "created_at")
 
 
 class WebhookMade(WebhookOut):
@@ -78,7 +80,8 @@ class WebhookCollection(ApiView):
         It receives `budget.alert`, `alert.firing`, `alert.resolved` and events of invoices (`invoice.issued`,
         `.credited`, `.overdue`, `.paid`, `.settled`, `.written_off`), signed by Standard Webhooks (`webhook-id`,
         `webhook-timestamp`, `webhook-signature`). The response contains the secret, once. A delivery is tried nine
-        times in two days; after five failed deliveries in a row the webhook is turned off.
+        times in two days; after five failed deliveries in a row the webhook is turned off. Alerts about consumer
+        groups are sent to it if its address is set with the scope `groups:read`.
         """
         made, secret = services.create_endpoint(acting=self.actor, **self.body)
         self.secret = None if self.dry_run else secret
@@ -93,7 +96,10 @@ class WebhookDetail(ApiView):
         """Read a webhook."""
         return self.one(access.webhook(self.actor, webhook_id), WebhookOut)
 
-    @endpoint("change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, requires_if_match=True)
+    @endpoint(
+        "change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, requires_if_match=True,
+        errors=(409,),
+    )  # fmt: skip
     def patch(self, request: Request, webhook_id: str) -> Response:
         """Change a webhook's address, or turn it on or off. Pending deliveries are sent when it is on."""
         found = access.webhook(self.actor, webhook_id, lock=True)
@@ -136,9 +142,12 @@ class DeliveryCollection(ApiView):
 
     @endpoint("list_webhook_deliveries", Scope.BILLING_READ, page_item=DeliveryOut)
     def get(self, request: Request, webhook_id: str) -> Response:
-        """List deliveries of the last 30 days, latest first."""
+        """List deliveries of the last 30 days, latest first.
+
+        Alerts about consumer groups are included with the scope `groups:read`.
+        """
         found = access.webhook(self.actor, webhook_id)
-        return self.page(access.deliveries_of(found), DeliveryOut, order=("-created_at", "id"))
+        return self.page(access.deliveries_of(self.actor, found), DeliveryOut, order=("-created_at", "id"))
 
 
 class DeliveryAgain(ApiView):
@@ -147,5 +156,5 @@ class DeliveryAgain(ApiView):
     @endpoint("resend_webhook_delivery", Scope.BILLING_WRITE, returns=DeliveryOut, errors=(409,))
     def post(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Send a finished delivery again under the same id."""
-        found = access.delivery(access.webhook(self.actor, webhook_id), delivery_id)
+        found = access.delivery(self.actor, access.webhook(self.actor, webhook_id), delivery_id)
         return self.one(services.send_again(acting=self.actor, delivery=found), DeliveryOut)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from notifications.models.alerts import AlertKind
 from tenants.ids import TypedIdField
 from tenants.models import Tenant, Versioned
 
@@ -27,6 +29,12 @@ class WebhookEvent(models.TextChoices):
     TEST = "webhook.test", _("A test")
 
 
+# Deliveries that reveal the name and the lag of a consumer group.
+ABOUT_GROUPS = Q(
+    event__in=(WebhookEvent.ALERT_FIRING, WebhookEvent.ALERT_RESOLVED), payload__data__kind=AlertKind.CONSUMER_LAG
+)
+
+
 class DeliveryState(models.TextChoices):
     PENDING = "pending", _("Waiting")
     DELIVERED = "delivered", _("Delivered")
@@ -37,7 +45,8 @@ class WebhookEndpoint(Versioned):
     """Webhook endpoint of a tenant.
 
     `secret` and `former_secret` are encrypted, not hashed, because signing needs them. The former secret also signs
-    until `former_until`. `is_slow` is true if the last response was slow.
+    until `former_until`. `is_slow` is true if the last response was slow. `has_group_alerts` is false if its address
+    was set by an actor without `groups:read`.
     """
 
     id = TypedIdField("whk")
@@ -47,6 +56,9 @@ class WebhookEndpoint(Versioned):
     former_secret = models.CharField(max_length=SECRET_CHARS_MAX, blank=True, default="", editable=False)
     former_until = models.DateTimeField(null=True, blank=True, editable=False)
     is_enabled = models.BooleanField(_("enabled"), default=True)
+    has_group_alerts = models.BooleanField(
+        _("alerts about consumer groups"), default=True, db_default=True, editable=False
+    )
     failed_in_a_row = models.PositiveSmallIntegerField(_("failed in a row"), default=0, editable=False)
     tried_at = models.DateTimeField(_("last try"), null=True, editable=False)
     is_slow = models.BooleanField(_("answers slowly"), default=False, db_default=False, editable=False)
@@ -85,9 +97,7 @@ class WebhookDelivery(models.Model):
         verbose_name = _("delivery")
         verbose_name_plural = _("deliveries")
         indexes = (
-            models.Index(
-                fields=("endpoint", "next_at"), condition=models.Q(state="pending"), name="webhook_delivery_waiting"
-            ),
+            models.Index(fields=("endpoint", "next_at"), condition=Q(state="pending"), name="webhook_delivery_waiting"),
             models.Index(fields=("endpoint", "-created_at"), name="webhook_delivery_by_endpoint"),
         )
 

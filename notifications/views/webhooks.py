@@ -118,8 +118,8 @@ def test_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
 @_act
 def resend_delivery(request: HttpRequest, webhook: WebhookEndpoint, *, delivery_id: str) -> None:
     """Sends a delivery again under the same id."""
-    delivery = notifications_access.delivery(webhook, delivery_id)
-    services.send_again(acting=request.actor, delivery=delivery)  # type: ignore[attr-defined]
+    acting = request.actor  # type: ignore[attr-defined]
+    services.send_again(acting=acting, delivery=notifications_access.delivery(acting, webhook, delivery_id))
     messages.success(request, _("The delivery is sent again, under the same id."))
 
 
@@ -156,8 +156,9 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
 
 def _own_page(request: HttpRequest, webhook: WebhookEndpoint, *, secret: str | None = None) -> HttpResponse:
     """Renders the webhook's page; a page with a secret must not be cached."""
+    acting = request.actor  # type: ignore[attr-defined]
     rows, next_token = page_of_rows(
-        notifications_access.deliveries_of(webhook), order=("-created_at", "id"), page_size=PAGE_SIZE_DEFAULT,
+        notifications_access.deliveries_of(acting, webhook), order=("-created_at", "id"), page_size=PAGE_SIZE_DEFAULT,
         page_token=request.GET.get("page_token") or None, binding=f"deliveries {webhook.pk}",
     )  # fmt: skip
     context = {

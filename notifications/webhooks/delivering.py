@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 
@@ -36,7 +37,7 @@ SLOW_FROM_S = 2.0
 
 
 def deliver(now: datetime) -> int:
-    """Sends the deliveries that are due at `now`, and returns the number of attempts.
+    """Sends the deliveries that are due from `now` on until the run ends, and returns the number of attempts.
 
     Only one run is active at a time, so that slow addresses block only one worker.
     """
@@ -49,15 +50,19 @@ def deliver(now: datetime) -> int:
 
 def _run(now: datetime) -> int:
     began_s = time.monotonic()
+
+    def clock() -> datetime:
+        return now + timedelta(seconds=time.monotonic() - began_s)
+
     tries = 0
     under_way: dict[Future[None], WebhookEndpoint] = {}
     with ThreadPoolExecutor(choosing.AT_ONCE_MAX) as pool:
         while True:
             age_s = time.monotonic() - began_s
             if age_s < RUN_S + DRAIN_S:
-                taken = choosing.take_due(now, now + LEASE, under_way.values(), takes_slow=age_s < RUN_S)
+                taken = choosing.take_due(clock(), clock() + LEASE, under_way.values(), takes_slow=age_s < RUN_S)
                 for delivery in taken:
-                    under_way[pool.submit(_try, delivery, now)] = delivery.endpoint
+                    under_way[pool.submit(_try, delivery, clock)] = delivery.endpoint
                     tries += 1
             if not under_way:
                 return tries
@@ -68,7 +73,7 @@ def _run(now: datetime) -> int:
                     future.result()
 
 
-def _try(delivery: WebhookDelivery, now: datetime) -> None:
+def _try(delivery: WebhookDelivery, clock: Callable[[], datetime]) -> None:
     try:
         body = json.dumps(delivery.payload, separators=(",", ":")).encode()
         status, answer = None, ""
@@ -82,7 +87,7 @@ def _try(delivery: WebhookDelivery, now: datetime) -> None:
         except InvalidToken:
             answer = "Its secret cannot be read any more. Rotate it."
         _note_pace(delivery.endpoint, time.monotonic() - began_s)
-        _note(delivery, status, answer[:ANSWER_CHARS_MAX], now)
+        _note(delivery, status, answer[:ANSWER_CHARS_MAX], clock())
     finally:
         connections.close_all()
 

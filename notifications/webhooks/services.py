@@ -14,7 +14,8 @@ from django.db.models import Count
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from notifications.models import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
+from notifications.models import AlertKind, DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
+from notifications.models.webhooks import ABOUT_GROUPS
 from notifications.webhooks import signing
 from tenants import access, audit, outbound
 from tenants.actors import Actor
@@ -22,12 +23,14 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
+from tenants.uniqueness import taken_meanwhile
 
 log = structlog.get_logger(__name__)
 
 ENDPOINTS_PER_TENANT_MAX = 10
 # Maximum number of pending deliveries of one endpoint; further ones are dropped and logged.
 PENDING_PER_ENDPOINT_MAX = 500
+ADDRESS_CONSTRAINT = "webhook_once"
 FORMER_SECRET_FOR = timedelta(hours=24)
 DELIVERIES_KEPT_FOR = timedelta(days=30)
 FORGOTTEN_AT_ONCE_MAX = 5_000
@@ -44,25 +47,34 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
         raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s webhooks."), n=ENDPOINTS_PER_TENANT_MAX))
     _require_askable(url)
     if WebhookEndpoint.objects.filter(tenant=tenant, url=url).exists():
-        raise Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
+        raise _address_taken()
     secret = signing.new_secret()
-    endpoint = WebhookEndpoint.objects.create(tenant=tenant, url=url, secret=_sealed(secret))
+    endpoint = WebhookEndpoint.objects.create(
+        tenant=tenant, url=url, secret=_sealed(secret), has_group_alerts=access.permits(acting, Scope.GROUPS_READ)
+    )
     audit.record(acting, "webhook.created", endpoint, None, {"url": url})
     return endpoint, secret
 
 
 @transaction.atomic
 def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mapping[str, Any]) -> WebhookEndpoint:
-    """Changes the address of a locked endpoint, or turns it on or off."""
+    """Changes the address of a locked endpoint, or turns it on or off. Raises `Conflict`, `Invalid`.
+
+    Alerts about groups are not sent to an address that an actor without `groups:read` sets.
+    """
     access.require(acting, Scope.BILLING_WRITE)
     before = _shown(endpoint)
-    if "url" in changes:
+    if changes.get("url", endpoint.url) != endpoint.url:
         _require_askable(changes["url"])
+        endpoint.has_group_alerts = access.permits(acting, Scope.GROUPS_READ)
+        if not endpoint.has_group_alerts:
+            endpoint.deliveries.filter(ABOUT_GROUPS, state=DeliveryState.PENDING).delete()
     endpoint.url = changes.get("url", endpoint.url)
     endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
     if _shown(endpoint) != before:
         endpoint.failed_in_a_row = 0
-        endpoint.save_changes(["url", "is_enabled", "failed_in_a_row"])
+        with taken_meanwhile(ADDRESS_CONSTRAINT, _address_taken()):
+            endpoint.save_changes(["url", "is_enabled", "has_group_alerts", "failed_in_a_row"])
         audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
     return endpoint
 
@@ -91,10 +103,7 @@ def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
 def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
     """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
-    if not endpoint.is_enabled:
-        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
-    if _room([endpoint])[endpoint.pk] <= 0:
-        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
+    _require_takes_another(endpoint)
     made = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
     made.save()
     return made
@@ -102,10 +111,21 @@ def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
 
 @transaction.atomic
 def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
-    """Sends a finished delivery again under the same id. Raises `Conflict` if it is pending."""
+    """Sends a finished delivery again under the same id.
+
+    Raises `Conflict` if it is pending, for the reasons of `send_test`, and for an alert about a group if the address
+    gets no such alerts.
+    """
     access.require(acting, Scope.BILLING_WRITE)
     if delivery.state == DeliveryState.PENDING:
         raise Conflict(gettext_noop("The delivery waits for its next try already."))
+    endpoint = delivery.endpoint
+    if not endpoint.has_group_alerts and endpoint.deliveries.filter(ABOUT_GROUPS, pk=delivery.pk).exists():
+        raise Conflict(
+            gettext_noop("The webhook gets no alerts about consumer groups: who set its address may not see groups."),
+            code="no_group_alerts",
+        )
+    _require_takes_another(endpoint)
     delivery.state, delivery.attempts, delivery.next_at, delivery.finished_at = (
         DeliveryState.PENDING, 0, timezone.now(), None,
     )  # fmt: skip
@@ -121,9 +141,15 @@ class OutgoingEvent:
     event: WebhookEvent
     payload: Mapping[str, Any]
 
+    @property
+    def is_about_a_group(self) -> bool:
+        """True for an event whose delivery is one of `ABOUT_GROUPS`."""
+        is_alert = self.event in (WebhookEvent.ALERT_FIRING, WebhookEvent.ALERT_RESOLVED)
+        return is_alert and self.payload["kind"] == AlertKind.CONSUMER_LAG
+
 
 def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now: datetime) -> int:
-    """Queues an event for every enabled endpoint of the tenant, in the caller's transaction.
+    """Queues an event for every enabled endpoint of the tenant that may have it, in the caller's transaction.
 
     Returns the number of new deliveries.
     """
@@ -141,6 +167,8 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
     queued = []
     for event in events:
         for endpoint in endpoints_of[event.tenant.pk]:
+            if event.is_about_a_group and not endpoint.has_group_alerts:
+                continue
             if room[endpoint.pk] > 0:
                 room[endpoint.pk] -= 1
                 queued.append(_delivery(endpoint, event.event, event.payload, now))
@@ -159,6 +187,13 @@ def forget_old(now: datetime) -> int:
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
 
 
+def _require_takes_another(endpoint: WebhookEndpoint) -> None:
+    if not endpoint.is_enabled:
+        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
+    if _room([endpoint])[endpoint.pk] <= 0:
+        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
+
+
 def _room(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:
     """Returns the number of further deliveries that may wait for each endpoint."""
     waiting = WebhookDelivery.objects.filter(endpoint__in=endpoints, state=DeliveryState.PENDING)
@@ -175,6 +210,10 @@ def _delivery(
 
 def _sealed(secret: str) -> str:
     return cipher().encrypt(secret.encode()).decode()
+
+
+def _address_taken() -> Conflict:
+    return Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
 
 
 def _require_askable(url: str) -> None:

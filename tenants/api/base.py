@@ -34,20 +34,19 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from tenants import access, audit
 from tenants.actors import Actor
-from tenants.api import idempotency, pages, rates
+from tenants.api import idempotency, pages
 from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
+from tenants.api.charging import ChargedView
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, SerializerClass, endpoint, query_serializer
 from tenants.api.etags import etag_of, require_match, require_no_version
 from tenants.api.parsing import StrictJSONParser
 from tenants.api.problems import PROBLEM_TYPE, exception_handler, validation_error
 from tenants.api.schema import ApiSchema
-from tenants.errors import FieldError, Invalid, OutcomeUnknown, PermissionDenied, RateLimited, Unauthenticated
+from tenants.errors import FieldError, Invalid, OutcomeUnknown, PermissionDenied, Unauthenticated
 from tenants.models import Tenant
-from tenants.requests import client_ip
 
 __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
 
@@ -67,7 +66,7 @@ class Negotiation(DefaultContentNegotiation):
         return ["application/json" if kind.startswith(PROBLEM_TYPE) else kind for kind in accepted]
 
 
-class ApiView(APIView):
+class ApiView(ChargedView):
     """Base of every REST resource. Methods are declared with `@endpoint`; they use `actor`, `tenant`, `body`, `query`,
     `dry_run`.
     """
@@ -86,7 +85,6 @@ class ApiView(APIView):
     body: Mapping[str, Any]
     query: Mapping[str, Any]
     dry_run: bool
-    rate: rates.LimitState | None = None
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return exception_handler
@@ -106,7 +104,7 @@ class ApiView(APIView):
         return access.tenant_of(self.actor)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticates, then charges the rate limit; a failed authentication is charged to the client address."""
+        """Authenticates, then charges the rate limit; a failed authentication is charged to the client's network."""
         self.format_kwarg = None
         if request.method.lower() in self.http_method_names and hasattr(self, request.method.lower()):
             request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
@@ -118,22 +116,6 @@ class ApiView(APIView):
             self._charge(request, None)
             raise
         self._charge(request, actor)
-
-    def _charge(self, request: Request, actor: Actor | None) -> None:
-        identity = actor.id if actor else client_ip(request._request) or "nowhere"
-        is_write = request.method.lower() not in ("get", "head", "options")
-        self.rate = rates.charge(identity, is_anonymous=actor is None, is_write=is_write)
-        if self.rate is not None and self.rate.is_exceeded:
-            raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
-        if actor is None or actor.tenant is None:
-            return
-        # Charged after the caller's own limit, so that a token over its rate does not use up the limit of the tenant's
-        # other tokens.
-        of_tenant = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
-        self.rate = rates.tighter(self.rate, of_tenant)
-        if of_tenant is not None and of_tenant.is_exceeded:
-            detail = "All callers of the tenant together sent too many requests. Wait before the next one."
-            raise RateLimited(detail, retry_after_s=of_tenant.reset_s)
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         """Refuses OPTIONS; the schema documents the methods of a resource."""
@@ -147,8 +129,6 @@ class ApiView(APIView):
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         answer = super().finalize_response(request, response, *args, **kwargs)
-        for name, value in (self.rate.headers() if self.rate else {}).items():
-            answer[name] = value
         answer.headers.setdefault("Cache-Control", "no-store")
         return answer
 

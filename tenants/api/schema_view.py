@@ -7,6 +7,7 @@ document, others the one without routes of operators.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpResponse
@@ -21,6 +22,8 @@ from rest_framework.request import Request
 from tenants import access
 from tenants.actors import Actor
 from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
+from tenants.api.charging import ChargedView
+from tenants.api.problems import exception_handler
 from tenants.choices import Scope
 from tenants.errors import DomainError
 
@@ -37,18 +40,25 @@ class TenantSchemaGenerator(SchemaGenerator):
         return [found for found in everything if not _is_for_operators(view=found[3], method=found[2])]
 
 
-class SchemaView(SpectacularAPIView):
+class SchemaView(ChargedView, SpectacularAPIView):
     """OpenAPI document as YAML or JSON (`Accept` or `?format=json`)."""
 
     authentication_classes = (TokenAuthentication, ConsoleAuthentication)
     is_operator = False
 
+    def get_exception_handler(self) -> Callable[..., Any]:
+        return exception_handler
+
     def perform_authentication(self, request: Request) -> None:
-        """Determines if the caller is an operator. Invalid credentials are treated like none."""
+        """Determines if the caller is an operator, and charges the request. Invalid credentials are treated like
+        none.
+        """
         try:
             actor = request.auth
         except (DomainError, APIException):
+            self._charge(request, None)
             return
+        self._charge(request, actor if isinstance(actor, Actor) else None)
         self.is_operator = isinstance(actor, Actor) and access.permits(actor, Scope.OPERATOR)
 
     @extend_schema(exclude=True)

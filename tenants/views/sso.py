@@ -67,12 +67,13 @@ def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 def find(request: HttpRequest) -> HttpResponse:
     """Shows the page that asks for the tenant's short name and leads to the tenant's provider.
 
-    A session of single sign-on that must be confirmed again is redirected to the provider of its own tenant.
+    A session of single sign-on that must be confirmed again is redirected to the provider of its own tenant, unless its
+    user is no longer a member.
     """
     onward = request.GET.get("next", "/")
-    confined_to = sessions.sso_tenant_of(request)
-    if confined_to is not None and request.GET.get("again"):
-        own = access.tenant_of(actor_of(request))
+    is_again = sessions.sso_tenant_of(request) is not None and "again" in request.GET
+    own = actor_of(request).tenant if is_again else None
+    if own is not None:
         return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': onward})}")
     slug = request.GET.get("tenant", "").strip().lower()
     sso = services.sso_behind(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None

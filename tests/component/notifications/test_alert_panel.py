@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -17,8 +18,10 @@ from notifications.models import AlertFiring, AlertRule
 from tenants.actors import member_actor
 from tenants.models import AuditEntry, User
 from tests.testkit.api_cases import make_member
+from tests.testkit.beside import beside, waits
 from tests.testkit.fleet import make_fleet
 from tests.testkit.instances import make_instance
+from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -70,6 +73,25 @@ def test_a_rule_is_made_changed_and_deleted_and_each_is_in_the_audit_log(panel: 
 def test_an_invalid_rule_about_a_cluster_is_refused(panel: Client, cluster: Cluster, changed: dict[str, str]) -> None:
     assert panel.post(reverse("admin:notifications_alertrule_add"), form(cluster, **changed)).status_code == 200
     assert not AlertRule.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rule_that_fires_while_an_operator_saves_it_is_left_with_no_open_firing(
+    panel: Client, cluster: Cluster
+) -> None:
+    panel.post(reverse("admin:notifications_alertrule_add"), form(cluster))
+    rule = AlertRule.objects.get()
+    change = reverse("admin:notifications_alertrule_change", args=[rule.pk])
+    with transaction.atomic():
+        AlertRule.objects.filter(pk=rule.pk).update(state="firing", value=7)
+        firings.begin([Fired(rule, 7, timezone.now() - timedelta(minutes=10))], timezone.now())
+        thread, failed = beside(lambda: panel.post(change, form(cluster, threshold="9")))
+        eventually(lambda: waits() or not thread.is_alive(), what="the operator's change to wait for the evaluation")
+    thread.join(20)
+    assert not failed
+    changed = AlertRule.objects.get()
+    assert (changed.threshold, changed.state, changed.version) == (9, "ok", rule.version + 1)
+    assert AlertFiring.objects.get().ended_by == "changed"
 
 
 def test_rules_of_tenants_are_not_shown(panel: Client) -> None:

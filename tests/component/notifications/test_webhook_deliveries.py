@@ -197,6 +197,27 @@ def test_a_tenant_whose_endpoints_are_slow_has_two_places_and_keeps_no_other_wai
             assert run.result() == 8
 
 
+def test_a_delivery_that_is_queued_while_a_run_waits_for_a_slow_server_is_sent_by_that_run(
+    owner: Member, server: HttpsServer
+) -> None:
+    with https_server(Path(server.ca_file).parent) as slow:
+        slow.stalls = threading.Event()
+        slow.answers({})
+        neighbour = make_member()
+        send_test(neighbour, endpoint(neighbour, f"https://127.0.0.1:{slow.port}/")[0])
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(_deliver)
+            eventually(lambda: len(slow.requests) == 1, what="the slow server's delivery")
+            made = send_test(owner, endpoint(owner, server.url)[0])
+            try:
+                eventually(lambda: len(server.requests) == 1 or run.done(), what="the delivery queued meanwhile")
+            finally:
+                slow.stalls.set()
+            assert run.result() == 2
+    made.refresh_from_db()
+    assert made.finished_at is not None and made.finished_at >= made.created_at
+
+
 def _deliver() -> int:
     try:
         return delivering.deliver(timezone.now())

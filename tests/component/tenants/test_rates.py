@@ -43,6 +43,35 @@ def test_wrong_tokens_are_charged_to_their_address(redis_url: str, monkeypatch: 
         assert statuses == [401, 401, 429, 429]
 
 
+def from_address(api: Api, address: str) -> Api:
+    api.client.defaults["REMOTE_ADDR"] = address
+    return api
+
+
+def test_wrong_tokens_from_one_ipv6_network_are_charged_together(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
+    with override_settings(REDIS_URL=redis_url):
+        guesses = [from_address(Api(f"pst_guess_{n}"), f"2001:db8:1:1::{n}") for n in range(4)]
+        assert [api.get("/members").status_code for api in guesses] == [401, 401, 429, 429]
+        assert from_address(Api("pst_guess"), "2001:db8:1:2::1").get("/members").status_code == 401
+
+
+def test_requests_for_the_schema_are_charged_to_the_caller(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise tokens are guessed there, because the schema is shown to operators in full."""
+    monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
+    monkeypatch.setattr(limits, "API_READS_PER_MINUTE_MAX", 3)
+    path = "/api/schema/?format=json"
+    with override_settings(REDIS_URL=redis_url):
+        guesses = [from_address(Api(f"pst_guess_{n}"), "192.0.2.77") for n in range(3)]
+        answers = [api.get(path) for api in guesses]
+        assert [answer.status_code for answer in answers] == [401, 401, 429]
+        assert_problem(answers[-1], 429, "rate_limited")
+        member = from_address(Api.of(make_member()), "192.0.2.77")
+        assert [member.get(path).status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
 def test_a_request_refused_before_authentication_is_charged_to_the_address(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 
 from tenants import services
 from tenants.actors import member_actor
@@ -59,6 +60,17 @@ def test_a_member_signs_in_and_is_linked_by_the_verified_address(provider: Provi
     again = Client()
     sign_in(again, provider, tenant)
     assert again.session["_auth_user_id"] == member.user_id
+
+
+def test_a_former_member_who_must_confirm_again_gets_the_page_that_asks_for_a_tenant(
+    provider: Provider, tenant: Tenant
+) -> None:
+    member = member_named(tenant, "ada@example.com")
+    browser = Client()
+    sign_in(browser, provider, tenant)
+    Member.objects.filter(pk=member.pk).update(removed_at=timezone.now())
+    response = browser.get("/accounts/reauthenticate/?next=/members/", follow=True)
+    assert (response.status_code, response.redirect_chain[-1][0]) == (200, "/sso/?again=1&next=%2Fmembers%2F")
 
 
 def test_the_browser_is_sent_with_pkce_state_and_nonce(provider: Provider, tenant: Tenant) -> None:

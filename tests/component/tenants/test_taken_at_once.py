@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import pytest
 from django.db import transaction
 
+from billing.budgets import services as budgets
+from billing.models import Budget
 from instances import access as instance_access
 from instances import interfaces
 from instances import services as instance_services
 from instances.models import Instance
+from notifications import access as notifications_access
+from notifications.alerts import services as alerts
+from notifications.models import AlertRule, WebhookEndpoint
+from notifications.webhooks import services as webhooks
 from tenants import services
 from tenants.actors import member_actor, user_actor
 from tenants.errors import DomainError, QuotaExceeded
@@ -88,3 +95,60 @@ def test_two_invitations_accepted_at_once_do_not_exceed_the_tenants_per_person(
 
     assert isinstance(refused_beside(accept(), accept()), QuotaExceeded)
     assert Member.objects.filter(user=guest).count() == 1
+
+
+def changes_a_rule(owner: Member, rule: AlertRule) -> Callable[[], object]:
+    @transaction.atomic
+    def work() -> None:
+        acting = member_actor(owner)
+        locked = notifications_access.alert_rule(acting, rule.pk, lock=True)
+        alerts.change_rule(acting=acting, rule=locked, changes={"name": "full"})
+
+    return work
+
+
+def test_the_second_of_two_alert_rules_that_are_given_one_name_at_once_is_refused_as_taken() -> None:
+    owner = make_member()
+    instance, acting = make_instance(owner.tenant), member_actor(owner)
+    first, second = (
+        alerts.create_rule(acting=acting, instance=instance, name=name, kind="storage_used", threshold=80)
+        for name in ("one", "two")
+    )
+    assert refused_beside(changes_a_rule(owner, first), changes_a_rule(owner, second)).code == "name_taken"
+    assert sorted(AlertRule.objects.values_list("name", flat=True)) == ["full", "two"]
+
+
+def changes_a_budget(owner: Member, budget: Budget) -> Callable[[], object]:
+    @transaction.atomic
+    def work() -> None:
+        locked = Budget.objects.select_for_update(of=("self",), no_key=True).get(pk=budget.pk)
+        budgets.change_budget(acting=member_actor(owner), budget=locked, changes={"name": "all"})
+
+    return work
+
+
+def test_the_second_of_two_budgets_that_are_given_one_name_at_once_is_refused_as_taken() -> None:
+    owner = make_member()
+    first, second = (
+        budgets.create_budget(acting=member_actor(owner), name=name, amount=Decimal(5)) for name in ("one", "two")
+    )
+    assert refused_beside(changes_a_budget(owner, first), changes_a_budget(owner, second)).code == "name_taken"
+
+
+def changes_a_webhook(owner: Member, webhook: WebhookEndpoint) -> Callable[[], object]:
+    @transaction.atomic
+    def work() -> None:
+        acting = member_actor(owner)
+        locked = notifications_access.webhook(acting, webhook.pk, lock=True)
+        webhooks.change_endpoint(acting=acting, endpoint=locked, changes={"url": "https://example.com/"})
+
+    return work
+
+
+def test_the_second_of_two_webhooks_that_are_given_one_address_at_once_is_refused_as_taken() -> None:
+    owner = make_member()
+    first, second = (
+        webhooks.create_endpoint(acting=member_actor(owner), url=f"https://example.com/{number}")[0]
+        for number in range(2)
+    )
+    assert refused_beside(changes_a_webhook(owner, first), changes_a_webhook(owner, second)).code == "name_taken"
