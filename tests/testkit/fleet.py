@@ -210,6 +210,9 @@ class AcknowledgingBrokers:
         except NoNodeError:
             return None
 
+    def write(self, path: str, raw: bytes) -> None:
+        self._client.set(self.root + path, raw)
+
     def delete(self, path: str) -> None:
         self._client.delete(self.root + path, recursive=True)
 
