@@ -144,6 +144,11 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     return outcome
 
 
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text field that are not empty; a path may have blanks."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
     """Shows the errors of a service at their fields."""
     for error in refusal.errors:
@@ -253,7 +258,7 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
     form = BrokerForm(request.POST or None)
     if form.is_valid():
         values = form.cleaned_data
-        values["data_dirs"] = values["data_dirs"].split()
+        values["data_dirs"] = lines_of(values["data_dirs"])
         made = attempt(
             request, lambda: membership.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
         )

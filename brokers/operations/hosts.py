@@ -22,7 +22,7 @@ from brokers.limits import (
 )
 from brokers.models import AgentCertificate, Broker, FormerPort, Host, PortLease
 from brokers.operations import revocation
-from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, overlap
+from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, normalised_directory, overlap
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -202,21 +202,22 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
                 Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{BROKER_CAPACITY_MAX:,}"),
                 "out_of_range",
             )
-    for at, detail, code in _wrong_directories(result.get("data_dirs", ())):
+    for at, detail, code in wrong_directories(result.get("data_dirs", ())):
         refuse(at, detail, code)
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
     return result
 
 
-def _wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+def wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+    """Yields the field, the reason and the code of each path that cannot be a log directory beside the others."""
     if len(paths) > DIRECTORIES_MAX:
         yield "data_dirs", Message(gettext_noop("At most %(n)s directories."), n=DIRECTORIES_MAX), "too_many"
     for index, path in enumerate(paths):
         pure = PurePosixPath(path)
         if not pure.is_absolute() or ".." in pure.parts or len(path) > PATH_CHARS_MAX or "\0" in path:
             yield f"data_dirs/{index}", "An absolute path.", "invalid_path"
-        elif path in paths[:index]:
+        elif normalised_directory(path) in map(normalised_directory, paths[:index]):
             yield f"data_dirs/{index}", "This directory is named twice.", "taken"
 
 

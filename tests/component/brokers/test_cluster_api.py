@@ -249,8 +249,14 @@ def test_a_broker_is_added(cluster: Cluster, operator: Api) -> None:
     assert entry.actor_kind == "token" and entry.target_id == made.json()["id"]
     taken = {**body, "data_dirs": cluster.brokers.get(number=1).data_dirs}
     assert assert_problem(operator.post("/operator/brokers", taken), 400)["errors"][0]["pointer"] == "/data_dirs/0"
-    odd = {**body, "data_dirs": ["relative"]}
-    assert assert_problem(operator.post("/operator/brokers", odd), 400)["errors"][0]["pointer"] == "/data_dirs/0"
+    for odd, pointer in (
+        (["relative"], "/data_dirs/0"),
+        (["/data/a/../b"], "/data_dirs/0"),
+        (["/data/a", "/data//a/"], "/data_dirs/1"),
+        (["/data/a", f"/{cluster.brokers.get(number=1).data_dirs[0]}/"], "/data_dirs/1"),
+    ):
+        problem = assert_problem(operator.post("/operator/brokers", {**body, "data_dirs": odd}), 400)
+        assert problem["errors"][0]["pointer"] == pointer
 
 
 def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:

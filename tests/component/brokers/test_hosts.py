@@ -64,6 +64,7 @@ def test_a_dry_run_adds_nothing(operator: Api) -> None:
         ({"name": "-a"}, "/name"),
         ({"name": "x" * 64}, "/name"),
         ({"zone": "a b"}, "/zone"),
+        ({"data_dirs": ["/data/a", "/data/a/"]}, "/data_dirs/1"),
         ({"advertised_host": "0.0.0.0"}, "/advertised_host"),
         ({"advertised_host": "kafka:9092"}, "/advertised_host"),
         ({"internal_host": "::"}, "/internal_host"),

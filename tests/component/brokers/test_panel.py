@@ -208,11 +208,13 @@ def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
     page = post(panel, "brokers_broker_add_to", cluster.pk, **body)
     assert "Broker 5 is being started" in page
     assert cluster.brokers.get(number=5).rack == "b"
+    post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "/data/first disk/a\r\n\r\n /data/b/"})
+    assert cluster.brokers.order_by("-number").first().data_dirs == ["/data/first disk/a", "/data/b"]
     page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "relative/path"})
     assert "An absolute path." in page
     page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "storage_gb": "9" * 20})
     assert "less than or equal to 1000000" in page
-    assert cluster.brokers.count() == 5
+    assert cluster.brokers.count() == 6
 
 
 def test_a_drain_is_looked_at_started_paused_and_undone(
