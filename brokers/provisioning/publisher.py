@@ -94,8 +94,10 @@ class Publisher:
             except NoNodeError:
                 continue
             document = _readable(instance_id, raw)
-            is_outdated = document is None or document.tenant_id is None
-            result[instance_id] = OUTDATED if is_outdated else document.generation
+            if document is None or document.tenant_id is None:
+                result[instance_id] = OUTDATED
+            else:
+                result[instance_id] = document.generation
         return result
 
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
