@@ -165,11 +165,13 @@ def usage_sources() -> list[UsageSource]:
     sources = []
     for cluster in Cluster.objects.prefetch_related("brokers__host"):
         brokers = [broker for broker in cluster.brokers.all() if broker.removed_at is None]
-        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in brokers)]
+        # During an upgrade to TLS the shared secret is used, because all running brokers accept it.
+        running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
+        files = internal_tls.own_files() if all(broker.certified_as for broker in running) else None
+        # Only a broker that was started is sent the secret: another program may have the port of one that was not.
+        asked = [broker for broker in brokers if files or broker.process_has_tls is not None or not broker.certified_as]
+        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in asked)]
         if addresses:
-            # During an upgrade to TLS the shared secret is used, because all brokers accept it.
-            running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
-            files = internal_tls.own_files() if all(broker.process_has_tls for broker in running) else None
             sources.append(
                 UsageSource(
                     cluster_id=cluster.pk,

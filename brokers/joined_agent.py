@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from brokers.contract import process_identity
 from brokers.contract.agent_requests import REPORT_ID_CHARS_MAX
+from brokers.contract.process_identity import ProcessIdentity
 
 
 class JoinedAgent(models.Model):
@@ -35,8 +38,15 @@ class ReportedHost(JoinedAgent):
 
 
 class CertifiedBroker(models.Model):
-    """Field of a broker whose certificates may be revoked (decision 168)."""
+    """Fields of a broker about its certificates: whether its process shows one (decision 106), and which are revoked
+    (decision 168).
+    """
 
+    cluster_id: str
+    number: models.PositiveIntegerField[int, int]
+
+    # True if the process accepts mutual TLS on its internal and admin ports; None before its first start.
+    process_has_tls = models.BooleanField(null=True, editable=False)
     # Certificates for other processes that were issued before this moment are not accepted.
     certificates_void_before = models.DateTimeField(
         _("certificates void before"), null=True, blank=True, editable=False
@@ -44,6 +54,18 @@ class CertifiedBroker(models.Model):
 
     class Meta:
         abstract = True
+
+    @property
+    def certified_as(self) -> ProcessIdentity | None:
+        """Returns the identity in the process's certificate; None if it has none, and uses the cluster's secret.
+
+        The setting of the installation decides about a broker that no agent has started yet: any program on the host
+        may have bound its ports, and must not be sent the secret.
+        """
+        has_tls = self.process_has_tls
+        if has_tls is None:
+            has_tls = settings.INTERNAL_SECURITY != process_identity.PLAINTEXT
+        return process_identity.broker(self.cluster_id, self.number) if has_tls else None
 
 
 class AgentCertificate(models.Model):

@@ -24,8 +24,7 @@ from brokers.choices import (
     RestartState,
     WantedState,
 )
-from brokers.contract import paths, process_identity
-from brokers.contract.process_identity import ProcessIdentity
+from brokers.contract import paths
 from brokers.fleet_operation import FleetOperation as FleetOperation
 from brokers.joined_agent import AgentCertificate as AgentCertificate
 from brokers.joined_agent import CertifiedBroker, ReportedHost
@@ -191,8 +190,6 @@ class Broker(CertifiedBroker, Versioned):
     process_state = models.CharField(
         _("process"), max_length=12, choices=ProcessState.choices, default=ProcessState.UNKNOWN, editable=False
     )
-    # True if the process accepts mutual TLS on its internal and admin ports (decision 106).
-    process_has_tls = models.BooleanField(default=False, editable=False)
     process_pid = models.PositiveIntegerField(_("process id"), null=True, blank=True, editable=False)
     process_since = models.DateTimeField(_("process since"), null=True, blank=True, editable=False)
     process_restart_generation = models.PositiveIntegerField(default=0, editable=False)
@@ -230,11 +227,6 @@ class Broker(CertifiedBroker, Versioned):
     @property
     def admin_address(self) -> tuple[str, int]:
         return self.host.internal_host, self.admin_port
-
-    @property
-    def certified_as(self) -> ProcessIdentity | None:
-        """Returns the identity in the process's certificate; None if it has none, and uses the cluster's secret."""
-        return process_identity.broker(self.cluster_id, self.number) if self.process_has_tls else None
 
 
 class Placement(models.Model):

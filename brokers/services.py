@@ -78,6 +78,30 @@ def start_broker(*, acting: Actor, broker: Broker) -> Broker:
     return result
 
 
+@transaction.atomic
+def accept_instances(*, acting: Actor, broker: Broker) -> Broker:
+    """Returns a broker to service that was emptied and not removed: further instances and replicas may be placed on it.
+
+    Raises `Conflict` for a broker that is removed or stopped, that accepts them already, or that is being emptied.
+    """
+    access.require(acting, Scope.OPERATOR)
+    # As in `start_broker`.
+    Cluster.objects.select_for_update(no_key=True).get(pk=broker.cluster_id)
+    result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
+    if result.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    if result.wanted == WantedState.STOPPED:
+        raise Conflict("The broker is stopped on purpose.")
+    if result.accepts_instances:
+        raise Conflict("The broker takes further instances already.", code="wrong_state")
+    if Rebalance.objects.filter(broker=result, state__in=UNDER_WAY).exists():
+        raise Conflict("The broker is being emptied. Undo or abandon that first.", code="rebalance_in_progress")
+    result.accepts_instances = True
+    result.save_changes(["accepts_instances"])
+    audit.record(acting, "broker.accepts_instances", result, {"accepts_instances": False}, {"accepts_instances": True})
+    return result
+
+
 def is_restarting(broker: Broker) -> bool:
     """True if a restart was requested that the agent has not finished."""
     return broker.restart_generation != broker.process_restart_generation or broker.process_state in (

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from brokers import selectors
-from brokers.admin_views.panel import attempt, page, refuse_fields, show
+from brokers.admin_views.panel import attempt, lines_of, page, refuse_fields, show
 from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
 from brokers.limits import (
     ADDRESS_CHARS_MAX,
@@ -75,7 +75,7 @@ class HostForm(forms.Form):
     )  # fmt: skip
 
     def clean_data_dirs(self) -> list[str]:
-        return [line.strip() for line in self.cleaned_data["data_dirs"].splitlines() if line.strip()]
+        return lines_of(self.cleaned_data["data_dirs"])
 
 
 class HostEditForm(HostForm):

@@ -144,6 +144,11 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     return outcome
 
 
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a text field that are not empty; a path may have blanks."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
     """Shows the errors of a service at their fields."""
     for error in refusal.errors:
@@ -253,7 +258,7 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
     form = BrokerForm(request.POST or None)
     if form.is_valid():
         values = form.cleaned_data
-        values["data_dirs"] = values["data_dirs"].split()
+        values["data_dirs"] = lines_of(values["data_dirs"])
         made = attempt(
             request, lambda: membership.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
         )
@@ -410,6 +415,20 @@ def start_broker(request: HttpRequest, broker_id: str) -> HttpResponse:
 
 
 @page
+@require_POST
+def accept_instances(request: HttpRequest, broker_id: str) -> HttpResponse:
+    """Returns an emptied broker to service."""
+    broker = get_object_or_404(selectors.brokers(), pk=broker_id)
+    attempt(
+        request,
+        lambda: services.accept_instances(acting=acting_operator(request), broker=broker),
+        _("Broker %(number)s takes further instances. Level all brokers to give it its share.")
+        % {"number": broker.number},
+    )
+    return redirect("admin:brokers_cluster_map", broker.cluster_id)
+
+
+@page
 @require_http_methods(["GET", "POST"])
 def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Restarts every broker, the next one when all replicas are in sync, after a confirmation page."""
@@ -448,6 +467,7 @@ def cluster_urls() -> list[URLPattern]:
         path("<str:cluster_id>/plan-balance/", plan_balance, name="brokers_plan_balance"),
         path("<str:cluster_id>/rolling-restart/", start_rolling_restart, name="brokers_rolling_restart"),
         path("start-broker/<str:broker_id>/", start_broker, name="brokers_start_broker"),
+        path("accept-instances/<str:broker_id>/", accept_instances, name="brokers_accept_instances"),
         path("drain/<str:broker_id>/", plan_drain, name="brokers_plan_drain"),
         path("restart/<str:restart_id>/<str:act>/", act_on_restart, name="brokers_restart_act"),
     ]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import structlog
@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection
 from django.db.migrations.loader import MigrationLoader
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from brokers import services
@@ -104,7 +104,7 @@ class DatabaseControlPlane:
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         try:
             with _translated_errors():
-                return process_settings(broker, cluster_sizes([broker.cluster_id])[broker.cluster_id])
+                return process_settings(broker, cluster_facts([broker.cluster_id])[broker.cluster_id])
         except Unavailable as error:
             raise OSError(error.detail) from error
 
@@ -136,15 +136,28 @@ class DatabaseControlPlane:
         """Does nothing: each state was written when it was observed."""
 
 
-def cluster_sizes(cluster_ids: Iterable[str]) -> dict[str, int]:
-    """Returns the number of brokers of each cluster."""
+class ClusterFacts(NamedTuple):
+    """Facts about a cluster in the settings of its brokers: their number, and whether each of them has a zone."""
+
+    brokers: int = 0
+    has_zones: bool = False
+
+
+def cluster_facts(cluster_ids: Iterable[str]) -> dict[str, ClusterFacts]:
+    """Returns the facts about each cluster."""
     wanted = set(cluster_ids)
-    counted = Broker.objects.filter(cluster__in=wanted, removed_at=None).order_by().values("cluster_id")
-    return dict.fromkeys(wanted, 0) | dict(counted.annotate(found=Count("pk")).values_list("cluster_id", "found"))
+    rows = Broker.objects.filter(cluster__in=wanted, removed_at=None).order_by().values("cluster_id")
+    counted = rows.annotate(found=Count("pk"), without=Count("pk", filter=Q(rack="", host__zone="")))
+    return dict.fromkeys(wanted, ClusterFacts()) | {
+        row["cluster_id"]: ClusterFacts(row["found"], has_zones=not row["without"]) for row in counted
+    }
 
 
-def process_settings(broker: Broker, cluster_size: int) -> BrokerProcessSettings:
-    """Returns the settings of a broker's process; `cluster_size` is the number of brokers of its cluster."""
+def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSettings:
+    """Returns the settings of a broker's process.
+
+    Zones take effect once every broker of the cluster has one: a topic cannot be created while only some have (ASG-7).
+    """
     own = identity()
     return BrokerProcessSettings(
         broker_id=broker.number,
@@ -164,8 +177,8 @@ def process_settings(broker: Broker, cluster_size: int) -> BrokerProcessSettings
         internal_security=settings.INTERNAL_SECURITY,
         internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
-        rack=broker.effective_rack or None,
-        overrides=cluster_defaults(cluster_size) | {str(key): str(value) for key, value in broker.overrides.items()},
+        rack=(broker.effective_rack or None) if cluster.has_zones else None,
+        overrides=cluster_defaults(cluster.brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )
 
 

@@ -41,6 +41,7 @@ urlpatterns = [
     path("operator/brokers/<str:broker_id>/settings", settings.BrokerSettings.as_view()),
     path("operator/brokers/<str:broker_id>/restart", views.BrokerRestart.as_view()),
     path("operator/brokers/<str:broker_id>/start", views.BrokerStart.as_view()),
+    path("operator/brokers/<str:broker_id>/accept_instances", views.BrokerAcceptance.as_view()),
     path("operator/brokers/<str:broker_id>/drain", rebalances.BrokerDrain.as_view()),
     path("operator/placements", views.PlacementCollection.as_view()),
     path("operator/rebalances", rebalances.RebalanceCollection.as_view()),

@@ -91,6 +91,7 @@ class BrokerOut(serializers.ModelSerializer[Broker]):
             "host",
             "rack",
             "wanted",
+            "accepts_instances",
             "health",
             "process_state",
             "process_since",
@@ -179,6 +180,14 @@ class BrokerStart(OperatorView):
         """Start a broker that was stopped on purpose, after its removal was abandoned."""
         result: Any = services.start_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
         return self.one(result, BrokerOut, status=202, location=f"{API_ROOT}/operator/brokers/{result.pk}")
+
+
+class BrokerAcceptance(OperatorView):
+    @endpoint("accept_instances", Scope.OPERATOR, returns=BrokerOut, errors=(409,))
+    def post(self, request: Request, broker_id: str) -> Response:
+        """Return an emptied broker to service: further instances are placed on it."""
+        result: Any = services.accept_instances(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
+        return self.one(result, BrokerOut)
 
 
 class PlacementCollection(OperatorView):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from kafka.errors import KafkaError
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record import MemoryRecords
 
@@ -18,6 +17,7 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.dataplane.offsets import bounds_at
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter
 from brokers.dataplane.topics import metadata
+from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +26,9 @@ OFFSET_OUT_OF_RANGE: Final = 1
 EARLIEST, LATEST = -2, -1
 # Maximum bytes of one partition in one response.
 FETCH_BYTES_MAX: Final = 1024 * 1024
+# Base offset, length and last offset delta in the header of a batch; the length counts from its end.
+_HEADER: Final = struct.Struct(">qi11xi")
+_LENGTH_END: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,29 +112,37 @@ def _request(offsets: Mapping[int, int]) -> Any:
 
 
 def _fetched(partition: int, position: int, answer: Any) -> FetchedEvents:
-    events = []
+    events: list[tuple[int, AuditEvent]] = []
     next_offset = position
-    for offset, value in _records(bytes(answer.records or b"")):
-        if offset < position:
+    for batch_end, batch in _batches(bytes(answer.records or b"")):
+        if batch_end <= position:
             continue
-        next_offset = offset + 1
-        try:
-            events.append((offset, AuditEvent.from_json(value or b"")))
-        except ValueError as error:
-            # It stays malformed: it must not block the events after it.
-            log.error("audit.malformed", partition=partition, offset=offset, reason=str(error)[:200])
+        next_offset = batch_end
+        # What cannot be read stays so: it must not block the events after it.
+        with contained("audit.unreadable", partition=partition, next_offset=batch_end):
+            for offset, event in _events(partition, batch):
+                if offset >= position:
+                    events.append((offset, event))
     return FetchedEvents(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
 
 
-def _records(data: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """Yields the records of complete batches; the last batch may be truncated."""
-    records = MemoryRecords(data)
-    try:
-        while records.has_next():
-            batch = records.next_batch()
-            if batch is None:
-                return
-            for record in batch:
-                yield record.offset, record.value
-    except (KafkaError, struct.error, ValueError) as error:
-        log.error("audit.unreadable", reason=str(error)[:200])
+def _batches(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields each complete batch with the offset behind it; the last batch may be truncated."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        base_offset, length, last_offset_delta = _HEADER.unpack_from(data, at)
+        end = at + _LENGTH_END + length
+        if end > len(data) or length <= 0:
+            return
+        yield base_offset + last_offset_delta + 1, data[at:end]
+        at = end
+
+
+def _events(partition: int, data: bytes) -> Iterator[tuple[int, AuditEvent]]:
+    """Yields the events of a batch with their offsets; a malformed one is logged and left out."""
+    batch = MemoryRecords(data).next_batch()
+    for record in () if batch is None else batch:
+        try:
+            yield record.offset, AuditEvent.from_json(record.value or b"")
+        except ValueError as error:
+            log.error("audit.malformed", partition=partition, offset=record.offset, reason=str(error)[:200])

@@ -18,11 +18,12 @@ def observe(now: datetime) -> int:
     """Queries `/v1/status` of every broker, and stores the answers; returns their number."""
     answered = 0
     for cluster in Cluster.objects.active().order_by("pk"):
-        answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
-        for number, body in answers.bodies.items():
-            with contained("health.broker_failed", cluster_id=cluster.pk, broker_id=number):
-                Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
-                answered += 1
+        with contained("health.cluster_failed", cluster_id=cluster.pk):
+            answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
+            for number, body in answers.bodies.items():
+                with contained("health.broker_failed", cluster_id=cluster.pk, broker_id=number):
+                    Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
+                    answered += 1
     return answered
 
 

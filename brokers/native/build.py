@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from brokers.native.modules import COMPLETE, MODULES, ROOT, build_directory
+from brokers.native.modules import COMPLETE, MODULES, PACKAGES, ROOT, build_directory
 
 # Exit codes, besides 0 for a complete build.
 EXIT_NOT_POSSIBLE: Final = 1
@@ -39,8 +39,6 @@ for name in sys.argv[2:]:
     if not importlib.import_module(name).__file__.startswith(sys.argv[1]):
         sys.exit(f"{name} is not compiled")
 """
-# Packages that are type-checked with the compiled modules, because these import them.
-PACKAGES: Final = ("brokers/contract", "brokers/engine", "quotas", "instances")
 SETUP: Final = """
 import sys
 from mypyc.build import mypycify

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BUILDS: Final = Path(os.environ.get("PENSTOCK_NATIVE_DIR") or ROOT / ".native").absolute()
 # Written last: a build without it was interrupted.
 COMPLETE: Final = "complete"
+# Packages that are type-checked with the compiled modules, because these import them.
+PACKAGES: Final = ("brokers/contract", "brokers/engine", "quotas", "instances")
+_IMPORT: Final = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.MULTILINE
+)
+_NAME: Final = re.compile(rb"[\w.]+")
 
 # Modules through which a produce or a fetch passes, and those that process each record in the cleaner. These modules
 # must not be patched at run time.
@@ -100,15 +108,54 @@ MODULES: Final = (
 
 
 def source_of(module: str) -> Path:
-    return ROOT / f"{module.replace('.', '/')}.py"
+    """Returns the file of a module or a package."""
+    folder = ROOT / module.replace(".", "/")
+    file = folder.with_name(f"{folder.name}.py")
+    return file if file.exists() else folder / "__init__.py"
+
+
+def sources() -> dict[str, bytes]:
+    """Returns the texts on which the compiled modules depend: `MODULES`, and what they import of `PACKAGES`, directly
+    or not. The compiler inlines constants of imported modules, and relies on their types.
+    """
+    found: dict[str, bytes] = {}
+    waiting = set(MODULES)
+    while waiting:
+        module = waiting.pop()
+        found[module] = source_of(module).read_bytes()
+        waiting |= {
+            name for name in imported_names(found[module]) - found.keys() if _is_in_packages(name) and _exists(name)
+        }
+    return found
+
+
+def imported_names(source: bytes) -> set[str]:
+    """Returns the names of modules, and of what is imported from them, which may be modules as well.
+
+    A pattern finds them, because every start of a broker waits for it, and a parser takes over a second for all files.
+    """
+    result: set[str] = set()
+    for origin, members, plain in _IMPORT.findall(source):
+        names = [name.decode() for name in _NAME.findall(members or plain)]
+        result |= {origin.decode(), *(f"{origin.decode()}.{name}" for name in names)} if origin else set(names)
+    return result
+
+
+def _is_in_packages(name: str) -> bool:
+    return f"{name.replace('.', '/')}/".startswith(tuple(f"{package}/" for package in PACKAGES))
+
+
+@cache
+def _exists(module: str) -> bool:
+    return source_of(module).exists()
 
 
 def digest() -> str:
-    """Returns a digest of the sources of `MODULES`, of the build script, and of the interpreter's version."""
+    """Returns a digest of `sources`, of the build script, and of the interpreter's version."""
     result = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
     result.update(Path(__file__).with_name("build.py").read_bytes())
-    for module in MODULES:
-        result.update(module.encode() + b"\0" + source_of(module).read_bytes() + b"\0")
+    for module, source in sorted(sources().items()):
+        result.update(module.encode() + b"\0" + source + b"\0")
     return result.hexdigest()[:16]
 
 

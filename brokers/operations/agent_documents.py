@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import transaction
 
 from brokers.agent.broker_certificates import internal_identity, route_hosts
-from brokers.agent.database import cluster_sizes, process_settings
+from brokers.agent.database import ClusterFacts, cluster_facts, process_settings
 from brokers.choices import ProcessState
 from brokers.contract.agent_requests import DOCUMENT_VERSION, Purpose
 from brokers.contract.certificates import ROUTE_KEYS_FILE
@@ -49,9 +49,9 @@ def wanted_document(host: Host) -> dict[str, Any]:
     # The process of a removed broker may still run, if the agent was away when it was to be stopped.
     ended = (ProcessState.STOPPED, ProcessState.UNKNOWN)
     present = list(rows.exclude(removed_at__isnull=False, process_state__in=ended))
-    sizes, hosts = cluster_sizes(broker.cluster_id for broker in present), route_hosts(present)
+    facts, hosts = cluster_facts(broker.cluster_id for broker in present), route_hosts(present)
     files: dict[str, str] = {}
-    brokers = [_broker(broker, sizes[broker.cluster_id], hosts[broker.pk], files) for broker in present]
+    brokers = [_broker(broker, facts[broker.cluster_id], hosts[broker.pk], files) for broker in present]
     if any(broker["settings"] for broker in brokers):
         _add(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
     return {
@@ -122,7 +122,7 @@ def broker_of(host: Host, broker_id: str) -> Broker:
     return row
 
 
-def _broker(broker: Broker, cluster_size: int, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
+def _broker(broker: Broker, cluster: ClusterFacts, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
     """Returns the document's part about a broker, and adds its files to `files`; a removed broker has no settings."""
     is_removed = broker.removed_at is not None
     return {
@@ -133,15 +133,15 @@ def _broker(broker: Broker, cluster_size: int, hosts: list[str], files: dict[str
         "restart_generation": broker.restart_generation,
         "process_restart_generation": broker.process_restart_generation,
         "process_state": broker.process_state,
-        "settings": None if is_removed else _settings(broker, cluster_size, files),
+        "settings": None if is_removed else _settings(broker, cluster, files),
         "internal_hosts": [] if is_removed else [broker.host.internal_host],
         "route_hosts": [] if is_removed else hosts,
         "internal_certificate_from_s": revocation.valid_from_s(broker),
     }
 
 
-def _settings(broker: Broker, cluster_size: int, files: dict[str, str]) -> dict[str, Any]:
-    applied = asdict(process_settings(broker, cluster_size))
+def _settings(broker: Broker, cluster: ClusterFacts, files: dict[str, str]) -> dict[str, Any]:
+    applied = asdict(process_settings(broker, cluster))
     for field, pattern in NAMED_FILES.items():
         if applied[field]:
             name = pattern.format(cluster_id=broker.cluster_id)

@@ -17,6 +17,7 @@ from brokers.models import Broker, Cluster, RollingRestart
 from brokers.native.notes import Build
 from brokers.operations import rolling_restart
 from tenants.actors import system_actor
+from tenants.containment import contained
 from tenants.errors import Conflict
 
 log = structlog.get_logger(__name__)
@@ -50,21 +51,23 @@ def take_up(now: datetime) -> int:
     """
     begun = 0
     for cluster in Cluster.objects.active().order_by("pk"):
-        rows = Broker.objects.filter(
-            cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
-            observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),
-        )  # fmt: skip
-        numbers, since_ms = due((row.number, row.observed or {}) for row in rows)
-        since = datetime.fromtimestamp(since_ms / 1_000, UTC)
-        if (
-            not numbers
-            or RollingRestart.objects.filter(cluster=cluster, asked_by=ACTOR, created_at__gte=since).exists()
-        ):
-            continue
-        try:
-            rolling_restart.start(acting=system_actor(ACTOR), cluster=cluster, only=frozenset(numbers))
-        except Conflict as refusal:
-            log.info("uptake.postponed", cluster_id=cluster.pk, reason=refusal.detail)
-            continue
-        begun += 1
+        with contained("uptake.cluster_failed", cluster_id=cluster.pk):
+            begun += _take_up(cluster, now)
     return begun
+
+
+def _take_up(cluster: Cluster, now: datetime) -> bool:
+    rows = Broker.objects.filter(
+        cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
+        observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),
+    )  # fmt: skip
+    numbers, since_ms = due((row.number, row.observed or {}) for row in rows)
+    since = datetime.fromtimestamp(since_ms / 1_000, UTC)
+    if not numbers or RollingRestart.objects.filter(cluster=cluster, asked_by=ACTOR, created_at__gte=since).exists():
+        return False
+    try:
+        rolling_restart.start(acting=system_actor(ACTOR), cluster=cluster, only=frozenset(numbers))
+    except Conflict as refusal:
+        log.info("uptake.postponed", cluster_id=cluster.pk, reason=refusal.detail)
+        return False
+    return True

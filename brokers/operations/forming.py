@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers import selectors
-from brokers.choices import ClusterState, FleetStep, WantedState
+from brokers.choices import ClusterState, FleetStep, ProcessState, WantedState
 from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.models import Broker, Cluster, FleetOperation
 from brokers.monitoring import observe
@@ -78,7 +78,7 @@ def _reason(broker: Broker) -> str:
     """Returns the sentence that says why a broker does not answer yet."""
     if not selectors.agent_is_alive(broker.host):
         return f"The agent of host {broker.host.name} is not there: run manage.py agent --host {broker.host.name}"
-    if broker.process_error:
+    if broker.process_error and broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):
         return f"Broker {broker.number} ended: {broker.process_error}"
     return f"Broker {broker.number} is being started."
 

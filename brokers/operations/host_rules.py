@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from django.utils.translation import gettext_noop
 
@@ -50,6 +51,11 @@ class Overlap:
 
     detail: str
     code: str
+
+
+def normalised_directory(path: str) -> str:
+    """Returns an absolute path in the form in which paths of the same directory are equal."""
+    return str(PurePosixPath("/", path.lstrip("/")))
 
 
 def normalised_address(text: str, *, wildcard: bool = False) -> str | None:

@@ -22,7 +22,7 @@ from brokers.limits import (
 )
 from brokers.models import AgentCertificate, Broker, FormerPort, Host, PortLease
 from brokers.operations import revocation
-from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, overlap
+from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, normalised_directory, overlap
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -87,7 +87,8 @@ def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Hos
 
     Raises `Conflict` if brokers or instances rely on the former value: addresses of listeners while there are brokers
     (`has_brokers`), the advertised host while instances have ports (`has_instances`), ports in use by instances
-    (`ports_in_use`), and a capacity below what its brokers sell (`sold`).
+    (`ports_in_use`), a capacity below what its brokers sell (`sold`), a zone outside those of a cluster of its brokers
+    (`other_zone`), and no zone where other brokers of a cluster have one (`zone_missing`).
     """
     access.require(acting, Scope.OPERATOR)
     hosts = locked_hosts()
@@ -102,6 +103,8 @@ def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Hos
     for key, value in changed.items():
         setattr(row, key, value)
     _require_no_reliance(row, set(changed))
+    if "zone" in changed:
+        _require_zone_of_clusters(row)
     _require_free_ports(row, hosts)
     row.save_changes(list(changed))
     audit.record(acting, "host.changed", row, before, changed)
@@ -199,21 +202,22 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
                 Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{BROKER_CAPACITY_MAX:,}"),
                 "out_of_range",
             )
-    for at, detail, code in _wrong_directories(result.get("data_dirs", ())):
+    for at, detail, code in wrong_directories(result.get("data_dirs", ())):
         refuse(at, detail, code)
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
     return result
 
 
-def _wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+def wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+    """Yields the field, the reason and the code of each path that cannot be a log directory beside the others."""
     if len(paths) > DIRECTORIES_MAX:
         yield "data_dirs", Message(gettext_noop("At most %(n)s directories."), n=DIRECTORIES_MAX), "too_many"
     for index, path in enumerate(paths):
         pure = PurePosixPath(path)
         if not pure.is_absolute() or ".." in pure.parts or len(path) > PATH_CHARS_MAX or "\0" in path:
             yield f"data_dirs/{index}", "An absolute path.", "invalid_path"
-        elif path in paths[:index]:
+        elif normalised_directory(path) in map(normalised_directory, paths[:index]):
             yield f"data_dirs/{index}", "This directory is named twice.", "taken"
 
 
@@ -241,6 +245,38 @@ def _require_no_reliance(host: Host, changed: set[str]) -> None:
         limit = getattr(host, name)
         if name in changed and limit is not None and sold > limit:
             raise Conflict(Message(gettext_noop("Its brokers may sell %(n)s already."), n=f"{sold:,}"), code="sold")
+
+
+def _require_zone_of_clusters(host: Host) -> None:
+    """Raises `Conflict` if a cluster with brokers on the host has no place for its zone.
+
+    A zone where other hosts have none yet is accepted: it takes effect when each of them has one
+    (`brokers.agent.database.process_settings`).
+    """
+    for broker in Broker.objects.filter(host=host, removed_at=None).select_related("cluster"):
+        cluster = broker.cluster
+        if cluster.zones and host.zone not in cluster.zones:
+            raise Conflict(
+                Message(
+                    gettext_noop("The cluster's brokers are in the zones %(zones)s, the host is in %(zone)s."),
+                    zones=", ".join(cluster.zones),
+                    zone=host.zone or "none",
+                ),
+                code="other_zone",
+            )
+        if host.zone or broker.rack:
+            continue
+        others = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(host=host, rack="")
+        other = next((row for row in others.select_related("host") if row.effective_rack), None)
+        if other is not None:
+            raise Conflict(
+                Message(
+                    gettext_noop("Broker %(id)s of its cluster is in the zone %(zone)s: the host needs a zone, too."),
+                    id=other.number,
+                    zone=other.effective_rack,
+                ),
+                code="zone_missing",
+            )
 
 
 def sold_by_brokers(host: Host) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from brokers.limits import FLEET_OPERATIONS_PER_ROUND_MAX
 from brokers.models import UNDER_WAY, FleetOperation, Rebalance, RollingRestart
 from brokers.operations import fleet_operations, forming, retiring, rolling_restart
 from brokers.rebalancing import executor
+from tenants.containment import contained
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
@@ -24,22 +25,25 @@ def reconcile_once(*, measure: bool = True) -> int:
     """
     rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
-    result = 0
     rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]
     for row in rows:
-        result += 1
-        try:
-            with only_one(row.pk):
-                row.refresh_from_db()  # another holder of the lock may have continued it meanwhile
-                if row.is_under_way:
-                    _reconcile(row, measure=measure)
-        except Busy:
-            continue
-        except OUTSIDE_TROUBLE as error:
-            detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
-            log.warning("work.postponed", work_id=row.pk, reason=detail)
-            type(row)._default_manager.filter(pk=row.pk).update(trouble=detail)
-    return result
+        with contained("work.failed", work_id=row.pk, cluster_id=row.cluster_id):
+            _take_turn(row, measure=measure)
+    return len(rows)
+
+
+def _take_turn(row: Rebalance | RollingRestart, *, measure: bool) -> None:
+    try:
+        with only_one(row.pk):
+            row.refresh_from_db()  # another holder of the lock may have continued it meanwhile
+            if row.is_under_way:
+                _reconcile(row, measure=measure)
+    except Busy:
+        return
+    except OUTSIDE_TROUBLE as error:
+        detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
+        log.warning("work.postponed", work_id=row.pk, reason=detail)
+        type(row)._default_manager.filter(pk=row.pk).update(trouble=detail)
 
 
 def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
@@ -51,20 +55,24 @@ def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
 
 def reconcile_clusters() -> int:
     """Runs one round over every cluster that is being formed or retired; returns their number."""
-    rows = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
-    result = 0
-    for row in rows.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX]:
-        result += 1
-        try:
-            with only_one(row.pk):
-                row.refresh_from_db()
-                if row.is_open:
-                    work = forming if row.type == FleetOperationType.FORM else retiring
-                    work.reconcile_once(row)
-        except Busy:
-            continue
-        except OUTSIDE_TROUBLE as error:
-            detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
-            log.warning("work.postponed", work_id=row.pk, reason=detail)
-            fleet_operations.note_trouble(row, detail)
-    return result
+    found = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
+    rows = list(found.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX])
+    for row in rows:
+        with contained("work.failed", work_id=row.pk, cluster_id=row.cluster_id):
+            _reconcile_cluster(row)
+    return len(rows)
+
+
+def _reconcile_cluster(row: FleetOperation) -> None:
+    try:
+        with only_one(row.pk):
+            row.refresh_from_db()
+            if row.is_open:
+                work = forming if row.type == FleetOperationType.FORM else retiring
+                work.reconcile_once(row)
+    except Busy:
+        return
+    except OUTSIDE_TROUBLE as error:
+        detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
+        log.warning("work.postponed", work_id=row.pk, reason=detail)
+        fleet_operations.note_trouble(row, detail)

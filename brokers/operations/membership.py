@@ -18,8 +18,8 @@ from brokers.limits import (
     BROKERS_PER_HOST_MAX,
 )
 from brokers.models import Broker, Cluster, FormerPort, Host, PortLease
-from brokers.operations.host_rules import broker_ports
-from brokers.operations.hosts import addresses_of, sold_by_brokers
+from brokers.operations.host_rules import broker_ports, normalised_directory
+from brokers.operations.hosts import addresses_of, sold_by_brokers, wrong_directories
 from brokers.services import notify
 from tenants import access, audit
 from tenants.actors import Actor
@@ -161,7 +161,7 @@ def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[s
     others = list(Broker.objects.filter(host=host, removed_at=None).select_related("cluster").order_by("number"))
     if wanted:
         _require_free_directories(others, wanted)
-        return list(wanted)
+        return [normalised_directory(path) for path in wanted]
     if host.data_dirs:
         return [str(Path(path) / cluster.pk / str(number) / "data") for path in host.data_dirs]
     for other in sorted(others, key=lambda other: other.cluster_id != cluster.pk):
@@ -176,10 +176,11 @@ def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[s
 
 
 def _require_free_directories(others: Sequence[Broker], wanted: Sequence[str]) -> None:
+    for at, detail, code in wrong_directories(wanted):
+        raise Invalid.at(f"/{at}", detail, code=code)
+    taken = {normalised_directory(path) for other in others for path in other.data_dirs}
     for index, path in enumerate(wanted):
-        if not Path(path).is_absolute():
-            raise Invalid.at(f"/data_dirs/{index}", "An absolute path.", code="invalid_path")
-        if any(path in other.data_dirs for other in others):
+        if normalised_directory(path) in taken:
             raise Invalid.at(f"/data_dirs/{index}", "Another broker keeps its log there.", code="taken")
 
 

@@ -17,6 +17,7 @@ from brokers.infra import zookeeper
 from brokers.infra.certificates import CERTIFICATE_DAYS, CLOCK_SKEW
 from brokers.models import Broker, Cluster, Host
 from brokers.provisioning.publisher import LostRace, Publisher
+from tenants.containment import contained
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
@@ -63,7 +64,11 @@ def publish(now: datetime) -> int:
     failures.
     """
     wanted = documents(now)
-    return sum(_publish(cluster, wanted[cluster.pk]) for cluster in _active(wanted))
+    count = 0
+    for cluster in _active(wanted):
+        with contained("certificates.revocation_failed", cluster_id=cluster.pk):
+            count += _publish(cluster, wanted[cluster.pk])
+    return count
 
 
 def _active(ids: Iterable[str]) -> Iterable[Cluster]:

@@ -76,7 +76,7 @@ def release_closed_routes(instance: Instance) -> int:
 
 
 def replace(leases: Iterable[PortLease]) -> None:
-    """Gives each of these leases another port. A lease has its old port until then, so that it does not get it again.
+    """Gives each of these leases another port, which none of them had: their brokers cannot open those.
 
     Call in a transaction. Raises `PoolEmpty` if a host has no free port.
     """
@@ -84,8 +84,9 @@ def replace(leases: Iterable[PortLease]) -> None:
     rows = list(leases)
     host_ids = {row.host_id for row in rows}
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
+    former = {host_id: {row.port for row in rows if row.host_id == host_id} for host_id in hosts}
     for row in rows:
-        row.port = _take(hosts[row.host_id])
+        row.port = _take(hosts[row.host_id], besides=former[row.host_id])
         row.save(update_fields=["port"])
 
 
@@ -127,9 +128,11 @@ def _taken(host: Host) -> set[int]:
     return taken | {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
 
 
-def _take(host: Host) -> int:
-    """Returns the next free port of a locked host; a former port of an instance only if there is no other."""
-    taken = _taken(host)  # read before the former ports: a port released in between is among these
+def _take(host: Host, besides: Set[int] = frozenset()) -> int:
+    """Returns the next free port of a locked host that is not in `besides`; a former port of an instance only if there
+    is no other.
+    """
+    taken = _taken(host) | besides  # read before the former ports: a port released in between is among these
     former = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
     bounds = {"first": host.port_first, "last": host.port_last, "cursor": host.port_cursor}
     port = next_port(**bounds, taken=taken | former) or next_port(**bounds, taken=taken)

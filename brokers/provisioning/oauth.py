@@ -146,19 +146,20 @@ def _requests_of_brokers() -> set[str]:
     """
     requested: set[str] = set()
     for cluster in Cluster.objects.active().order_by("pk"):
-        try:
-            publisher = _publisher(cluster)
-            for instance_id in publisher.key_requests():
-                publisher.forget_key_request(instance_id)
-                requested.add(instance_id)
-            known = OAuthConfiguration.objects.filter(
-                instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
-            ).values_list("instance_id", flat=True)
-            missing = publisher.without_oauth(known)
-        except OUTSIDE_TROUBLE as error:
-            log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
-            continue
-        OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)
+        with contained("oauth.cluster_failed", cluster_id=cluster.pk):
+            try:
+                publisher = _publisher(cluster)
+                for instance_id in publisher.key_requests():
+                    publisher.forget_key_request(instance_id)
+                    requested.add(instance_id)
+                known = OAuthConfiguration.objects.filter(
+                    instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
+                ).values_list("instance_id", flat=True)
+                missing = publisher.without_oauth(known)
+            except OUTSIDE_TROUBLE as error:
+                log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
+                continue
+            OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)
     return requested
 
 

@@ -22,6 +22,7 @@ from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTo
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.infra import zookeeper
+from tenants.containment import contained
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
 # Stands for the generation of a document that must be written again: it differs from all generations.
@@ -79,7 +80,7 @@ class Publisher:
         """Returns the published generation by instance id, for the sweep: all documents in one round of asynchronous
         reads.
 
-        `OUTDATED` stands for a document without a tenant, written before documents named the tenant.
+        `OUTDATED` stands for a document that cannot be read, or without a tenant, written before documents named it.
         """
         try:
             ids = self._client.get_children(self._at(paths.INSTANCES))
@@ -89,10 +90,14 @@ class Publisher:
         result: dict[str, int] = {}
         for instance_id, answer in pending.items():
             try:
-                document = InstanceDocument.from_json(answer.get()[0])
+                raw = answer.get()[0]
             except NoNodeError:
                 continue
-            result[instance_id] = OUTDATED if document.tenant_id is None else document.generation
+            document = _readable(instance_id, raw)
+            if document is None or document.tenant_id is None:
+                result[instance_id] = OUTDATED
+            else:
+                result[instance_id] = document.generation
         return result
 
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
@@ -105,7 +110,8 @@ class Publisher:
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
             if present is not None:
-                if InstanceDocument.from_json(present[0]).generation > document.generation:
+                published = _readable(instance_id, present[0])
+                if published is not None and published.generation > document.generation:
                     raise LostRace(f"generation {document.generation} of {instance_id} is out of date")
                 if present[0] == raw:
                     return False
@@ -425,6 +431,13 @@ def _acl(relative: str) -> list[ACL] | None:
 
 def _change(path: str) -> bytes:
     return documents.change_to_json([path])
+
+
+def _readable(instance_id: str, raw: bytes) -> InstanceDocument | None:
+    """Returns the document, or None if it cannot be read: it must be written again, and must not stop others."""
+    with contained("publisher.document_unreadable", instance_id=instance_id):
+        return InstanceDocument.from_json(raw)
+    return None
 
 
 def _committed(write: object) -> bool:

@@ -27,12 +27,13 @@ def needing_work(now: datetime) -> list[str]:
     """Returns the ids of instances that are changing, unconfirmed, due to be purged, or whose document differs."""
     result = list(incomplete(now))
     for cluster in Cluster.objects.active().order_by("pk"):
-        try:
-            published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
-        except OUTSIDE_TROUBLE as error:
-            log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
-            continue
-        result += differing(cluster, published)
+        with contained("sweep.cluster_failed", cluster_id=cluster.pk):
+            try:
+                published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
+            except OUTSIDE_TROUBLE as error:
+                log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
+                continue
+            result += differing(cluster, published)
     return list(dict.fromkeys(result))[:SWEEP_INSTANCES_MAX]
 
 
@@ -58,12 +59,13 @@ def tidy() -> int:
     """Deletes probe topics of running instances, and documents of deleted instances; returns their number."""
     done = 0
     for cluster in Cluster.objects.active().order_by("pk"):
-        try:
-            publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
-            done += _probe_topics(publisher)
-            done += _orphans(cluster, publisher)
-        except OUTSIDE_TROUBLE as error:
-            log.warning("cleanup.failed", cluster_id=cluster.pk, reason=type(error).__name__)
+        with contained("tidy.cluster_failed", cluster_id=cluster.pk):
+            try:
+                publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
+                done += _probe_topics(publisher)
+                done += _orphans(cluster, publisher)
+            except OUTSIDE_TROUBLE as error:
+                log.warning("cleanup.failed", cluster_id=cluster.pk, reason=type(error).__name__)
     return done
 
 
@@ -87,8 +89,9 @@ def _orphans(cluster: Cluster, publisher: Publisher) -> int:
     done = 0
     for instance_id in set(publisher.generations()) - placed:
         if over.filter(pk=instance_id).exists():
-            document = publisher.read_instance(instance_id)
-            publisher.unpublish_instance(instance_id, document.leased_ports if document else ())
-            publisher.forget_acks(instance_id)
-            done += 1
+            with contained("tidy.orphan_failed", instance_id=instance_id):
+                document = publisher.read_instance(instance_id)
+                publisher.unpublish_instance(instance_id, document.leased_ports if document else ())
+                publisher.forget_acks(instance_id)
+                done += 1
     return done

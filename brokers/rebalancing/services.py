@@ -237,7 +237,9 @@ def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Cancels running moves and moves back the completed ones. Refused once the broker has been asked to stop."""
+    """Cancels running moves and moves back the completed ones. Refused once the broker has been asked to stop, and if
+    the capacity that instances have left is sold to others meanwhile.
+    """
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, *UNDOABLE)
@@ -251,6 +253,8 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
             raise Conflict("A later rebalance builds on this one.", code="too_late")
     if result.state != RebalanceState.RUNNING:
         _require_quiet(result.cluster)
+    if result.step == RebalanceStep.LEAVING or result.state == RebalanceState.DONE:
+        _require_room_to_return(result)
     if result.broker is not None:
         # Set now and not at the end: partitions created elsewhere meanwhile may have no other possible target.
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
@@ -339,6 +343,21 @@ def _require_still_room(rebalance: Rebalance) -> None:
     except Conflict as error:
         detail = "More is sold by now than when this was planned. Plan again."
         raise Conflict(detail, code="stale_plan", errors=error.errors) from None
+
+
+def _require_room_to_return(rebalance: Rebalance) -> None:
+    """Raises `Conflict` if undoing would oversell a broker because of sales since instances have left it."""
+    # Locked as for a sale: of an undoing and a concurrent sale, one sees the other.
+    Cluster.objects.select_for_update(no_key=True).get(pk=rebalance.cluster_id)
+    back = [
+        {**placement, "arriving": placement["leaving"], "leaving": placement["arriving"]}
+        for placement in rebalance.placements
+    ]
+    try:
+        capacity.require_room(rebalance.cluster, back)
+    except Conflict as error:
+        detail = "The capacity that instances have left is sold to others by now."
+        raise Conflict(detail, code="no_room", errors=error.errors) from None
 
 
 def _require_quiet(cluster: Cluster) -> None:

@@ -82,7 +82,7 @@ def make_fleet(tmp_path: Path, *, brokers: int = 3, name: str | None = None, **o
     secret = tmp_path / f"secret-{number}"
     secret.write_text("not much of a secret")
     first = 20_000 + 100 * (number % 80)
-    return seed_fleet(
+    cluster = seed_fleet(
         brokers=brokers,
         cluster_name=name or f"fleet-{number}",
         host_name=f"host-{number}",
@@ -93,6 +93,9 @@ def make_fleet(tmp_path: Path, *, brokers: int = 3, name: str | None = None, **o
         data_root=tmp_path / "brokers",
         control_secret_file=secret,
     )
+    # Reported by the agent of brokers that are asked by the secret, as are those of `EngineCluster`.
+    cluster.brokers.update(process_has_tls=False)
+    return cluster
 
 
 def make_instance(tenant: Tenant, **fields: object) -> Instance:
@@ -207,6 +210,9 @@ class AcknowledgingBrokers:
             return self._client.get(self.root + path)[0]
         except NoNodeError:
             return None
+
+    def write(self, path: str, raw: bytes) -> None:
+        self._client.set(self.root + path, raw)
 
     def delete(self, path: str) -> None:
         self._client.delete(self.root + path, recursive=True)

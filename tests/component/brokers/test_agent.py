@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers import services
-from brokers.agent.database import DatabaseControlPlane, process_settings
+from brokers.agent.database import ClusterFacts, DatabaseControlPlane, process_settings
 from brokers.agent.loop import Agent
 from brokers.agent.supervision import Act, ObservedProcess, backoff_s, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
@@ -112,7 +112,7 @@ def test_brokers_learn_where_their_credentials_are_and_how_the_control_plane_is_
         str(tmp_path / "control"),
         str(tmp_path / "broker"),
     )
-    made = process_settings(cluster.brokers.get(number=1), 1)
+    made = process_settings(cluster.brokers.get(number=1), ClusterFacts(brokers=1))
     assert made.zookeeper_credentials_file == str(tmp_path / "broker")
     assert made.zookeeper_control_digest == Credentials("control", "password-of-control").digest
     assert "password" not in made.zookeeper_control_digest

@@ -44,6 +44,10 @@ from tests.testkit.waiting import eventually
 pytestmark = pytest.mark.django_db
 
 PASSWORD, NEW_PASSWORD = "owner-Passw0rd", "alices-Passw0rd"
+# Positions in a batch, in bytes.
+LENGTH_AT, LENGTH_END, RECORDS_AT = 8, 12, 61
+# Enough that the partition of the damaged batch gets one, too.
+AUDIT_EVENTS = 5
 _numbers = count()
 
 
@@ -285,3 +289,40 @@ def test_an_event_of_an_instance_that_nobody_knows_holds_up_nobody(
     reader.read_everywhere()
     assert [row["target"]["id"] for row in rows(owner)] == [f"{instance.id}/orders"]
     assert not AuditEntry.objects.filter(target_id__contains="nobodys").exists()
+
+
+def test_a_batch_that_cannot_be_read_holds_up_none_after_it(
+    engines: EngineCluster, instance: TestInstance, owner: Member, cluster: Cluster
+) -> None:
+    create(instance, "first")
+    reader.read_everywhere()
+    create(instance, "damaged")
+    damage(engines, f"{instance.id}".encode(), b"damaged")
+    with capture_logs() as written:
+        reader.read_everywhere()
+    assert [line["event"] for line in written] == ["audit.unreadable"]
+    for number in range(AUDIT_EVENTS):
+        create(instance, f"topic-{number}")
+    reader.read_everywhere()
+    names = sorted(row["target"]["id"].partition("/")[2] for row in rows(owner))
+    assert names == sorted(["first", *(f"topic-{number}" for number in range(AUDIT_EVENTS))])
+    (row,) = AuditOffset.objects.filter(cluster=cluster)
+    assert reader.read_everywhere() == 0
+    assert row.next_offset == AuditOffset.objects.get(pk=row.pk).next_offset
+
+
+def damage(engines: EngineCluster, *words: bytes) -> None:
+    """Overwrites the records of the batch with these words in the log of the audit topic."""
+    (folder,) = engines.brokers[0].settings.data_dirs
+    for file in sorted(Path(folder).glob(f"{AUDIT_TOPIC}-*/*.log")):
+        data = file.read_bytes()
+        at = 0
+        while at + RECORDS_AT <= len(data):
+            end = at + LENGTH_END + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_END])
+            if all(word in data[at:end] for word in words):
+                with file.open("r+b") as opened_file:
+                    opened_file.seek(at + RECORDS_AT)
+                    opened_file.write(b"\xff" * (end - at - RECORDS_AT))
+                return
+            at = end
+    raise AssertionError("no batch has these words")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 from kafka.protocol.admin import DescribeClusterRequest
 
 from billing.pipeline.job import available_offsets
@@ -14,17 +18,21 @@ from billing.selectors import usage_sources
 from brokers.agent.broker_certificates import Renewal, internal_file_of
 from brokers.choices import ProcessState
 from brokers.contract import process_identity
-from brokers.contract.process_identity import MUTUAL_TLS, control
+from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, TLS_OR_SECRET, control
 from brokers.dataplane import admin_client, scatter
 from brokers.dataplane.link import Link, LinkDown
-from brokers.models import Cluster
+from brokers.models import Broker, Cluster, Host
 from brokers.monitoring import observe
+from brokers.operations import membership
+from tenants.actors import system_actor
 from tenants.errors import Unavailable
 from tests.testkit.engine import EngineCluster
 from tests.testkit.fleet import make_fleet
 from tests.testkit.tls import process_file
 
 CLUSTER_ID = "cl-certifie"
+# First byte of a TLS record with a handshake.
+TLS_HANDSHAKE = b"\x16"
 
 pytestmark = pytest.mark.django_db
 
@@ -108,3 +116,60 @@ def test_the_agent_makes_the_certificates_of_brokers_and_of_the_control_plane(
     assert all(internal_file_of(broker).is_file() for broker in brokers)
     names = {control(process).file_name for process in process_identity.CONTROL_PROCESSES}
     assert names <= {file.name for file in (tmp_path / "internal").iterdir()}
+
+
+@contextmanager
+def listener(received: list[bytes]) -> Iterator[int]:
+    """Listens in the place of a broker that was not started, and keeps the first bytes of each connection."""
+
+    class Keeping(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            received.append(self.request.recv(1 << 16))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Keeping) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("security", [MUTUAL_TLS, TLS_OR_SECRET])
+def test_a_program_on_the_ports_of_a_broker_that_was_never_started_is_not_sent_the_secret(
+    cluster: Cluster, settings: object, security: str
+) -> None:
+    settings.INTERNAL_SECURITY = security  # type: ignore[attr-defined]
+    Path(cluster.control_secret_file).write_text("much-of-a-secret")
+    host = cluster.brokers.first().host
+    Host.objects.filter(pk=host.pk).update(internal_host="127.0.0.1")
+    added = membership.add_broker(acting=system_actor("test"), cluster=cluster, host=host)
+    received: list[bytes] = []
+    with listener(received) as port:
+        Broker.objects.filter(pk=added.pk).update(internal_port=port, admin_port=port)
+        Broker.objects.filter(cluster=cluster).exclude(pk=added.pk).update(removed_at=timezone.now())
+        with pytest.raises(Unavailable):
+            admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0))
+        asked = [
+            (target, DescribeClusterRequest(version=0)) for target in scatter.targets(cluster, "penstock").values()
+        ]
+        assert not scatter.scatter(asked).answers
+        assert not observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status").bodies
+    assert len(received) == 3
+    assert all(data[:1] == TLS_HANDSHAKE for data in received)
+
+
+def test_a_broker_that_was_never_started_is_asked_by_the_secret_where_nothing_speaks_tls(
+    cluster: Cluster, settings: object
+) -> None:
+    settings.INTERNAL_SECURITY = PLAINTEXT  # type: ignore[attr-defined]
+    Broker.objects.update(process_has_tls=None)
+    assert {broker.certified_as for broker in cluster.brokers.all()} == {None}
+
+
+def test_the_pipeline_sends_the_secret_of_an_upgrade_only_to_brokers_that_were_started(cluster: Cluster) -> None:
+    first, second = cluster.brokers.order_by("number")
+    Broker.objects.filter(pk=first.pk).update(process_has_tls=False)
+    Broker.objects.filter(pk=second.pk).update(process_has_tls=None, process_state=ProcessState.UNKNOWN)
+    (source,) = usage_sources()
+    assert not source.certificate_file
+    assert source.bootstrap == "{}:{}".format(*first.internal_address)

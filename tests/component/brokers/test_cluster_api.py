@@ -10,14 +10,17 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from brokers.choices import RebalanceKind
+from brokers import services as broker_services
+from brokers.choices import RebalanceKind, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
 from brokers.monitoring import cluster_overview, observe
 from brokers.operations import job_runner
 from brokers.rebalancing import executor, services
 from instances.interfaces import BrokerUnresponsive
+from tenants.actors import system_actor
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
@@ -91,6 +94,7 @@ CALLS = (
     ("POST", "/operator/rebalances/{rebalance}/abandon", None),
     ("PATCH", "/operator/rebalances/{rebalance}", {"copy_mb_s": "5"}),
     ("POST", "/operator/brokers/{broker}/start", None),
+    ("POST", "/operator/brokers/{broker}/accept_instances", None),
     ("POST", "/operator/rebalances/{rebalance}/discard", None),
     ("GET", "/operator/rolling_restarts", None),
     ("POST", "/operator/rolling_restarts", {"cluster_id": "{cluster}"}),
@@ -245,8 +249,14 @@ def test_a_broker_is_added(cluster: Cluster, operator: Api) -> None:
     assert entry.actor_kind == "token" and entry.target_id == made.json()["id"]
     taken = {**body, "data_dirs": cluster.brokers.get(number=1).data_dirs}
     assert assert_problem(operator.post("/operator/brokers", taken), 400)["errors"][0]["pointer"] == "/data_dirs/0"
-    odd = {**body, "data_dirs": ["relative"]}
-    assert assert_problem(operator.post("/operator/brokers", odd), 400)["errors"][0]["pointer"] == "/data_dirs/0"
+    for odd, pointer in (
+        (["relative"], "/data_dirs/0"),
+        (["/data/a/../b"], "/data_dirs/0"),
+        (["/data/a", "/data//a/"], "/data_dirs/1"),
+        (["/data/a", f"/{cluster.brokers.get(number=1).data_dirs[0]}/"], "/data_dirs/1"),
+    ):
+        problem = assert_problem(operator.post("/operator/brokers", {**body, "data_dirs": odd}), 400)
+        assert problem["errors"][0]["pointer"] == pointer
 
 
 def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
@@ -294,6 +304,26 @@ def test_the_copy_rate_is_planned_and_changed(cluster: Cluster, operator: Api, a
     assert ({"copy_mb_s": 30}, {"copy_mb_s": None}) in list(entries)
     operator.post(f"{at}/discard")
     assert_problem(operator.patch(at, {"copy_mb_s": 5}), 409, "wrong_state")
+
+
+def test_an_emptied_broker_takes_instances_again_after_a_later_rebalance(
+    cluster: Cluster, operator: Api, admin_client: FakeCluster
+) -> None:
+    broker = third(cluster)
+    at = f"/operator/brokers/{broker.pk}"
+    assert_problem(operator.post(f"{at}/accept_instances"), 409, "wrong_state")
+    made = operator.post(f"{at}/drain", {}).json()
+    operator.post(f"/operator/rebalances/{made['id']}/start")
+    assert_problem(operator.post(f"{at}/accept_instances"), 409, "rebalance_in_progress")
+    carry_out(admin_client, Rebalance.objects.get(pk=made["id"]))
+    Rebalance.objects.create(cluster=cluster, kind="balance", state="done", started_at=timezone.now(), planned_by="me")
+    assert_problem(operator.post(f"/operator/rebalances/{made['id']}/undo"), 409, "too_late")
+    assert operator.get(at).json()["accepts_instances"] is False
+
+    assert operator.post(f"{at}/accept_instances").json()["accepts_instances"] is True
+    assert AuditEntry.objects.get(action="broker.accepts_instances").target_id == broker.pk
+    broker_services.set_wanted(acting=system_actor("tests"), broker=broker, wanted=WantedState.STOPPED)
+    assert_problem(operator.post(f"{at}/accept_instances"), 409)
 
 
 def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:

@@ -134,6 +134,13 @@ class TestForming:
         world.answering = {1}
         job_runner.reconcile_clusters()
         assert fact(operation["id"], "brokers_answer") == "1 of 2. Broker 2 is being started."
+        second = cluster.brokers.filter(number=2)
+        second.update(process_error="no memory", process_state=ProcessState.BACKING_OFF)
+        job_runner.reconcile_clusters()
+        assert fact(operation["id"], "brokers_answer") == "1 of 2. Broker 2 ended: no memory"
+        second.update(process_state=ProcessState.RUNNING)
+        job_runner.reconcile_clusters()
+        assert fact(operation["id"], "brokers_answer") == "1 of 2. Broker 2 is being started."
         world.answering = {1, 2}
         world.cluster.brokers = {1}
         job_runner.reconcile_clusters()

@@ -10,7 +10,8 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from brokers.models import Cluster, Host, PortLease
+from brokers.agent.database import cluster_facts, process_settings
+from brokers.models import Broker, Cluster, Host, PortLease
 from brokers.operations import membership
 from tenants.actors import Actor
 from tenants.errors import Conflict
@@ -63,6 +64,7 @@ def test_a_dry_run_adds_nothing(operator: Api) -> None:
         ({"name": "-a"}, "/name"),
         ({"name": "x" * 64}, "/name"),
         ({"zone": "a b"}, "/zone"),
+        ({"data_dirs": ["/data/a", "/data/a/"]}, "/data_dirs/1"),
         ({"advertised_host": "0.0.0.0"}, "/advertised_host"),
         ({"advertised_host": "kafka:9092"}, "/advertised_host"),
         ({"internal_host": "::"}, "/internal_host"),
@@ -202,6 +204,37 @@ def test_brokers_of_two_clusters_on_one_host_share_no_directory_and_no_port(
     ports = [port for row in rows for port in (row.internal_port, row.admin_port)]
     assert len(set(directories)) == len(directories) == 5
     assert len(set(ports)) == len(ports)
+
+
+def test_a_host_with_brokers_gets_no_zone_outside_of_those_of_their_cluster(fleet: Cluster, operator: Api) -> None:
+    host = fleet.brokers.first().host
+    Cluster.objects.filter(pk=fleet.pk).update(zones=["east"])
+    at = f"/operator/hosts/{host.pk}"
+    assert_problem(operator.patch(at, {"zone": "west"}), 409, "other_zone")
+    assert operator.patch(at, {"zone": "east"}).status_code == 200
+    assert_problem(operator.patch(at, {"zone": ""}), 409, "other_zone")
+    Broker.objects.update(removed_at=timezone.now())
+    assert operator.patch(at, {"zone": "west"}).status_code == 200
+
+
+def test_zones_take_effect_when_each_host_of_a_cluster_has_one_and_are_not_taken_from_some(
+    fleet: Cluster, operator: Api
+) -> None:
+    first, second = fleet.brokers.first().host, Host.objects.get(pk=add(operator, zone="")["id"])
+    fleet.brokers.filter(number=3).update(host=second)
+
+    def racks() -> list[str | None]:
+        facts = cluster_facts([fleet.pk])[fleet.pk]
+        return [process_settings(row, facts).rack for row in fleet.brokers.order_by("number")]
+
+    assert operator.patch(f"/operator/hosts/{first.pk}", {"zone": "east"}).status_code == 200
+    assert racks() == [None, None, None]
+    assert operator.patch(f"/operator/hosts/{second.pk}", {"zone": "west"}).status_code == 200
+    assert racks() == ["east", "east", "west"]
+    assert_problem(operator.patch(f"/operator/hosts/{first.pk}", {"zone": ""}), 409, "zone_missing")
+    assert operator.patch(f"/operator/hosts/{first.pk}", {"zone": "north"}).status_code == 200
+    fleet.brokers.filter(number=3).update(removed_at=timezone.now())
+    assert operator.patch(f"/operator/hosts/{first.pk}", {"zone": ""}).status_code == 200
 
 
 class TestPanel:

@@ -8,12 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
+from brokers.models import Cluster
+from brokers.monitoring import health
 from brokers.monitoring.observe import (
     AdminTarget,
     Answers,
@@ -26,6 +30,7 @@ from brokers.monitoring.observe import (
 )
 from config.embedded.process import free_port
 from instances.interfaces import BrokerUnresponsive
+from tests.testkit.fleet import make_fleet
 
 SECRET = "s3cret"
 
@@ -201,3 +206,16 @@ def test_refused_topics_of_all_brokers_are_listed_once_each() -> None:
     }
     refused = merge_topics(Answers(bodies=bodies, silent=())).refused
     assert [(item.name, item.reason, item.last_ms) for item in refused] == [("a", "new", 9), ("b", "b", 7)]
+
+
+@pytest.mark.django_db
+def test_a_cluster_whose_secret_cannot_be_read_keeps_no_other_from_being_observed(
+    admin_port: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    unreadable, readable = sorted((make_fleet(tmp_path, brokers=1) for _ in range(2)), key=lambda row: row.pk)
+    Cluster.objects.filter(pk=unreadable.pk).update(control_secret_file=str(tmp_path))
+    Path(readable.control_secret_file).write_text(SECRET)
+    readable.brokers.update(admin_port=admin_port.server_port)
+    now = timezone.now()
+    assert health.observe(now) == 1
+    assert readable.brokers.get().observed_at == now

@@ -208,11 +208,13 @@ def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
     page = post(panel, "brokers_broker_add_to", cluster.pk, **body)
     assert "Broker 5 is being started" in page
     assert cluster.brokers.get(number=5).rack == "b"
+    post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "/data/first disk/a\r\n\r\n /data/b/"})
+    assert cluster.brokers.order_by("-number").first().data_dirs == ["/data/first disk/a", "/data/b"]
     page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "relative/path"})
     assert "An absolute path." in page
     page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "storage_gb": "9" * 20})
     assert "less than or equal to 1000000" in page
-    assert cluster.brokers.count() == 5
+    assert cluster.brokers.count() == 6
 
 
 def test_a_drain_is_looked_at_started_paused_and_undone(
@@ -300,7 +302,8 @@ def test_an_operator_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(
     assert client.post(reverse("admin:brokers_plan_drain", args=[third(cluster).pk])).status_code == 403
     assert client.post(reverse("admin:brokers_rolling_restart", args=[cluster.pk])).status_code == 403
     assert "Restart them in turn" not in shown(client, "brokers_rolling_restart", cluster.pk)
-    assert client.post(reverse("admin:brokers_start_broker", args=[third(cluster).pk])).status_code == 403
+    for name in ("brokers_start_broker", "brokers_accept_instances"):
+        assert client.post(reverse(f"admin:{name}", args=[third(cluster).pk])).status_code == 403
     assert not Rebalance.objects.exists() and not RollingRestart.objects.exists()
     tenant = Client()
     tenant.force_login(make_member().user)
@@ -389,6 +392,16 @@ def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
     assert "Broker 3 is being started." in post(panel, "brokers_start_broker", third(cluster).pk)
     assert third(cluster).wanted == "running"
     assert "The broker is not stopped." in post(panel, "brokers_start_broker", third(cluster).pk)
+
+
+def test_an_emptied_broker_is_returned_to_service(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
+    assert "Take instances again" not in shown(panel, "brokers_cluster_map", cluster.pk)
+    Broker.objects.filter(pk=third(cluster).pk).update(accepts_instances=False)
+    page = shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "takes no further instances" in page and "Take instances again" in page
+    assert "Broker 3 takes further instances." in post(panel, "brokers_accept_instances", third(cluster).pk)
+    assert third(cluster).accepts_instances
+    assert "takes further instances already" in post(panel, "brokers_accept_instances", third(cluster).pk)
 
 
 @pytest.fixture()

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.models import Cluster, FormerPort, PortLease
+from brokers.models import Cluster, FormerPort, Host, PortLease
 from brokers.placement import instance_placement, port_leases
 from instances.models import Instance
 from tests.testkit.api_cases import make_tenant
@@ -63,6 +63,19 @@ def test_a_port_given_back_rests_before_it_is_given_out_again(tmp_path: Path) ->
     port_leases.release(first)
     (new,) = port_leases.lease(make_instance(tenant), cluster.brokers.all())
     assert new.port == old.port + 1
+
+
+@pytest.mark.django_db
+def test_a_refused_port_is_given_to_no_other_refused_lease(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path, brokers=1, ports=4)
+    tenant = make_tenant()
+    instances = [make_instance(tenant) for _ in range(4)]
+    first, second, third, fourth = (port_leases.lease(row, cluster.brokers.all())[0] for row in instances)
+    for row in (instances[1], instances[3]):
+        port_leases.release(row)
+    Host.objects.filter(pk=first.host_id).update(port_cursor=third.port)
+    port_leases.replace([first, third])
+    assert [first.port, third.port] == [fourth.port, second.port]
 
 
 def leave_and(instance: Instance, cluster: Cluster, meanwhile: Callable[[], object]) -> tuple[int, int]:

@@ -398,3 +398,32 @@ def test_a_balance_that_would_sell_a_broker_more_than_it_has_by_now_is_planned_a
     with pytest.raises(Conflict, match="no room") as refused:
         rebalancing_services.plan_balance(acting=acting, cluster=cluster)
     assert refused.value.code == "no_room"
+
+
+@pytest.mark.parametrize("plan", ["drain", "balance"])
+def test_a_rebalance_whose_former_room_is_sold_is_not_undone(
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, plan: str
+) -> None:
+    if plan == "drain":
+        row = _drain(acting, cluster, 3)
+    else:
+        row = rebalancing_services.plan_balance(acting=acting, cluster=cluster)
+        row.placements = [{"owner": instance.pk, "arriving": [4], "leaving": [3]}]
+        row.save(update_fields=["placements"])
+    rebalancing_services.start(acting=acting, rebalance=row)
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
+    assert not PortLease.objects.filter(instance=instance, broker__number=3).exists()
+    third = Broker.objects.filter(cluster=cluster, number=3)
+    third.update(accepts_instances=True)
+    other = complete_on(cluster, 3)
+    third.update(bandwidth_mb_s=other.bandwidth_mb_s)
+
+    with pytest.raises(Conflict) as refused:
+        rebalancing_services.undo(acting=acting, rebalance=row)
+    assert refused.value.code == "no_room"
+    assert [error.detail for error in refused.value.errors] == ["Broker 3 would have sold 7 of 5 MB/s."]
+    row.refresh_from_db()
+    assert row.state == RebalanceState.DONE
+
+    third.update(bandwidth_mb_s=100)
+    assert rebalancing_services.undo(acting=acting, rebalance=row).state == RebalanceState.UNDOING

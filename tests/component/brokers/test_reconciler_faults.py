@@ -125,6 +125,20 @@ def test_a_document_that_disappeared_is_found_by_the_sweep_and_written_again(
     assert document(brokers, instance).generation == 1
 
 
+def test_a_document_that_cannot_be_read_keeps_no_other_from_the_sweep_and_is_written_again(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    other = services.create_instance(acting=acting, name="payments", routes=OPEN_ROUTES)[0]
+    for row in (instance, other):
+        reconciler.reconcile(row.pk)
+    brokers.delete(paths.instance(other.pk))
+    brokers.write(paths.instance(instance.pk), b"{")
+    assert sorted(sweep.needing_work(timezone.now())) == sorted([instance.pk, other.pk])
+    reconciler.reconcile(instance.pk)
+    assert document(brokers, instance).generation == 1
+    assert sweep.needing_work(timezone.now()) == [other.pk]
+
+
 def test_a_late_writer_never_puts_an_older_document_back(brokers: AcknowledgingBrokers, instance: Instance) -> None:
     reconciler.reconcile(instance.pk)
     newer = document(brokers, instance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -62,13 +63,38 @@ def test_it_can_be_switched_off(builds: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not finder.install()
 
 
-def test_a_build_of_other_sources_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("module", "is_another"),
+    [
+        ("quotas.rates", True),
+        ("brokers.contract.connections", True),  # has constants that the compiler inlines
+        ("brokers.engine.records.compression", True),
+        ("brokers.engine.handlers.fetch.waits", True),
+        ("brokers.contract.instance_limits", True),  # imported by a module that is imported
+        ("brokers.engine.assembly.broker", False),
+        ("instances.models", False),
+    ],
+)
+def test_a_build_of_other_sources_is_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, is_another: bool
+) -> None:
     before = modules.digest()
-    changed = tmp_path / "rates.py"
-    changed.write_bytes(modules.source_of("quotas.rates").read_bytes() + b"\n")
+    changed = tmp_path / "changed.py"
+    changed.write_bytes(modules.source_of(module).read_bytes() + b"\n")
     real = modules.source_of
-    monkeypatch.setattr(modules, "source_of", lambda name: changed if name == "quotas.rates" else real(name))
-    assert modules.digest() != before
+    monkeypatch.setattr(modules, "source_of", lambda name: changed if name == module else real(name))
+    assert (modules.digest() != before) is is_another
+
+
+def test_every_import_of_the_sources_is_found() -> None:
+    for module, source in modules.sources().items():
+        known = modules.imported_names(source)
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, module
+                assert {f"{node.module}.{alias.name}" for alias in node.names} <= known, module
+            elif isinstance(node, ast.Import):
+                assert {alias.name for alias in node.names} <= known, module
 
 
 def test_every_module_to_be_compiled_exists() -> None:
