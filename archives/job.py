@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest
 
 from archives import limits, reading, sweeping
 from archives.address import Store, open_place
-from archives.models import ERROR_CHARS_MAX, Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
+from archives.models import ERROR_CHARS_MAX, Archive, ArchiveFile, ArchivePartition, OnTrouble
 from archives.plan import Gap, Range, in_turn, is_recreated, next_range, pace_of
 from archives.reading import ArchivedTopic, Source, Stopped, TaskResult, TopicUnreadable
 from instances.models import DeletedTopic
@@ -266,8 +266,7 @@ def note(archive: Archive, now: datetime, report: ArchiveRunReport, bytes_read: 
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0
     due_at = now + max(timedelta(minutes=minutes), timedelta(seconds=paced_s))
-    row = Archive.objects.filter(pk=archive.pk).exclude(state=ArchiveState.DELETING)
-    row.update(
+    Archive.objects.filter(pk=archive.pk).update(
         last_run_at=now, error=report.error,
         next_run_at=Case(When(next_run_at=archive.next_run_at, then=due_at), default=F("next_run_at")),
     )  # fmt: skip

@@ -354,6 +354,25 @@ def test_an_archive_that_is_deleted_while_it_runs_is_deleted_at_once(owner: Memb
     assert not Archive.objects.exists()
 
 
+def test_a_deletion_that_fails_leaves_its_reason_and_is_tried_again_after_a_pause(
+    owner: Member, root: Path, tmp_path: Path
+) -> None:
+    archive = make_archive(owner, "file:out/x")
+    (root / owner.tenant.pk).mkdir(parents=True)
+    link = root / owner.tenant.pk / "out"
+    link.symlink_to(tmp_path)
+    services.delete(acting=member_actor(owner), archive=archive)
+    now = timezone.now()
+    assert running.run_due(no_session, now) == 1
+    archive.refresh_from_db()
+    assert archive.error == "The folder is not the tenant's."
+    pause = timedelta(minutes=limits.RETRY_MINUTES)
+    assert running.run_due(no_session, now + pause / 2) == 0
+    link.unlink()
+    assert running.run_due(no_session, now + pause) == 1
+    assert not Archive.objects.exists()
+
+
 @pytest.fixture()
 def browse(client: Client) -> Callable[[Member], Client]:
     def signed_in(member: Member) -> Client:
