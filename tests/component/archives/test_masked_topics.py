@@ -81,7 +81,7 @@ def test_an_archive_of_an_owner_goes_on_when_its_topic_gets_masks(owner: Member,
     assert is_let_in(archive)
 
 
-def test_who_may_see_masked_fields_lets_the_archive_go_on_by_running_it(
+def test_a_member_with_unmask_lets_the_archive_go_on_by_running_it(
     owner: Member, developer: Member, instance: Instance
 ) -> None:
     archive = archive_of(developer, instance)
