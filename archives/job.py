@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest
 
 from archives import limits, reading, sweeping
 from archives.address import Store, open_place
-from archives.models import ERROR_CHARS_MAX, Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
+from archives.models import ERROR_CHARS_MAX, Archive, ArchiveFile, ArchivePartition, OnTrouble
 from archives.plan import Gap, Range, in_turn, is_recreated, next_range, pace_of
 from archives.reading import ArchivedTopic, Source, Stopped, TaskResult, TopicUnreadable
 from instances.models import DeletedTopic
@@ -260,14 +260,16 @@ def note(archive: Archive, now: datetime, report: ArchiveRunReport, bytes_read: 
     """Stores the result and schedules the next run.
 
     That run is due immediately if there is more to read, and `limits.RETRY_MINUTES` after an error; but not before the
-    configured rate allows it, since one large record may exceed the rate.
+    configured rate allows it, since one large record may exceed the rate. A time that was set during the run stays,
+    because somebody asked for it, changed the archive or deleted it.
     """
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0
     due_at = now + max(timedelta(minutes=minutes), timedelta(seconds=paced_s))
-    Archive.objects.filter(pk=archive.pk).exclude(state=ArchiveState.DELETING).update(
-        last_run_at=now, next_run_at=due_at, error=report.error
-    )
+    Archive.objects.filter(pk=archive.pk).update(
+        last_run_at=now, error=report.error,
+        next_run_at=Case(When(next_run_at=archive.next_run_at, then=due_at), default=F("next_run_at")),
+    )  # fmt: skip
     if report.error:
         log.warning("archive_failed", archive_id=archive.pk, reason=report.error[:ERROR_CHARS_MAX])
     return report

@@ -83,6 +83,8 @@ class Archive(Versioned):
     database_password = models.CharField(
         max_length=SEALED_CHARS_MAX, blank=True, default="", db_default="", editable=False
     )
+    # Runs of an archive without it stop while the topic has masks. It is that of the creator, or of a later run.
+    may_unmask = models.BooleanField(_("may read masked fields"), default=False, db_default=False, editable=False)
     error = MessageField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
     # Id of the topic when it was last checked, and how often it was deleted and recreated.
     topic_id = models.CharField(max_length=TOPIC_ID_CHARS_MAX, blank=True, default="", db_default="", editable=False)

@@ -22,7 +22,8 @@ class Relay:
     server sent more than `answer_bytes_max`.
 
     Raises on entering:
-        OSError: the host has no allowed address, or none of them answers.
+        OSError: the host has no allowed address, or none of them answers within `within_s` seconds.
+        UnicodeError: the host is no name that can be resolved.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Relay:
         self.is_too_long = False
 
     def __enter__(self) -> Relay:
-        outside = connected_outside(self._host, self._port_outside, self._refused, self._private)
+        outside = connected_outside(self._host, self._port_outside, self._refused, self._private, self._left_s())
         listener = socket.create_server(("127.0.0.1", 0), backlog=1)
         self._sockets += [outside, listener]
         self.port = listener.getsockname()[1]

@@ -21,6 +21,7 @@ from brokers.infra.locks import Busy, only_one
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance, Route
 from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
+from instances.services import is_masked
 from notifications import queues
 from notifications.models import Queue
 from tenants import outbound
@@ -129,6 +130,7 @@ def run_one(
         if archive.instance.current_phase is Phase.DELETED:
             _end(archive)
             return nothing
+        _require_unmasked(archive)
         if archive.is_in_database:
             return load_job.run(make_session, archive, source_of(archive), database_of(archive), now, **options)
         _require_room(archive)
@@ -140,6 +142,19 @@ def run_one(
     except Exception as failure:  # including exceptions of Spark
         log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
         return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
+
+
+def _require_unmasked(archive: Archive) -> None:
+    """Raises `Stopped` if the topic has masks, and the archive may not read masked fields."""
+    if not archive.may_unmask and is_masked(archive.instance, archive.topic):
+        raise Stopped(
+            Message(
+                gettext_noop(
+                    "The topic has masks, and the archive may not read masked fields. A member or token with"
+                    " messages:unmask lets it go on with Run now; or delete it."
+                )
+            )
+        )
 
 
 def source_of(archive: Archive) -> Source:

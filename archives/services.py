@@ -15,7 +15,7 @@ from archives.models import SEALED_CHARS_MAX, Archive, ArchiveState, ValueFormat
 from archives.values import columns_of
 from instances.models import Instance
 from instances.naming import is_valid_topic_name
-from instances.services import require_unmasked
+from instances.services import is_masked, require_unmasked
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -28,7 +28,7 @@ CHANGEABLE = (
     "interval_minutes", "run_after_bytes", "bytes_per_s_max", "on_gap", "on_bad_record", "username", "access_key_id",
     "database_user", *SECRETS,
 )  # fmt: skip
-SHOWN = ("url", "state", "value_format", *(name for name in CHANGEABLE if name not in SECRETS))
+SHOWN = ("url", "state", "value_format", "may_unmask", *(name for name in CHANGEABLE if name not in SECRETS))
 
 
 @transaction.atomic
@@ -45,7 +45,10 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: 
     if not is_valid_topic_name(topic):
         raise Invalid.at("/topic", gettext_noop("There can be no such topic."), code="invalid_name")
     require_unmasked(acting, instance, topic)
-    archive = Archive(tenant=tenant, instance=instance, topic=topic, url=url, **_sealed(given))
+    archive = Archive(
+        tenant=tenant, instance=instance, topic=topic, url=url,
+        may_unmask=access.permits(acting, Scope.MESSAGES_UNMASK), **_sealed(given),
+    )  # fmt: skip
     _require_whole(archive)
     same = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
     if same.exists():
@@ -79,14 +82,22 @@ def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Ar
 
 @transaction.atomic
 def run_now(*, acting: Actor, archive: Archive) -> Archive:
-    """Makes a locked archive due now. Raises `Conflict` while it is paused."""
+    """Makes a locked archive due now. Raises `Conflict` while it is paused.
+
+    If the topic has masks and the archive may not read masked fields, an actor with `messages:unmask` lets it, and
+    `PermissionDenied` is raised for others.
+    """
     access.require(acting, Scope.ARCHIVES_WRITE)
     _require_not_ended(archive)
     if archive.state == ArchiveState.PAUSED:
         raise Conflict(gettext_noop("The archive is paused. Resume it first."), code="paused")
+    before = _shown(archive)
+    if not archive.may_unmask and is_masked(archive.instance, archive.topic):
+        access.require(acting, Scope.MESSAGES_UNMASK)
+        archive.may_unmask = True
     archive.next_run_at = timezone.now()
-    archive.save_changes(["next_run_at"])
-    audit.record(acting, "archive.run_asked", archive)
+    archive.save_changes(["next_run_at", "may_unmask"])
+    audit.record(acting, "archive.run_asked", archive, *audit.difference(before, _shown(archive)))
     return archive
 
 

@@ -11,6 +11,7 @@ import select
 import socket
 import socketserver
 import threading
+import time
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -47,21 +48,52 @@ class Tunnel:
         """Connects to an allowed host. Raises `OSError` if it is another host or does not answer."""
         if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        return connected_outside(host, port, self.refused, self.private)
+        return connected_outside(host, port, self.refused, self.private, CONNECT_TIMEOUT_S)
 
 
-def connected_outside(host: str, port: int, refused: Networks, private: Networks) -> socket.socket:
-    """Connects to an allowed address of a host. The name is resolved here, so that the checked address is used.
+def connected_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
+    """Connects to an allowed address of a host within `within_s` seconds in total, name resolution included.
+
+    The name is resolved here, so that the checked address is used.
 
     Raises:
-        OSError: the host has no allowed address, or none of them answers.
+        OSError: the host has no allowed address, or none of them answers in time.
+        UnicodeError: the host is no name that can be resolved.
     """
-    resolved = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    ends_s = time.monotonic() + within_s
+    resolved = _resolved(host, port, within_s)
     public = [address for address in dict.fromkeys(resolved) if is_allowed(ip_address(address), refused, private)]
-    for address in public[:ADDRESSES_TRIED_MAX]:
+    tried = public[:ADDRESSES_TRIED_MAX]
+    for at, address in enumerate(tried):
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            break
         with contextlib.suppress(OSError):
-            return socket.create_connection((address, port), CONNECT_TIMEOUT_S)
+            # Each address gets its share, so that a silent one leaves time for the others.
+            return socket.create_connection((address, port), left_s / (len(tried) - at))
     raise OSError("no public address answers")
+
+
+def _resolved(host: str, port: int, within_s: float) -> list[str]:
+    """Returns the addresses of a host. Raises `OSError`, `UnicodeError`."""
+    found: list[str] = []
+    failures: list[Exception] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as failure:
+            failures.append(failure)
+
+    # A separate thread, because the resolver observes no deadline of ours. It ends when the resolver gives up.
+    worker = threading.Thread(target=resolve, name="resolver", daemon=True)
+    worker.start()
+    worker.join(within_s)
+    if worker.is_alive():
+        raise TimeoutError("the name was not resolved in time")
+    if failures:
+        raise failures[0]
+    return found
 
 
 class _Server(socketserver.ThreadingTCPServer):

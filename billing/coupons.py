@@ -15,10 +15,11 @@ from billing.models import Coupon, Discount
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Invalid, Message
+from tenants.errors import Conflict, Invalid
 from tenants.models import Tenant
 
-# One message for unknown, expired and used-up codes, so that it does not reveal which codes exist.
+# One message for unknown, expired and used-up codes and those in another currency, so that it does not reveal which
+# codes exist.
 NOT_VALID = gettext_noop("This code is not valid, or not any more.")
 
 
@@ -44,11 +45,8 @@ def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
     has_it = Q(code=code) if coupon is None else Q(code=code) | Q(coupon=coupon)
     if Discount.objects.filter(has_it, tenant=tenant).exists():
         raise Conflict(gettext_noop("This code is redeemed already."), code="already_redeemed")
-    if coupon is None or not _is_open(coupon, now):
+    if coupon is None or not _is_open(coupon, now) or not _is_in_currency_of(coupon, tenant):
         raise Invalid.at("/code", NOT_VALID, code="not_valid")
-    if coupon.amount and coupon.currency != tenant.currency:
-        text = Message(gettext_noop("This code is for bills in %(currency)s."), currency=coupon.currency)
-        raise Invalid.at("/code", text, code="other_currency")
     month = month_of(now.astimezone(UTC))
     discount = Discount.objects.create(
         tenant=tenant, coupon=coupon, code=coupon.code, percent=coupon.percent, amount=coupon.amount,
@@ -56,6 +54,10 @@ def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
     )  # fmt: skip
     audit.record(acting, "discount.redeemed", discount, None, _shown(discount), tenant=tenant)
     return discount
+
+
+def _is_in_currency_of(coupon: Coupon, tenant: Tenant) -> bool:
+    return not coupon.amount or coupon.currency == tenant.currency
 
 
 def _is_open(coupon: Coupon, now: datetime) -> bool:

@@ -172,11 +172,10 @@ def names_of(
                 yield instance_id, name, int(produced), int(consumed)
 
 
-def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageMinute]:
-    """Returns up to `limit` minute rows of the hour that begins at `hour`, oldest first. Raises `MinutesNotKept`."""
+def minutes_of_hour(instance_id: str, hour: datetime) -> QuerySet[UsageMinute]:
+    """Returns the minute rows of the hour that begins at `hour`, which may be very many. Raises `MinutesNotKept`."""
     part = _checked(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
-    minutes = UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
-    return list(minutes.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
+    return UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
 
 
 def _unit(step: Step, *, has_names: bool) -> Step:

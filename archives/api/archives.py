@@ -53,13 +53,16 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
     """Archive: a topic that is copied to Parquet files or a table."""
 
     value_schema = serializers.JSONField(allow_null=True, help_text="As it was given; null for raw values.")
+    may_unmask = serializers.BooleanField(
+        help_text="Whether it may read a topic that has masks: as its creator, or as who ran it since."
+    )
 
     class Meta:
         model = Archive
         fields = (
             "id", "instance_id", "topic", "url", "state", "value_format", "value_schema", "interval_minutes",
             "run_after_bytes", "bytes_per_s_max", "on_gap", "on_bad_record", "username", "access_key_id",
-            "database_user", "error", "last_run_at", "next_run_at", "created_at",
+            "database_user", "may_unmask", "error", "last_run_at", "next_run_at", "created_at",
         )  # fmt: skip
 
 
@@ -213,7 +216,10 @@ class ArchiveRun(ApiView):
 
     @endpoint("run_archive", Scope.ARCHIVES_WRITE, returns=ArchiveOut, errors=(409,))
     def post(self, request: Request, archive_id: str) -> Response:
-        """Run an archive within half a minute, regardless of its schedule."""
+        """Run an archive within half a minute, regardless of its schedule.
+
+        While the topic has masks, this lets an archive without `may_unmask` read it, which takes `messages:unmask`.
+        """
         found = access.archive(self.actor, archive_id, lock=True)
         return self.one(services.run_now(acting=self.actor, archive=found), ArchiveOut)
 

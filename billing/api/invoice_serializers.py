@@ -234,6 +234,9 @@ class InvoiceReplayOut(serializers.Serializer):
     percent = serializers.FloatField()
     noted_at = serializers.DateTimeField(allow_null=True, help_text="Time of the state, of a replay in the background.")
     error = serializers.CharField(allow_blank=True)
+    differences_omitted = serializers.IntegerField(
+        help_text="Differences of a replay in the background beyond its first 1,000, which `differences` lacks."
+    )
 
 
 class RecomputationOut(serializers.Serializer):

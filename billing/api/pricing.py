@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -22,6 +22,8 @@ from tenants.choices import Scope
 from tenants.errors import NotFound
 from tenants.models import Tenant
 
+# Digits of the largest id; int() refuses text of more than 4,300 digits.
+ID_DIGITS_MAX: Final = 19
 METERS = [meter for meter, _ in PriceComponent.MEASURED]
 
 
@@ -158,7 +160,8 @@ class TaxChangeDetail(OperatorMoneyView):
     @endpoint("delete_tax_change", Scope.OPERATOR, status=204, errors=(404, 409))
     def delete(self, request: Request, tenant_id: str, change_id: str) -> Response:
         """Remove a change of the tax rate, as long as none of its hours was invoiced."""
-        number = int(change_id) if change_id.isascii() and change_id.isdigit() else None
+        is_number = change_id.isascii() and change_id.isdigit() and len(change_id) <= ID_DIGITS_MAX
+        number = int(change_id) if is_number else None
         found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=number).first()
         if found is None:
             raise NotFound()

@@ -102,7 +102,8 @@ def close_month(
 
     The default is the month before `now`, together with earlier months that had no charges until usage arrived.
 
-    A tenant whose invoice fails becomes an action item for operators and does not stop the others.
+    A tenant whose invoice fails becomes an action item for operators and does not stop the others. Items of tenants
+    that no longer fail are removed by the default round alone.
     """
     closed = period or month_before(month_of(now))
     issued = nothing = 0
@@ -130,5 +131,7 @@ def close_month(
             continue
         issued += invoice is not None
         nothing += invoice is None
-    action_items.clear_all_but(ActionKind.CLOSING, failed)
+    if period is None:
+        # An item does not name its month: only the regular round knows that no other month failed.
+        action_items.clear_all_but(ActionKind.CLOSING, failed)
     return Closing(period=closed, issued=issued, nothing_to_charge=nothing, waiting=waiting)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from django.db.models import QuerySet
+
 from billing import metered
 from billing.invoices.snapshot import Inputs, from_json
 from billing.models import InvoiceLine, UsageMinute
 from billing.rating.hours import HOUR
 from billing.rating.terms import HourUsage, SizeSpan
-
-MINUTES_SHOWN_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ def hours_of(line: InvoiceLine) -> list[LineHour]:
     return result
 
 
-def minutes_of(line: InvoiceLine, hour: datetime) -> list[UsageMinute]:
+def minutes_of(line: InvoiceLine, hour: datetime) -> QuerySet[UsageMinute]:
     """Returns the minutes of an hour of the line by topic, user, client id and direction. Raises `MinutesNotKept`."""
     if not line.instance_id or not line.start <= hour < line.end:
-        return []
-    return metered.minutes_of_hour(line.instance_id, hour, MINUTES_SHOWN_MAX)
+        return UsageMinute.objects.none()
+    return metered.minutes_of_hour(line.instance_id, hour)

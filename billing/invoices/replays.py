@@ -103,12 +103,16 @@ def last_replay(invoice: Invoice) -> InvoiceReplay | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownReplay:
-    """State of the lake in a recomputation, as pages and REST show it."""
+    """State of the lake in a recomputation, as pages and REST show it.
+
+    `differences_omitted` counts the differences beyond the first `DIFFERENCES_KEPT_MAX`, which are not stored.
+    """
 
     state: str
     percent: float = 0.0
     noted_at: datetime | None = None
     error: str = ""
+    differences_omitted: int = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -139,7 +143,10 @@ def shown(invoice: Invoice, now: datetime) -> ShownReplay:
         return ShownReplay(state=NOT_STARTED)
     if last.state in (ReplayState.QUEUED, ReplayState.RUNNING) and not last.is_under_way(now):
         last = replace(last, state=ReplayState.FAILED, error=_NO_PROGRESS)
-    return ShownReplay(state=last.state, percent=last.percent, noted_at=last.noted_at, error=localized(last.error))
+    return ShownReplay(
+        state=last.state, percent=last.percent, noted_at=last.noted_at, error=localized(last.error),
+        differences_omitted=last.differences_in_all - len(last.differences),
+    )  # fmt: skip
 
 
 @transaction.atomic

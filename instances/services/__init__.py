@@ -61,6 +61,7 @@ from instances.services.throttled_minutes import (
 from instances.services.topic_reading import (
     add_schema,
     delete_schema,
+    is_masked,
     masks_of,
     require_unmasked,
     schemas_of,
@@ -124,6 +125,7 @@ __all__ = [
     "has_nothing_to_restore",
     "hold_topic",
     "hold_user",
+    "is_masked",
     "keep_delays",
     "keep_throttled_minutes",
     "kept_for",

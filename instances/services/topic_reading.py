@@ -70,9 +70,14 @@ def masks_for(acting: Actor, instance: Instance, topic: str) -> Masks:
     return Masks(Mask(row.part, value_paths.parse(row.path)) for row in rows)
 
 
+def is_masked(instance: Instance, topic: str) -> bool:
+    """True if the topic has masks."""
+    return TopicMask.objects.filter(instance=instance, topic=topic).exists()
+
+
 def require_unmasked(acting: Actor, instance: Instance, topic: str) -> None:
     """Raises `PermissionDenied` if the topic has masks and the actor lacks `messages:unmask`."""
-    if TopicMask.objects.filter(instance=instance, topic=topic).exists():
+    if is_masked(instance, topic):
         access.require(acting, Scope.MESSAGES_UNMASK)
 
 

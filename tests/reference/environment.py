@@ -77,8 +77,8 @@ VARIABLES = {
         "the default; set by `up` for what it starts"
     ),
     "PENSTOCK_OUTBOUND_CA_FILE": (
-        "authorities (PEM) that addresses named by tenants may have their certificates from, beside the system's; none "
-        "by default"
+        "authorities (PEM) that addresses named by tenants may have their certificates from: beside the system's, and "
+        "alone for archives in S3 and databases; none by default"
     ),
     "PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES": (
         "private addresses and networks that tenants may have asked by our machines (key sets of OAuth), separated by "

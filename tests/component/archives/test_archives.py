@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
-from archives import address, limits, running, selectors, services
+from archives import address, job, limits, running, selectors, services
 from archives.models import Archive, ArchiveFile, ArchivePartition, ArchiveState
 from billing.models import UsageMinute
 from tenants.actors import member_actor
@@ -324,6 +324,53 @@ def test_an_instance_whose_routes_ask_for_a_user_says_so(owner: Member) -> None:
     running.run_due(no_session, timezone.now())
     archive.refresh_from_db()
     assert "asks for a user" in archive.error and archive.state == ArchiveState.ACTIVE
+
+
+def test_a_run_that_was_asked_for_while_another_is_under_way_is_due_after_it(owner: Member) -> None:
+    """The run's own schedule replaces only the one it was started by."""
+    made = make_archive(owner)
+    taken = Archive.objects.get(pk=made.pk)
+    asked = Api.of(owner).post(f"/archives/{made.pk}/run").json()["next_run_at"]
+    caught_up = job.ArchiveRunReport(records=0, files=0, caught_up=True, error="")
+    for note in (
+        lambda: job.note(taken, timezone.now(), caught_up),
+        lambda: job.note_failure(taken, timezone.now(), "The password is wrong."),
+    ):
+        note()
+        made.refresh_from_db()
+        assert made.next_run_at == datetime.fromisoformat(asked) and made.last_run_at is not None
+    assert made.error == "The password is wrong."
+    job.note(made, timezone.now(), caught_up)
+    made.refresh_from_db()
+    assert made.next_run_at > timezone.now() and made.error == ""
+
+
+def test_an_archive_that_is_deleted_while_it_runs_is_deleted_at_once(owner: Member) -> None:
+    made = make_archive(owner)
+    taken = Archive.objects.get(pk=made.pk)
+    services.delete(acting=member_actor(owner), archive=made)
+    job.note_failure(taken, timezone.now(), "The bucket is gone.")
+    running.run_due(no_session, timezone.now())
+    assert not Archive.objects.exists()
+
+
+def test_a_deletion_that_fails_leaves_its_reason_and_is_tried_again_after_a_pause(
+    owner: Member, root: Path, tmp_path: Path
+) -> None:
+    archive = make_archive(owner, "file:out/x")
+    (root / owner.tenant.pk).mkdir(parents=True)
+    link = root / owner.tenant.pk / "out"
+    link.symlink_to(tmp_path)
+    services.delete(acting=member_actor(owner), archive=archive)
+    now = timezone.now()
+    assert running.run_due(no_session, now) == 1
+    archive.refresh_from_db()
+    assert archive.error == "The folder is not the tenant's."
+    pause = timedelta(minutes=limits.RETRY_MINUTES)
+    assert running.run_due(no_session, now + pause / 2) == 0
+    link.unlink()
+    assert running.run_due(no_session, now + pause) == 1
+    assert not Archive.objects.exists()
 
 
 @pytest.fixture()

@@ -187,6 +187,17 @@ def test_a_fault_of_one_tenant_is_an_action_item_until_its_invoice_is_issued(pan
     assert close_month(NOW).issued == 1 and not ActionItem.objects.exists()
 
 
+def test_issuing_one_month_keeps_the_faults_of_other_months() -> None:
+    (tenant,) = tenants(1)
+    Operation.objects.filter(tenant=tenant).update(plan="ghost")
+    close_month(NOW)
+    close_month(NOW, period=months_ago(4))
+    assert ActionItem.objects.get().tenant == tenant
+    Operation.objects.filter(tenant=tenant).update(plan="brook")
+    close_month(NOW)
+    assert not ActionItem.objects.exists()
+
+
 def test_an_operator_says_that_an_action_item_is_looked_after(panel: Client) -> None:
     (tenant,) = tenants(1)
     action_items.note(tenant, ActionKind.MAIL, "PS-1", NOW)

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from billing import call_limits, services
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
-from billing.models import BillingProfile, Invoice, Price, PriceComponent, Seller
+from billing.models import BillingProfile, Invoice, Price, PriceComponent, Seller, UsageMinute
 from tenants.actors import system_actor
 from tenants.choices import Role, Scope
 from tenants.models import Member
@@ -199,6 +199,32 @@ def test_a_line_opens_to_hours_and_an_hour_to_minutes(owner: Member) -> None:
     assert [(each["topic"], each["bytes"]) for each in minutes] == [("clicks", 75 * GB), ("orders", 25 * GB)]
     assert caller.get(f"{at}/99/hours").status_code == 404
     assert caller.get(f"{at}/99999999999999999999/hours").status_code == 404
+
+
+def test_pages_of_minutes_reach_the_last_one_of_an_hour_of_very_many_clients(owner: Member) -> None:
+    instance_id = with_traffic(owner)
+    caller, at = Api.of(owner), f"/invoices/{invoice_of(owner).pk}/lines/2/minutes"
+    hour, clients = LAST_MONTH.start + timedelta(hours=1), 35
+    UsageMinute.objects.filter(instance_id=instance_id).delete()
+    UsageMinute.objects.bulk_create(
+        UsageMinute(
+            instance_id=instance_id, minute=hour + timedelta(minutes=minute), topic="t", user="\U0001f511" * 255,
+            client_id=f"{number:03d}" + "\U0001f511" * 252, direction="produce", bytes=1, requests=1,
+        )
+        for number in range(clients)
+        for minute in range(60)
+    )  # fmt: skip
+    seen: list[tuple[str, str]] = []
+    token = ""
+    with override_settings(USAGE_MINUTES_KEPT_DAYS=70):
+        while True:
+            page = caller.get(f"{at}?hour={hour:%Y-%m-%dT%H:%M:%SZ}&page_size=200" + (token and f"&page_token={token}"))
+            seen += [(row["minute"], row["client_id"]) for row in page.json()["items"]]
+            token = page.json()["next_page_token"]
+            if token is None:
+                break
+    assert len(seen) == len(set(seen)) == 60 * clients
+    assert [minute for minute, _ in seen] == sorted(minute for minute, _ in seen)
 
 
 def test_an_invoice_comes_out_again_to_the_cent_and_late_usage_is_named(owner: Member) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kombu.exceptions import OperationalError
 
 from billing import call_limits, tasks
 from billing.invoices import replays
+from billing.invoices.recompute import Difference
 from billing.models import Invoice, LakeFile
 from brokers.infra.locks import Busy, only_one
 from tenants.choices import Role, Scope
@@ -100,6 +102,29 @@ def test_a_deviating_lake_shows_as_a_difference_to_the_cent(tmp_path: Path) -> N
     assert [(each["source"], each["meter"], each["recomputed"]) for each in found["differences"]] == [
         ("lake", "bandwidth_p95", "17.86")
     ]
+
+
+def test_differences_that_are_not_kept_are_counted(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "DIFFERENCES_KEPT_MAX", 1)
+    difference = Difference(
+        source="lake", instance_id="ins-a", plan="drop", meter="bytes_in", invoiced=Decimal(1), recomputed=Decimal(2)
+    )
+    monkeypatch.setattr(replays, "of_lake", lambda *_: [difference] * 3)
+    invoice, instance_id = invoiced()
+    url = (tmp_path / "lake").as_uri()
+    in_lake(url, instance_id, BYTES)
+    member = Member.objects.get(tenant=invoice.tenant)
+    client.force_login(member.user)
+    with override_settings(LAKE_URL=url, USAGE_MINUTES_KEPT_DAYS=9_999):
+        assert Api.of(member).get(at(invoice)).json()["replay"]["differences_omitted"] == 0
+        assert Api.of(member).post(at(invoice)).json()["differences_omitted"] == 0
+        replays.run(invoice.pk)
+        found = Api.of(member).get(at(invoice)).json()
+        page = client.get(f"{reverse('page-invoice', args=[invoice.pk])}?recompute").content.decode()
+    assert (len(found["differences"]), found["replay"]["differences_omitted"]) == (1, 2)
+    assert "2 more differences are not listed" in page
 
 
 def test_progress_is_said_while_the_lake_is_read(invoice: Invoice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,11 @@ def test_changes_that_cannot_be_are_refused(operator: Api, tenant: Tenant, body:
     assert TaxChange.objects.count() == 2
 
 
+def test_a_change_by_a_number_that_no_change_has_is_not_found(operator: Api, tenant: Tenant) -> None:
+    for number in ("0", "9" * 19, "9" * 30, "9" * 5_000, "x", "-1", "²"):
+        assert_problem(operator.delete(f"/operator/tenants/{tenant.pk}/tax-changes/{number}"), 404, "not_found")
+
+
 def test_changes_have_a_limit_and_reverse_charge_has_none_above_zero(operator: Api, tenant: Tenant) -> None:
     path = f"/operator/tenants/{tenant.pk}/tax-changes"
     BillingProfile.objects.filter(tenant=tenant).update(tax_percent=0, reverse_charge=True)
