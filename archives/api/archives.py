@@ -54,7 +54,7 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
 
     value_schema = serializers.JSONField(allow_null=True, help_text="As it was given; null for raw values.")
     may_unmask = serializers.BooleanField(
-        help_text="Whether it may read a topic that has masks: as its creator, or as who ran it since."
+        help_text="True if it may read a topic that has masks: its creator, or a member who ran it later, may unmask."
     )
 
     class Meta:
