@@ -24,10 +24,17 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Response to a token. `proven` is None if the client has to send more."""
+    """Response to a token. `proven` is None if the client has to send more; `is_refusal` if this tells the client that
+    its token is invalid.
+    """
 
     token: bytes
     proven: Proof | None
+    is_refusal: bool = False
+
+
+class RefusalConfirmed(SaslFailed):
+    """Failure that was reported by an earlier `Outcome`, and that the client has confirmed."""
 
 
 # A coroutine function for proofs that take time.
@@ -150,7 +157,7 @@ class OAuthBearerMechanism:
     def take(self, token: bytes) -> Outcome | Proving:
         refusal, self._refusal = self._refusal, ""
         if refusal and token == oauthbearer.CONFIRMATION:
-            raise SaslFailed(oauthbearer.INVALID_TOKEN.decode(), refusal)
+            raise RefusalConfirmed(oauthbearer.INVALID_TOKEN.decode(), refusal)
         self._authentication.check_attempt(self._instance_id, NOBODY_YET, self._address)
         try:
             message = oauthbearer.parse(token)
@@ -167,7 +174,7 @@ class OAuthBearerMechanism:
             verified = await self._tokens.prove(self._instance_id, message.token, self._address)
         except TokenRefused as refused:
             self._refusal = f"invalid token: {refused}"
-            return Outcome(oauthbearer.INVALID_TOKEN, None)
+            return Outcome(oauthbearer.INVALID_TOKEN, None, is_refusal=True)
         return self._proven(message, verified)
 
     def _proven(self, message: oauthbearer.BearerMessage, verified: VerifiedToken) -> Outcome:
