@@ -160,8 +160,14 @@ async def test_an_invalid_token_is_reported_first_and_fails_when_the_client_has_
 
 
 async def test_an_invalid_token_is_audited_though_its_client_leaves(house: TokenHouse, issuer: Issuer) -> None:
-    access, events = house.broker.broker.services.access, []
-    access.audit.append = lambda _instance_id, event: events.append(AuditEvent.from_json(event)) or True
+    access = house.broker.broker.services.access
+    events: list[AuditEvent] = []
+
+    def append(_instance_id: str, value: bytes) -> bool:
+        events.append(AuditEvent.from_json(value))
+        return True
+
+    access.audit.append = append
     leaving, guessing = await house.connect(), await house.connect()
     assert bytes((await bring(leaving, issuer.token(aud="other"))).auth_bytes).decode() == INVALID
     await leaving.close()
