@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import NO_NODE
 from brokers.engine.protocol.messages import coordinators, groups, offsets
+from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.upstream.call import Call
-from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, split
+from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, refuse_all, split
 
 GROUP, TRANSACTION = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 _RESOURCES: Final = {0: GROUP, 1: TRANSACTION}
@@ -37,7 +38,9 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
             response.error_code = _NOT_AVAILABLE
         return response
     refused, allowed = [], []
+    time_slice = TimeSlice()
     for key in request.coordinator_keys:
+        await time_slice.pause()
         code = _INVALID_REQUEST if resource is None else call.denied(resource, key)
         if code:
             refused.append(
@@ -50,6 +53,7 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
     request.coordinator_keys = allowed
     response = await call.forward(request)
     for coordinator in response.coordinators:
+        await time_slice.pause()
         if coordinator.node_id == NO_NODE and not coordinator.error_code:
             coordinator.error_code = _NOT_AVAILABLE
     response.coordinators += refused
@@ -89,7 +93,9 @@ _COMMITTED: Final = TopicLists(
 
 async def commit_offsets(call: Call, request: offsets.OffsetCommitRequest) -> Any:
     code = call.denied(GROUP, request.group_id)
-    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal if not code else lambda _name: code)
+    if code:
+        return await refuse_all(request, _COMMITTED, code)
+    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
 
 
 def _unread(topic: Any, code: int, of_topic: type[Any], of_partition: type[Any]) -> Any:
@@ -122,20 +128,34 @@ async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
         return await _fetch_offsets_of_groups(call, request)
     code = call.denied(GROUP, request.group_id)
     if code:
-        refused = [_FETCHED.refused(topic, code) for topic in request.topics or ()]
-        return offsets.OffsetFetchResponse(error_code=code, topics=refused)
+        request.topics = request.topics or []
+        response = await refuse_all(request, _FETCHED, code)
+        response.error_code = code
+        return response
     if request.topics is not None:
         return await forward_allowed(call, request, _FETCHED, call.topic_refusal)
     response = await call.forward(request)
-    response.topics = [topic for topic in response.topics if not call.denied(TOPIC, topic.name)]
+    response.topics = await _described(call, response.topics)
     return response
+
+
+async def _described(call: Call, topics: Iterable[Any]) -> list[Any]:
+    """Returns the topics that the client may describe."""
+    time_slice, allowed = TimeSlice(), []
+    for topic in topics:
+        await time_slice.pause()
+        if not call.denied(TOPIC, topic.name):
+            allowed.append(topic)
+    return allowed
 
 
 async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     allowed, refused = [], []
     # Results of topics that are not forwarded, by group; a group whose request is for all topics is not in it.
     unread: dict[str, list[Any]] = {}
+    time_slice = TimeSlice()
     for group in request.groups:
+        await time_slice.pause()
         code = call.denied(GROUP, group.group_id)
         if code:
             refused.append(offsets.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
@@ -148,7 +168,8 @@ async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchReque
     request.groups = allowed
     response = await call.forward(request)
     for group in response.groups:
-        group.topics = [topic for topic in group.topics if not call.denied(TOPIC, topic.name)]
+        await time_slice.pause()
+        group.topics = await _described(call, group.topics)
         group.topics += unread.get(group.group_id, ())
     response.groups += refused
     return response

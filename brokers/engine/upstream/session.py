@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -19,7 +19,14 @@ from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.handlers.session import FastCodec, RawRequest, decode_api_versions, decode_in_pieces, software_of
+from brokers.engine.handlers.session import (
+    WAIT_FOR_OTHERS,
+    FastCodec,
+    RawRequest,
+    decode_api_versions,
+    decode_in_pieces,
+    software_of,
+)
 from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest, charge_time, throttle_time_ms
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import ApiKey, is_served
@@ -35,7 +42,7 @@ from brokers.engine.protocol.headers import decode_request_header, encode_respon
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
 from brokers.engine.protocol.request_limits import LISTS
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
@@ -45,8 +52,6 @@ from brokers.engine.upstream.connection import Admit, UpstreamConnection, Upstre
 from brokers.engine.upstream.versions import OWN, Versions, listed
 
 log = structlog.get_logger(__name__)
-
-_RECORDS: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
 
 
 class NodeOfSession(Protocol):
@@ -219,29 +224,43 @@ class GatewaySession:
     async def _serve(self, context: RequestContext, raw: RawRequest) -> None:
         names = self._names()
         call = Call(context, self._upstream, self._node.served, names, self._node.responses)
+        permit, size_bytes = await self._permit(context.api_key, raw), raw.size_bytes
         try:
             request = await self._decoded(context, raw)
             if context.api_key != ApiKey.PRODUCE:
+                raw.buffer.release()  # frees the copy of the frame
                 self.channel.release()
-            response = await self._answered(call, request, raw.size_bytes)
+            # A client may wait upstream for long. If too many of its instance do, a fetch is answered at once.
+            if permit is not None and not permit.begin_delay():
+                if context.api_key == ApiKey.FETCH:
+                    request.max_wait_ms = 0
+                elif context.api_key in WAIT_FOR_OTHERS:
+                    permit.release()  # else members that wait would keep those out that they wait for
+            response = await self._answered(call, request, size_bytes)
             self.channel.release()
             await self._respond(call, response, raw.correlation_id)
         finally:
             call.release()
+            if permit is not None:
+                permit.release()
+
+    async def _permit(self, api_key: int, raw: RawRequest) -> Permit | None:
+        """Waits for room for the decoded request. None for one that needs none: the records of a produce are its frame,
+        which counts as received, and other short requests are not counted.
+        """
+        if api_key == ApiKey.PRODUCE:
+            return None
+        memory = self._node.services.accounting.decode_memory
+        if raw.size_bytes > decoded_at_once_bytes_max(api_key, raw.version):
+            return await memory.acquire(self._instance_id, raw.size_bytes)
+        return memory.short_permit(self._instance_id, raw.size_bytes) if api_key == ApiKey.FETCH else None
 
     async def _decoded(self, context: RequestContext, raw: RawRequest) -> Any:
         api_key, items_max = context.api_key, context.api.limit.items_max
         if raw.size_bytes <= decoded_at_once_bytes_max(api_key, raw.version):
             return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
         context.request_bytes = raw.size_bytes
-        if api_key in _RECORDS:
-            return await decode_in_pieces(api_key, raw, items_max)
-        instance_id = self._instance_id
-        permit = await self._node.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
-        try:
-            return await decode_in_pieces(api_key, raw, items_max)
-        finally:
-            permit.release()
+        return await decode_in_pieces(api_key, raw, items_max)
 
     def _answered(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
         api_key = call.context.api_key

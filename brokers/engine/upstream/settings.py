@@ -5,7 +5,9 @@ limits. docs/how-to/put-it-before-your-kafka.md explains it.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
+import math
 import ssl
 import stat
 from collections.abc import Callable, Mapping
@@ -149,13 +151,13 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
         ports[int(node["node"])] = int(node["port"])
         endpoints[int(node["node"])] = str(node["advertised"])
         _address(str(node["advertised"]))
-    bandwidth_bps = round(float(body["bandwidth_mb_s"]) * BYTES_PER_MB)
+    bandwidth_bps = round(_rate(body, instance_id, "bandwidth_mb_s") * BYTES_PER_MB)
     route = RouteDocument(
         name=DEFAULT_ROUTE,
         security=security,
         ports=ports,
         endpoints=endpoints,
-        allow_list=tuple(body.get("allow_list", ())),
+        allow_list=_allow_list(body, instance_id),
     )
     document = InstanceDocument(
         generation=1,
@@ -165,7 +167,7 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
         endpoints=endpoints,
         ports=ports,
         settings=InstanceSettings(auto_create_topics=False, default_partitions=int(body.get("default_partitions", 1))),
-        allow_everyone_if_no_acl=bool(body.get("open", False)),
+        allow_everyone_if_no_acl=_flag(body, instance_id, "open"),
         routes=(route,),
         tenant_id=body.get("tenant", instance_id),
     )
@@ -180,9 +182,46 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
     )
 
 
+def _text(body: Mapping[str, Any], where: str, key: str, default: str | None = None) -> str:
+    """Returns a text. Raises ValueError for any other value: a rule with one would match nobody."""
+    value = body[key] if default is None else body.get(key, default)
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {key} is text, in quotes")
+    return value
+
+
+def _rate(body: Mapping[str, Any], where: str, key: str) -> float:
+    rate = float(body[key])
+    if not 0 < rate < math.inf:
+        raise ValueError(f"{where}: {key} is a number above 0")
+    return rate
+
+
+def _allow_list(body: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Returns the addresses and networks. Raises ValueError for what is none, since an empty list admits all."""
+    entries = body.get("allow_list", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise ValueError(f"{where}: allow_list is a list of addresses and networks")
+    for entry in entries:
+        ipaddress.ip_network(entry)
+    return tuple(entries)
+
+
+def _flag(body: Mapping[str, Any], where: str, key: str) -> bool:
+    """Returns a value that is false by default. Raises ValueError for what is no boolean: a "false" in quotes must not
+    be taken for true.
+    """
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: {key} is true or false, without quotes")
+    return value
+
+
 def _user(instance_id: str, body: Mapping[str, Any]) -> UserDocument:
     _check_keys(body, f"user of {instance_id}", "name", "password", "superuser")
-    name, password = body["name"], body["password"]
+    where = f"user of {instance_id}"
+    name, password = _text(body, where, "name"), _text(body, where, "password")
+    superuser = _flag(body, f"{instance_id}: user {name}", "superuser")
     if not name or name in RESERVED_NAMES:
         raise ValueError(f"{instance_id}: no user can be called {name!r}")
     if not password or not password.isascii():
@@ -192,7 +231,7 @@ def _user(instance_id: str, body: Mapping[str, Any]) -> UserDocument:
         for mechanism in sorted(DIGESTS)
     )
     secret = Secret(id="settings", created_at_ms=0, verifiers=verifiers)
-    return UserDocument(name=name, created_at_ms=0, superuser=bool(body.get("superuser", False)), secrets=(secret,))
+    return UserDocument(name=name, created_at_ms=0, superuser=superuser, secrets=(secret,))
 
 
 def _salted(mechanism: int, password: str, salt: bytes) -> SaltedPassword:
@@ -206,12 +245,12 @@ def _acls(bodies: Any) -> dict[str, AclDocument]:
         _check_keys(body, "acl", "resource_type", "name", "pattern_type", "user", "host", "operation", "permission")
         pattern = ResourcePattern(
             _named(ResourceType, body["resource_type"]),
-            body["name"],
+            _text(body, "acl", "name"),
             _named(PatternType, body.get("pattern_type", "literal")),
         )
         entry = AclEntry(
-            f"{USER_PREFIX}{body['user']}",
-            body.get("host", "*"),
+            f"{USER_PREFIX}{_text(body, 'acl', 'user')}",
+            _text(body, "acl", "host", "*"),
             _named(AclOperation, body["operation"]),
             _named(Permission, body.get("permission", "allow")),
         )
@@ -232,7 +271,8 @@ def _named(kind: Callable[[Any], T], text: str) -> T:
 def _quota(body: Mapping[str, Any]) -> tuple[QuotaEntity, dict[str, float]]:
     """Returns an entity with its limits; a user or client id of null is the default for all."""
     _check_keys(body, "quota", "user", "client_id", *QUOTAS)
-    entity = QuotaEntity("user" in body, body.get("user"), "client_id" in body, body.get("client_id"))
+    names = [None if body.get(key) is None else _text(body, "quota", key) for key in ("user", "client_id")]
+    entity = QuotaEntity("user" in body, names[0], "client_id" in body, names[1])
     if not entity.has_user and not entity.has_client:
         raise ValueError("a quota is of a user, a client_id, or both")
-    return entity, {name: float(body[name]) for name in QUOTAS if name in body}
+    return entity, {name: _rate(body, "quota", name) for name in QUOTAS if name in body}

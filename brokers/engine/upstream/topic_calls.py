@@ -63,6 +63,12 @@ async def forward_allowed(call: Call, request: Any, lists: TopicLists, refusal: 
     return response
 
 
+async def refuse_all(request: Any, lists: TopicLists, code: int) -> Any:
+    """Returns a response with one error code for all topics of the request, also if it lists none."""
+    _, refused = await split(request, lists, lambda _name: code)
+    return lists.response(refused)
+
+
 async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> tuple[list[Any], list[Any]]:
     """Returns the topics without a `refusal`, and the results of the others."""
     time_slice = TimeSlice()
@@ -108,6 +114,8 @@ async def produce_records(call: Call, client: ClientContext, request: produce.Pr
     is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
     refusal = call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
     if request.acks:
+        if is_denied:
+            return await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION)
         return await forward_allowed(call, request, _PRODUCED, refusal)
     allowed, refused = await split(request, _PRODUCED, refusal)
     if allowed:
@@ -146,9 +154,11 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
     request.session_epoch, request.forgotten_topics_data = _NO_SESSION_EPOCH, []
     request.replica_id, request.cluster_id = _CONSUMER, None
     request.max_bytes = fetch_cap_bytes(limiters, max(1, min(request.max_bytes, FETCH_BYTES_MAX)))
+    time_slice = TimeSlice()
     for topic in request.topics:
         for wanted in topic.partitions:
             wanted.partition_max_bytes = min(wanted.partition_max_bytes, request.max_bytes)
+            await time_slice.pause()
     response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal)
     response.session_id = _NO_SESSION
     now_ms = call.context.services.clock.monotonic_ms()
@@ -200,7 +210,12 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
         request.topics = allowed
     response: metadata.MetadataResponse = await call.forward(request)
     if is_for_all:
-        response.topics = [topic for topic in response.topics if not call.denied(TOPIC, topic.name or "")]
+        shown = []
+        for topic in response.topics:
+            await time_slice.pause()
+            if not call.denied(TOPIC, topic.name or ""):
+                shown.append(topic)
+        response.topics = shown
     response.brokers = [broker for broker in response.brokers if broker.node_id != NO_NODE]
     for topic in response.topics:
         topic.is_internal = False
@@ -240,7 +255,9 @@ async def create_topics(
     async with lock:
         allowed, refused = [], []
         left: int | None = None
+        time_slice = TimeSlice()
         for topic in request.topics:
+            await time_slice.pause()
             reason = _creation_refusal(call, topic)
             if reason is None:
                 if topic.num_partitions < 1:
@@ -263,6 +280,7 @@ async def create_topics(
         request.topics = allowed
         response: topics.CreateTopicsResponse = await call.forward(request)
     for result in response.topics:
+        await time_slice.pause()
         if call.denied(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
             result.configs, result.num_partitions, result.replication_factor = None, -1, -1
             result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -291,14 +309,17 @@ async def _partition_count(call: Call) -> int:
 
 
 async def delete_topics(call: Call, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
-    refused = [
-        topics.DeletableTopicResult(name=name, error_code=code)
-        for name in request.topic_names
-        if (code := call.topic_refusal(name))
-    ]
-    names = {result.name for result in refused}
-    request.topic_names = [name for name in request.topic_names if name not in names]
-    if refused and not request.topic_names:
+    allowed, refused = [], []
+    time_slice = TimeSlice()
+    for name in request.topic_names:
+        await time_slice.pause()
+        code = call.topic_refusal(name)
+        if code:
+            refused.append(topics.DeletableTopicResult(name=name, error_code=code))
+        else:
+            allowed.append(name)
+    request.topic_names = allowed
+    if refused and not allowed:
         return topics.DeleteTopicsResponse(responses=refused)
     response: topics.DeleteTopicsResponse = await call.forward(request)
     response.responses += refused
@@ -308,7 +329,9 @@ async def delete_topics(call: Call, request: topics.DeleteTopicsRequest) -> topi
 async def describe_configs(call: Call, request: configs.DescribeConfigsRequest) -> configs.DescribeConfigsResponse:
     """Forwards requests for configurations of topics; those of brokers are the upstream operator's."""
     allowed, refused = [], []
+    time_slice = TimeSlice()
     for resource in request.resources:
+        await time_slice.pause()
         code, reason = 0, "Authorization failed."
         if resource.resource_type != TOPIC_RESOURCE:
             code = call.denied(CLUSTER) or int(ErrorCode.INVALID_REQUEST)

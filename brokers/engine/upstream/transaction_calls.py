@@ -9,7 +9,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages import transactions
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.group_calls import GROUP, TRANSACTION
-from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, split
+from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, refuse_all, split
 
 _NO_PRODUCER: Final = -1
 _NOT_ATTEMPTED: Final = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -47,7 +47,9 @@ _ADDED: Final = TopicLists(
 async def add_partitions(call: Call, request: transactions.AddPartitionsToTxnRequest) -> Any:
     """Forwards all partitions, or none if one of them is refused."""
     code = call.denied(TRANSACTION, request.v3_and_below_transactional_id)
-    allowed, refused = await split(request, _ADDED, call.topic_refusal if not code else lambda _name: code)
+    if code:
+        return await refuse_all(request, _ADDED, code)
+    allowed, refused = await split(request, _ADDED, call.topic_refusal)
     if refused:
         return _ADDED.response([*refused, *(_ADDED.refused(topic, _NOT_ATTEMPTED) for topic in allowed)])
     return await call.forward(request)
@@ -80,4 +82,6 @@ _COMMITTED: Final = TopicLists(
 
 async def commit_offsets(call: Call, request: transactions.TxnOffsetCommitRequest) -> Any:
     code = call.denied(TRANSACTION, request.transactional_id) or call.denied(GROUP, request.group_id)
-    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal if not code else lambda _name: code)
+    if code:
+        return await refuse_all(request, _COMMITTED, code)
+    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)

@@ -16,6 +16,7 @@ from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, I
 from brokers.engine.handlers.auditing.topics_and_groups import results_beside
 from brokers.engine.handlers.auth.acls import rule_of
 from brokers.engine.handlers.configs.client_quotas import stored_entity
+from brokers.engine.handlers.topics.topics import ResourceError
 from brokers.engine.protocol.messages.acls import AclCreation, DeleteAclsFilter, DeleteAclsMatchingAcl
 from brokers.engine.protocol.messages.quotas import QuotaAlteration
 
@@ -179,7 +180,10 @@ def quotas_altered(asked: Asked) -> Change | None:
 
 
 def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
-    entity = stored_entity(entry.entity)
+    try:
+        entity = stored_entity(entry.entity)
+    except ResourceError:  # no such quota can have been set
+        return None
     limits = asked.image.quotas.limits(asked.context.view.instance_id or "", entity)
     after: dict[str, Any] = dict(limits)
     for operation in entry.ops:

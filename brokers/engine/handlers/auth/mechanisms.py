@@ -28,10 +28,17 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The server's token for a client's token. `proven` is None if the client has to send another one."""
+    """The server's token for a client's token. `proven` is None if the client has to send another one; `is_refusal` is
+    true if the server's token says that the client's is invalid.
+    """
 
     token: bytes
     proven: Proof | None
+    is_refusal: bool = False
+
+
+class RefusalConfirmed(SaslFailed):
+    """Failure that was reported by an earlier `Outcome`, and that the client has confirmed."""
 
 
 # A coroutine function for proofs that take time.
@@ -154,7 +161,7 @@ class OAuthBearerMechanism:
     def take(self, token: bytes) -> Outcome | Proving:
         refusal, self._refusal = self._refusal, ""
         if refusal and token == oauthbearer.CONFIRMATION:
-            raise SaslFailed(oauthbearer.INVALID_TOKEN.decode(), refusal)
+            raise RefusalConfirmed(oauthbearer.INVALID_TOKEN.decode(), refusal)
         self._authentication.check_attempt(self._instance_id, NOBODY_YET, self._address)
         try:
             message = oauthbearer.parse(token)
@@ -171,7 +178,7 @@ class OAuthBearerMechanism:
             verified = await self._tokens.prove(self._instance_id, message.token, self._address)
         except TokenRefused as refused:
             self._refusal = f"invalid token: {refused}"
-            return Outcome(oauthbearer.INVALID_TOKEN, None)
+            return Outcome(oauthbearer.INVALID_TOKEN, None, is_refusal=True)
         return self._proven(message, verified)
 
     def _proven(self, message: oauthbearer.BearerMessage, verified: VerifiedToken) -> Outcome:

@@ -28,6 +28,7 @@ from brokers.engine.handlers.auth.users import (
     users_of,
 )
 from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.topics.topics import ResourceError
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
@@ -43,6 +44,7 @@ from brokers.engine.scheduling.time_slice import TimeSlice
 
 # Kafka's message of a result without an error.
 NO_MESSAGE: Final = ""
+NO_RIGHT: Final = "Cluster authorization failed."
 NO_NAME: Final = "Username must not be empty"
 UNKNOWN_MECHANISM: Final = "Unknown SCRAM mechanism"
 TOO_FEW: Final = "Too few iterations"
@@ -60,7 +62,7 @@ async def describe_user_scram_credentials(
     if not may_administer_users(context):
         return DescribeUserScramCredentialsResponse(
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-            error_message="Cluster authorization failed.",
+            error_message=NO_RIGHT,
             results=[],
         )
     users, time_slice = users_of(context), TimeSlice()
@@ -134,9 +136,7 @@ async def alter_user_scram_credentials(
     wanted = await _by_user(request, time_slice)
     if not may_administer_users(context):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return AlterUserScramCredentialsResponse(
-            results=[_result(name, code, "Cluster authorization failed.") for name in wanted]
-        )
+        return AlterUserScramCredentialsResponse(results=[_result(name, code, NO_RIGHT) for name in wanted])
     results = []
     written: Written = {}
     for number, (name, alterations) in enumerate(wanted.items()):
@@ -192,8 +192,6 @@ async def _alter(
 ) -> AlterUserScramCredentialsResult:
     if wanted.error is not None:
         return _result(name, *wanted.error)
-    if not may_set_secrets_of(context, name):
-        return _result(name, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only superusers set the secrets of a superuser.")
     try:
         change = partial(
             with_scram_credentials,
@@ -203,10 +201,20 @@ async def _alter(
             secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
             now_ms=context.services.clock.now_ms(),
         )
-        await alter_user(context, name, change, validate_only=False, written=written)
+        await alter_user(context, name, change, _check_right_to_alter, validate_only=False, written=written)
+    except ResourceError as wrong:
+        return AlterUserScramCredentialsResult(user=name, error_code=wrong.code, error_message=str(wrong))
     except errors.ClusterError as failure:
         return AlterUserScramCredentialsResult(user=name, error_code=failure.wire_code, error_message=str(failure))
     return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE)
+
+
+def _check_right_to_alter(context: RequestContext, name: str) -> None:
+    """Raises ResourceError if the caller may not, or may no longer, set this user's secrets."""
+    if not may_administer_users(context):
+        raise ResourceError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_RIGHT)
+    if not may_set_secrets_of(context, name):
+        raise ResourceError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only superusers set the secrets of a superuser.")
 
 
 def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:

@@ -27,7 +27,7 @@ from brokers.engine.handlers.auth.internal_sessions import (
     UnauthenticatedSession,
     response_frame,
 )
-from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, offered
+from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, RefusalConfirmed, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.logins import Login
@@ -253,6 +253,10 @@ class TenantSaslSession(UnauthenticatedSession):
 
     def _apply(self, outcome: Outcome, reply: SaslReply) -> None:
         if outcome.proven is None:
+            if outcome.is_refusal:
+                # Counted now: a client that guesses tokens need not confirm.
+                self._audit_failure(is_refused=False)
+                self.services.access.authentication.failed(self._route.instance_id)
             self._answer(outcome.token, reply, 0)
             return
         proof = outcome.proven
@@ -329,7 +333,7 @@ class TenantSaslSession(UnauthenticatedSession):
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self.services.access.authentication, self._route.instance_id
-        if not isinstance(error, QueueFull):
+        if not isinstance(error, QueueFull | RefusalConfirmed):
             self._audit_failure(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
@@ -339,7 +343,7 @@ class TenantSaslSession(UnauthenticatedSession):
             )
         elif isinstance(error, QueueFull):
             message = "too many connections authenticate at once; try again later"
-        else:
+        elif not isinstance(error, RefusalConfirmed):
             authentication.failed(instance_id)
         frame = None
         if reply.version is not None:

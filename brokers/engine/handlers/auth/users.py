@@ -4,7 +4,7 @@ with `scram_credentials`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from brokers.engine.cluster.user_plans import (
 )
 from brokers.engine.handlers.common.changing import SEEN_S_MAX, changing
 from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.topics.topics import ResourceError
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.users import (
     AddedUserSecret,
@@ -65,19 +66,27 @@ def may_set_secrets_of(context: RequestContext, name: str) -> bool:
 
 
 def users_of(context: RequestContext) -> Mapping[str, UserDocument]:
-    """Returns the users in the view of the call, by node name."""
+    """Returns the current users of the instance, by node name: a long call outlives its view."""
     instance_id = context.view.instance_id
-    return {} if instance_id is None else context.view.image.users.of_instance(instance_id)
+    return {} if instance_id is None else context.services.metadata.current.image.users.of_instance(instance_id)
 
 
 async def alter_user(
-    context: RequestContext, name: str, change: Change, *, validate_only: bool, written: Written
+    context: RequestContext,
+    name: str,
+    change: Change,
+    check: Callable[[RequestContext, str], None],
+    *,
+    validate_only: bool,
+    written: Written,
 ) -> None:
     """Alters a user in the instance's turn, and charges the instance; adds the result to `written`.
 
     Raises:
         errors.ClusterError: nothing was changed.
+        ResourceError: `check` raised it: the caller has not the right to this change, or lost it during the wait.
     """
+    check(context, name)
     instance_id, services = context.view.instance_id, context.services
     if instance_id is None or context.view.instance is None:
         raise errors.Refused("Users belong to an instance.")
@@ -88,6 +97,7 @@ async def alter_user(
     if validate_only:
         return
     async with changing(context, 1):
+        check(context, name)
         written[paths.sanitise(name)] = await services.metadata.store.alter_user(
             services.metadata.current.image, instance_id=instance_id, name=name, change=change
         )
@@ -104,9 +114,17 @@ async def until_users_seen(context: RequestContext, written: Written) -> None:
     )
 
 
+def _check_control_plane(context: RequestContext, _name: str) -> None:
+    """Raises ResourceError for a caller outside the internal listener. These calls require no right that a tenant could
+    have, and set what no tenant may: who is a superuser.
+    """
+    if not context.view.principal.internal:
+        raise ResourceError(ErrorCode.INVALID_REQUEST, "Only the control plane makes this call.")
+
+
 async def describe_users(context: RequestContext, request: DescribeUsersRequest) -> DescribeUsersResponse:
     """Describes the users of an instance; users that do not exist are left out."""
-    if context.view.instance is None or not may_administer_users(context):
+    if context.view.instance is None or not context.view.principal.internal:
         return DescribeUsersResponse(
             error_code=int(ErrorCode.INVALID_REQUEST), error_message="Users belong to an instance.", users=[]
         )
@@ -156,12 +174,19 @@ async def alter_users(context: RequestContext, request: AlterUsersRequest) -> Al
         try:
             if number >= USERS_PER_REQUEST_MAX:
                 raise errors.Refused(f"At most {USERS_PER_REQUEST_MAX} users in one request.")
-            if not may_administer_users(context):
-                raise errors.Refused("Only the control plane makes this call.")
             change = partial(
                 altered, alteration.name, alteration=_parsed(alteration), now_ms=context.services.clock.now_ms()
             )
-            await alter_user(context, alteration.name, change, validate_only=request.validate_only, written=written)
+            await alter_user(
+                context,
+                alteration.name,
+                change,
+                _check_control_plane,
+                validate_only=request.validate_only,
+                written=written,
+            )
+        except ResourceError as wrong:
+            code, message = wrong.code, str(wrong)
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))

@@ -24,6 +24,7 @@ from brokers.engine.handlers.configs.describe_configs import (
     BROKER,
     RESOURCES_MAX,
     TOO_MANY,
+    TOPIC,
     check_kind,
     check_right_to,
     find_topic,
@@ -209,6 +210,8 @@ async def _write(
         if validate_only:
             return None
         async with changing(context, 1):
+            # A user who lost the right while waiting changes nothing.
+            check_right_to(context, TOPIC, name)
             altered = await context.services.metadata.store.alter_topic_config(
                 context.services.metadata.current.image, instance_id=context.view.instance_id, name=name, change=checked
             )

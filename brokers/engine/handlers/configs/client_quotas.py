@@ -173,6 +173,8 @@ async def _alter(context: RequestContext, entry: QuotaAlteration, validate_only:
     if validate_only:
         return change
     async with changing(context, 1):
+        # A user who lost the right while waiting changes nothing.
+        check_right(context)
         return await alter(validate_only=False)
 
 

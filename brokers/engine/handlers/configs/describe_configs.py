@@ -271,8 +271,9 @@ def requested_broker(context: RequestContext, name: str) -> int | None:
     """Returns this broker's id, or None for all brokers. Raises ResourceError for another broker."""
     if not name:
         return None
-    if not name.isdecimal():
-        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if not name.isdecimal() or len(name) > BROKER_DIGITS_MAX:
+        shown = name[:BROKER_DIGITS_MAX]
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {shown}")
     if int(name) != context.services.broker_id:
         expected = context.services.broker_id
         raise ResourceError(

@@ -373,7 +373,8 @@ class _OffsetLookup:
         if refusal:
             return refusal, []
         context, group_id, stable = self._context, self._group_id, self._stable
-        names = None if self.wanted is None else self._names()
+        refusals = [self._refusal(name) for name, _ in self.wanted or ()]
+        names = None if self.wanted is None else self._names(refusals)
         reply = ask_group(
             context,
             group_id,
@@ -381,47 +382,53 @@ class _OffsetLookup:
             int,
         )
         if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > LINES_PER_TURN_MAX):
-            return self._shown_later(reply)
-        return self._shown(reply)
+            return self._shown_later(reply, refusals)
+        return self._shown(reply, refusals)
 
-    async def _shown_later(self, reply: Any) -> tuple[int, Found]:
+    async def _shown_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, Found]:
         """Does the work of `_shown`; for many topics some at a time."""
         if isinstance(reply, Awaitable):
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
-            return self._shown(reply)
+            return self._shown(reply, refusals)
         results: list[tuple[str, PositionsOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
-            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
+            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX], refusals)[1]
             await yield_to_others()
         return 0, results
 
-    def _names(self) -> list[tuple[str, Sequence[int]]]:
+    def _names(self, refusals: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
         """Returns the requested partitions by internal topic, without topics that the client may not see. Topics need
         not exist: a missing one has no committed offsets (GRP-23).
         """
         namespace = self._context.view.namespace
         return [
-            (namespace.internal_topic(name), indexes) for name, indexes in self.wanted or () if not self._refusal(name)
+            (namespace.internal_topic(name), indexes)
+            for (name, indexes), code in zip(self.wanted or (), refusals, strict=True)
+            if not code
         ]
 
     def _refusal(self, name: str) -> int:
         topic = self._context.view.namespace.topics.get(name.encode())
         return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
-    def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
+    def _shown(self, reply: int | list[tuple[str, Positions]], refusals: Sequence[int]) -> tuple[int, Found]:
+        """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
+        topics without one.
+        """
         if isinstance(reply, int):
             return reply, []
         if self.wanted is None:
             return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
         result: list[tuple[str, PositionsOrFetched]] = []
-        for name, indexes in self.wanted:
-            code = self._refusal(name)
+        for (name, indexes), code in zip(self.wanted, refusals, strict=True):
+            lines: PositionsOrFetched = [] if code else next(answered)[1]
+            # The right may have been lost while the coordinator was asked.
+            code = code or self._refusal(name)
             if code:
-                result.append((name, [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]))
-            else:
-                result.append((name, next(answered)[1]))
+                lines = [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]
+            result.append((name, lines))
         return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:

@@ -55,6 +55,7 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
                 topic_bytes += appended_bytes
                 if acks == ACKS_ALL and partition.high_watermark <= last_offset:
                     request.pending.append((partition, last_offset))
+                    request.internal_names[name] = partition.topic
             results.append((index, code, base_offset, append_ms, log_start_offset, message))
         if topic_bytes:
             request.accepted_bytes += topic_bytes
@@ -82,7 +83,15 @@ def answer(request: ProduceRequest, client: ClientContext) -> None:
     elif request.pending:
         # The delayed response must not refer to the request, which holds its frame.
         response = DelayedProduceResponse(
-            session, raw.version, raw.correlation_id, request.results, delay_ms, request.encoded
+            session,
+            raw.version,
+            raw.correlation_id,
+            request.results,
+            delay_ms,
+            request.internal_names,
+            detailed=request.detailed,
+            failed=request.failed,
+            encoded=request.encoded,
         )
         # The throttle delay begins with the response (QUO-30): no further request is processed before it is sent.
         DelayedProduce(

@@ -78,6 +78,7 @@ class ProduceRequest(ProduceCharges):
         "encoded",
         "failed",
         "held",
+        "internal_names",
         "is_copied",
         "is_long",
         "pending",
@@ -113,6 +114,8 @@ class ProduceRequest(ProduceCharges):
         # Encoded parts of `results`, for a long request.
         self.encoded: list[EncodedPart] | None = None
         self.pending: list[Appended] = []
+        # Internal names of the topics in `pending`, by the client's: the metadata may lose a topic during the wait.
+        self.internal_names: dict[bytes, str] = {}
         self.failed = False
 
     def decoded(self, frame: ProduceFrame) -> None:

@@ -129,10 +129,29 @@ def is_long(results: list[TopicResult]) -> bool:
     return sum(1 + len(lines) for _, lines in results) > EXPLAINED_LINES_MAX
 
 
+def _answered_details(
+    version: int, results: list[TopicResult], detailed: Mapping[NamedPartition, AppendResult]
+) -> dict[NamedPartition, AppendResult] | None:
+    """Returns the details that a response will have, which are kept while it waits; the others are dropped."""
+    if not is_explained(version, results, detailed):
+        return None
+    kept: dict[NamedPartition, AppendResult] = {}
+    left = ANSWERED_RECORD_ERRORS_MAX
+    for named, result in detailed.items():
+        if left <= 0:
+            break
+        kept[named] = result
+        left -= len(result.record_errors)
+    return kept
+
+
 class DelayedProduceResponse:
     """Response of a Produce that is encoded when the outcome of each partition is known."""
 
-    __slots__ = ("_correlation_id", "_delay_ms", "_encoded", "_results", "_session", "_version")
+    __slots__ = (
+        "_correlation_id", "_delay_ms", "_detailed", "_encoded", "_failed", "_internal_names", "_results", "_session",
+        "_version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -141,13 +160,23 @@ class DelayedProduceResponse:
         correlation_id: int,
         results: list[TopicResult],
         delay_ms: int,
+        internal_names: Mapping[bytes, str],
+        *,
+        detailed: Mapping[NamedPartition, AppendResult] | None = None,
+        failed: bool = False,
         encoded: list[EncodedPart] | None = None,
     ) -> None:
+        """Creates the response. `internal_names` are those of the topics that wait, by the client's; `detailed` and
+        `failed` are as in `encode`, before the wait.
+        """
         self._session = session
         self._version = version
         self._correlation_id = correlation_id
         self._results = results
         self._delay_ms = delay_ms
+        self._internal_names = internal_names
+        self._detailed = None if detailed is None else _answered_details(version, results, detailed)
+        self._failed = failed
         self._encoded = encoded
 
     def frame_of(self, partition_errors: PartitionErrors) -> bytes:
@@ -162,26 +191,23 @@ class DelayedProduceResponse:
             self._version,
             self._correlation_id,
             results,
-            None,
-            bool(partition_errors),
+            self._detailed,
+            self._failed or bool(partition_errors),
             self._delay_ms,
         )
 
     def _encode_again(self, encoded: list[EncodedPart], partition_errors: PartitionErrors) -> None:
         """Encodes again the parts with topics that have errors; most parts of a response have none."""
-        topics = self._session.view().namespace.topics
         failed = {name for name, _ in partition_errors}
         for index, (results, _) in enumerate(encoded):
-            if any((topic := topics.get(name)) is not None and topic.name in failed for name, _ in results):
+            if any(self._internal_names.get(name) in failed for name, _ in results):
                 part = encode_produced_topics(self._version, self._with_errors(results, partition_errors))
                 encoded[index] = (results, part)
 
     def _with_errors(self, whole: list[TopicResult], partition_errors: PartitionErrors) -> list[TopicResult]:
-        topics = self._session.view().namespace.topics
         final: list[TopicResult] = []
         for name, results in whole:
-            topic = topics.get(name)
-            internal = topic.name if topic is not None else ""
+            internal = self._internal_names.get(name, "")
             final.append(
                 (
                     name,

@@ -116,7 +116,6 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
     if len(request.topics) > TOPICS_PER_CALL_MAX:
         return CreateTopicsResponse(topics=await _all_refused(request.topics))
     names = Counter(topic.name for topic in request.topics)
-    may_create_all = not context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE)
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
@@ -127,8 +126,7 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
         try:
             if names[topic.name] > 1:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
-            if not may_create_all and (denied := context.denial(ResourceType.TOPIC, topic.name)):
-                raise ResourceError(denied, NOT_AUTHORISED)
+            _check_right_to_create(context, topic.name)
             _check_collision(context, topic.name, passed)
             created = await _create(context, topic, [plan for plan, _ in made], patience)
         except ResourceError as wrong:
@@ -149,6 +147,13 @@ async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicR
         results.append(_refused(topic.name, refused))
         await time_slice.pause()
     return results
+
+
+def _check_right_to_create(context: RequestContext, name: str) -> None:
+    if context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE):
+        denied = context.denial(ResourceType.TOPIC, name)
+        if denied:
+            raise ResourceError(denied, NOT_AUTHORISED)
 
 
 def _check_collision(context: RequestContext, name: str, passed: Mapping[str, str]) -> None:
@@ -214,6 +219,8 @@ async def _create(
         count = len(plan.assignment)
         charge_client(context, count)
         async with changing(context, count, partitions=count, wait_s=patience.left_s):
+            # A user who lost the right while waiting changes nothing.
+            _check_right_to_create(context, topic.name)
             return await create(config, validate_only=False)
     except ClusterError as error:
         raise refusal(context, error) from error
@@ -326,11 +333,19 @@ def _find(context: RequestContext, state: DeleteTopicState) -> TopicImage:
     return topic
 
 
+def _check_still_allowed(context: RequestContext, topic: TopicImage) -> None:
+    """Raises ResourceError for a user who lost the right while waiting for the turn."""
+    error = context.refusal(topic, context.view.namespace.shown(topic))
+    if error:
+        raise ResourceError(error, NO_RIGHT)
+
+
 async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) -> None:
     """Marks a topic for deletion, which the controller finishes. Raises ResourceError."""
     charge_client(context, len(topic.partitions))
     try:
         async with changing(context, len(topic.partitions), wait_s=patience.left_s):
+            _check_still_allowed(context, topic)
             await context.services.metadata.store.delete_topic(
                 context.services.metadata.current.image,
                 instance_id=context.view.instance_id,
@@ -405,6 +420,8 @@ async def _grow(
         added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
         charge_client(context, added)
         async with changing(context, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
+            if topic is not None:
+                _check_still_allowed(context, topic)
             return await grow(validate_only=False)
     except ClusterError as failure:
         raise refusal(context, failure) from failure

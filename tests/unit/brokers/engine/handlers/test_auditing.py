@@ -28,6 +28,12 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from brokers.engine.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaEntity,
+    QuotaOperation,
+)
 from brokers.engine.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -377,6 +383,31 @@ async def test_a_change_whose_client_hangs_up_is_audited_with_an_unknown_outcome
     await house.broker.until(lambda: recorder.raw)
     (item,) = recorder.items()
     assert (item.action, item.name, item.outcome) == ("topic.deleted", "orders", UNKNOWN)
+
+
+async def test_an_invalid_entry_hides_no_quota_of_a_request_whose_client_hangs_up(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, begun = house.broker.broker.store, asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "alter_client_quotas", never)
+    operation = QuotaOperation(key="producer_byte_rate", value=1_000.0, remove=False)
+    entries = [
+        QuotaAlteration(entity=[QuotaEntity(entity_type=kind, entity_name="etl")] if kind else [], ops=[operation])
+        for kind in ("client-id", "", "planet")
+    ]
+    client = await house.broker.client(house.my_port)
+    request = AlterClientQuotasRequest(entries=entries, validate_only=False)
+    await client.send(ApiKey.ALTER_CLIENT_QUOTAS, 1, request)
+    await begun.wait()
+    await client.close()
+    await house.broker.until(lambda: recorder.raw)
+    (item,) = recorder.items()
+    assert (item.action, item.name, item.outcome) == ("quota.set", "clients/etl", UNKNOWN)
 
 
 async def test_changes_by_the_control_plane_inside_the_cluster_are_not_audited(

@@ -188,6 +188,13 @@ async def test_transactions_are_verified_as_operators_say(house: House) -> None:
     assert not services.coordination.settings.transactions.verifies_partitions
 
 
+@pytest.mark.parametrize("name", ["9" * 5_000, "2", "one"])
+async def test_a_name_that_is_no_id_of_this_broker_is_refused(house: House, name: str) -> None:
+    client = await operator(house)
+    assert (await config_of(client, name, kind=4)).error_code == ErrorCode.INVALID_REQUEST
+    assert await alter(client, name, (LEADER, "1")) == ErrorCode.INVALID_REQUEST
+
+
 async def test_groups_are_bounded_as_operators_say(house: House) -> None:
     client, services = await operator(house), house.broker.broker.services
     before = services.coordination.settings.groups

@@ -16,17 +16,23 @@ from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import PRODUCE_VERSION, batch, produce_request
 from tests.testkit.wire import WireClient
 
 METADATA_VERSION = 12
+# First version with the current leader.
+LEADERS_VERSION = 10
 
 
 class Pair:
@@ -142,6 +148,44 @@ async def test_a_leadership_that_ends_fails_all_that_is_owed_in_order(pair: Pair
     pair.leading.broker.table.resign("t", 0)
     answers = [await pair.answered() for _ in range(3)]
     assert {answer.error_code for answer in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+async def test_records_of_a_topic_that_is_deleted_during_the_wait_are_not_acknowledged(pair: Pair) -> None:
+    await pair.send()
+    await pair.until_appended(1)
+    other = await pair.leading.internal_client(CLUSTER_USER)
+    state = DeleteTopicState(name="t", topic_id=UUID_ZERO)
+    answer = await other.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[state], timeout_ms=60_000))
+    assert answer.responses[0].error_code == 0
+    assert (await pair.answered()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_produce_that_waits_tells_why_other_partitions_were_rejected(pair: Pair) -> None:
+    def topic(name: str, broker: int, **config: str) -> CreatableTopic:
+        assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[broker])
+        configs = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()]
+        return CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment], configs=configs
+        )
+
+    wanted = CreateTopicsRequest(topics=[topic("keyed", 1, cleanup_policy="compact"), topic("there", 2)])
+    created = await pair.client.call(ApiKey.CREATE_TOPICS, 7, wanted)
+    assert [line.error_code for line in created.topics] == [0, 0]
+    await pair.leading.until(lambda: (keyed := pair.leading.broker.table.get("keyed", 0)) and keyed.is_leader)
+    request = produce_request("t", batch(b"value"), acks=-1)
+    request.timeout_ms = 60_000
+    for name in ("keyed", "there"):
+        request.topic_data += produce_request(name, batch(b"value")).topic_data
+    await pair.client.send(ApiKey.PRODUCE, LEADERS_VERSION, request)
+    await pair.until_appended(1)
+    pair.copy()
+    answer = await pair.client.receive(ApiKey.PRODUCE, LEADERS_VERSION)
+    copied, keyed, there = (result.partition_responses[0] for result in answer.responses)
+    assert copied.error_code == 0
+    assert keyed.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in keyed.record_errors] == [0]
+    assert there.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert there.current_leader.leader_id == 2
 
 
 class Blocker:

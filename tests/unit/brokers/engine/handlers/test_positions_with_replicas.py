@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from brokers.contract.acls import AclOperation, Permission, ResourceType
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
@@ -18,24 +19,30 @@ from brokers.engine.handlers.groups.find_coordinator import GROUP, make_ready
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.replication.isr_publisher import given_away
+from tests.testkit.rights import acl, acl_filter, client_as, create_acls, delete_acls
 from tests.testkit.wire import WireClient
+from tests.unit.brokers.engine.handlers.conftest import MINE
 from tests.unit.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, fetch, offsets_of
 from tests.unit.brokers.engine.handlers.trio import Trio, running_trio
 
 ORDERS = ("orders", 0)
 LONG_MS = 60_000
+SETTINGS = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "3"}
 
 
 @pytest.fixture
 async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
-    settings = {
-        "offsets_topic_num_partitions": "1",
-        "offsets_topic_replication_factor": "3",
-        # After this time clients get a retriable error.
-        "offsets_commit_timeout_ms": "1500",
-    }
-    async with running_trio(tmp_path, **settings) as running:
+    # After the timeout clients get a retriable error.
+    async with running_trio(tmp_path, **SETTINGS, offsets_commit_timeout_ms="1500") as running:
         await running.topic()
+        yield running
+
+
+@pytest.fixture
+async def patient_trio(tmp_path: Path) -> AsyncIterator[Trio]:
+    """Replicas that do not fetch stay in sync, and requests wait for them."""
+    patience = {"offsets_commit_timeout_ms": str(LONG_MS), "replica_lag_time_max_ms": str(LONG_MS)}
+    async with running_trio(tmp_path, **SETTINGS, **patience) as running:
         yield running
 
 
@@ -169,3 +176,44 @@ async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_p
     deaf.ensemble.resume(deaf.tree)
     await trio.until(lambda: not trio.replica(GROUPS_TOPIC, old).is_leader)
     assert (await fetch(client, {"orders": [0]}))[0] == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_right_that_changes_during_the_wait_moves_no_position_to_another_topic(
+    patient_trio: Trio, is_lost: bool
+) -> None:
+    trio = patient_trio
+    first = trio.brokers[1]
+    port = await first.create_instance(MINE)
+    make_ready(first.broker.services, GROUP)
+    await trio.until(lambda: GROUPS_TOPIC in first.broker.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
+    leading = trio.brokers[trio.leader(GROUPS_TOPIC)]
+    administrator = await first.client(port)
+    for name in ("orders", "parcels"):
+        await first.create_topic(administrator, name)
+    topics = leading.broker.current
+    await trio.until(lambda: {f"{MINE}.orders", f"{MINE}.parcels"} <= topics.image.topics.keys())
+    owner, alice = await leading.internal_client(MINE), await client_as(leading, MINE, "alice")
+    await coordinator_ready(alice)
+    assert await commit(alice, {ORDERS: 5, ("parcels", 0): 9}) == {ORDERS: 0, ("parcels", 0): 0}
+    right = acl("User:alice", AclOperation.ALL, ResourceType.TOPIC, "orders", permission=Permission.DENY)
+    everybody = acl("User:*", AclOperation.ALL, ResourceType.TOPIC, "*")
+    assert await create_acls(owner, *([everybody] if is_lost else [everybody, right])) == [0] * (2 - is_lost)
+    followers = await taken_over(trio)
+
+    result = asyncio.create_task(fetch(alice, {"orders": [0], "parcels": [0]}))
+    await trio.until(lambda: leading.broker.services.storage.leadership_checks.is_waiting)
+    if is_lost:
+        assert await create_acls(owner, right) == [0]
+    else:
+        await delete_acls(owner, acl_filter(permission_type=int(Permission.DENY)))
+    assert not result.done()
+    # The second one was surely sent after the request.
+    for follower in followers * 2:
+        await follower.fetch()
+
+    error, lines = await result
+    assert error == 0
+    orders, parcels = lines[ORDERS], lines["parcels", 0]
+    assert (error, orders.error_code, orders.committed_offset) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+    assert (parcels.error_code, parcels.committed_offset) == (0, 9)

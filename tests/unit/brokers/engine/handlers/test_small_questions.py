@@ -309,7 +309,7 @@ async def test_only_parts_of_an_answer_with_failures_are_encoded_again(house: Ho
     ]
     parts = [(part, encode_produced_topics(9, part)) for part in results]
     untouched = parts[1]
-    delayed = DelayedProduceResponse(session, 9, 1, results, 0, parts)
+    delayed = DelayedProduceResponse(session, 9, 1, results, 0, {b"orders": internal}, encoded=parts)
 
     frame = delayed.frame_of({(internal, 0): int(ErrorCode.REQUEST_TIMED_OUT)})
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from brokers.contract import paths
+from brokers.contract.audit import NOBODY, SIGN_IN_FAILED, AuditEvent
 from brokers.contract.authentication_limits import ADDRESS_FAILURES_BURST
 from brokers.contract.documents import change_to_json
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
@@ -156,6 +157,27 @@ async def test_an_invalid_token_is_reported_first_and_fails_when_the_client_has_
         assert await client.is_closed()
     counts = dict(house.broker.broker.services.access.authentication.counts())[MINE]
     assert (counts.succeeded, counts.failed) == (0, 5)
+
+
+async def test_an_invalid_token_is_audited_though_its_client_leaves(house: TokenHouse, issuer: Issuer) -> None:
+    access = house.broker.broker.services.access
+    events: list[AuditEvent] = []
+
+    def append(_instance_id: str, value: bytes) -> bool:
+        events.append(AuditEvent.from_json(value))
+        return True
+
+    access.audit.append = append
+    leaving, guessing = await house.connect(), await house.connect()
+    assert bytes((await bring(leaving, issuer.token(aud="other"))).auth_bytes).decode() == INVALID
+    await leaving.close()
+    assert bytes((await bring(guessing, issuer.token(aud="another"))).auth_bytes).decode() == INVALID
+    assert bytes((await bring(guessing, issuer.token(aud="third"), is_new=False)).auth_bytes).decode() == INVALID
+    assert (await say(guessing, b"\x01")).error_code == FAILED
+    access.audit.finish()
+    (event,) = [event for event in events if event.items[0].action == SIGN_IN_FAILED]
+    assert (event.requests, event.user, event.items[0].after) == (3, NOBODY, {"mechanism": NAME})
+    assert dict(access.authentication.counts())[MINE].failed == 3
 
 
 async def test_a_client_may_bring_another_token_instead(house: TokenHouse, issuer: Issuer) -> None:

@@ -9,7 +9,12 @@ import pytest
 
 from brokers.contract import paths
 from brokers.contract.users import USERS_MAX
+from brokers.engine.access.authorizer import peer_address
+from brokers.engine.access.principals import Principal
 from brokers.engine.cluster import in_flight_users
+from brokers.engine.handlers.api_table import API_TABLE
+from brokers.engine.handlers.auth import users
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.scram import (
@@ -138,6 +143,22 @@ async def test_the_private_calls_are_not_served_to_tenants(house: House) -> None
         client = await house.broker.client(house.my_port)
         await client.send(api_key, 0, request)
         assert await client.is_closed()
+
+
+async def test_the_private_calls_refuse_a_tenant_whatever_versions_are_advertised(house: House) -> None:
+    services = house.broker.broker.services
+    view = TenantMetadataView(object(), services.metadata.current.image, Principal("alice", MINE))
+    address = peer_address("127.0.0.1")
+    altering, describing = (
+        RequestContext(services, view, API_TABLE[key], 0, "", address)
+        for key in (ApiKey.ALTER_USERS, ApiKey.DESCRIBE_USERS)
+    )
+    request = AlterUsersRequest(validate_only=False, alterations=[altered("alice", "s1", superuser=1)])
+    (result,) = (await users.alter_users(altering, request)).results
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    described = await users.describe_users(describing, DescribeUsersRequest(names=None))
+    assert (described.error_code, described.users) == (ErrorCode.INVALID_REQUEST, [])
+    assert await describe(await house.broker.internal_client(MINE)) == []
 
 
 async def test_the_cluster_itself_has_no_users(house: House) -> None:

@@ -55,6 +55,21 @@ def test_an_instance_has_its_users_rights_and_limits(tmp_path: Path) -> None:
         ({"acls": [{"resource_type": "thing", "name": "x", "user": "a", "operation": "read"}]}, "not known: 'thing'"),
         ({"quotas": [{"producer_byte_rate": 1}]}, "a quota is of a user"),
         ({"nodes": [{"node": 1, "port": 1}]}, "'advertised' is missing"),
+        ({"open": "false"}, "ins-aaaaaaaa: open is true or false"),
+        ({"open": 0}, "ins-aaaaaaaa: open is true or false"),
+        ({"users": [{"name": "a", "password": "b", "superuser": "false"}]}, "user a: superuser is true or false"),
+        ({"allow_list": "192.0.2.0/24"}, "ins-aaaaaaaa: allow_list is a list of"),
+        ({"allow_list": ["192.0.2.300"]}, "192.0.2.300"),
+        ({"bandwidth_mb_s": float("nan")}, "ins-aaaaaaaa: bandwidth_mb_s is"),
+        ({"bandwidth_mb_s": -1}, "ins-aaaaaaaa: bandwidth_mb_s is"),
+        ({"quotas": [{"user": "a", "producer_byte_rate": float("nan")}]}, "producer_byte_rate is"),
+        ({"quotas": [{"user": 5, "producer_byte_rate": 1}]}, "user is text"),
+        ({"acls": [{"resource_type": "topic", "name": 7, "user": "a", "operation": "read"}]}, "name is text"),
+        (
+            {"acls": [{"resource_type": "topic", "name": "x", "user": "a", "operation": "read", "host": None}]},
+            "host is text",
+        ),
+        ({"users": [{"name": 5, "password": "b"}]}, "name is text"),
     ],
 )
 def test_a_mistake_is_refused_with_its_reason(tmp_path: Path, fields: dict[str, Any], reason: str) -> None:

@@ -1,0 +1,149 @@
+"""Handlers of the gateway: what they forward, and how long they keep the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.engine.access.authorizer import peer_address
+from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.context import RequestContext, TenantMetadataView
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.mapping import ToTenant, ToUpstream
+from brokers.engine.protocol.messages import configs, coordinators, offsets, topics, transactions
+from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.upstream import group_calls, topic_calls, transaction_calls
+from brokers.engine.upstream.call import Call
+from brokers.engine.upstream.calls import FORWARDED_APIS
+from tests.testkit.in_process import InProcessBroker
+
+MINE = "ins-aaaaaaaa"
+MANY = 12_000
+K = ApiKey
+
+
+class Unreachable:
+    """An upstream that nothing may be sent to."""
+
+    async def exchange(self, api_key: int, *_: Any, **__: Any) -> tuple[bytes, int]:
+        raise AssertionError(f"api key {api_key} was forwarded")
+
+    async def send(self, api_key: int, *_: Any) -> None:
+        raise AssertionError(f"api key {api_key} was forwarded")
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Callable[[ApiKey, int], Call]]:
+    """Returns a function that makes the call of a user without any right."""
+    async with InProcessBroker(tmp_path) as broker:
+        await broker.create_instance(MINE, allow_everyone_if_no_acl=False)
+        services = broker.broker.services
+        principal = Principal("alice", MINE)
+
+        def make(api_key: ApiKey, version: int) -> Call:
+            view = TenantMetadataView(object(), services.metadata.current.image, principal)
+            address = peer_address("127.0.0.1")
+            context = RequestContext(services, view, FORWARDED_APIS[api_key], version, "", address)
+            names = ToUpstream(f"{MINE}."), ToTenant(f"{MINE}.", "cluster", {})
+            return Call(context, Unreachable(), {}, names, DecodeMemoryLimiter())
+
+        yield make
+
+
+async def test_a_denied_group_or_transaction_is_not_forwarded_without_topics(
+    call: Callable[[ApiKey, int], Call],
+) -> None:
+    committed = await group_calls.commit_offsets(
+        call(K.OFFSET_COMMIT, 7), offsets.OffsetCommitRequest(group_id="g", topics=[])
+    )
+    assert committed.topics == []
+    added = await transaction_calls.add_partitions(
+        call(K.ADD_PARTITIONS_TO_TXN, 3),
+        transactions.AddPartitionsToTxnRequest(v3_and_below_transactional_id="t", v3_and_below_topics=[]),
+    )
+    assert added.results_by_topic_v3_and_below == []
+    in_transaction = await transaction_calls.commit_offsets(
+        call(K.TXN_OFFSET_COMMIT, 3), transactions.TxnOffsetCommitRequest(transactional_id="t", group_id="g", topics=[])
+    )
+    assert in_transaction.topics == []
+
+
+def _creation() -> Any:
+    return topics.CreateTopicsRequest(topics=[topics.CreatableTopic(name=f"t{number}") for number in range(MANY)])
+
+
+def _deletion() -> Any:
+    return topics.DeleteTopicsRequest(topic_names=[f"t{number}" for number in range(MANY)])
+
+
+def _description() -> Any:
+    wanted = [configs.DescribeConfigsResource(resource_type=2, resource_name=f"t{number}") for number in range(MANY)]
+    return configs.DescribeConfigsRequest(resources=wanted)
+
+
+def _keys() -> Any:
+    return coordinators.FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{number}" for number in range(MANY)])
+
+
+def _groups() -> Any:
+    return offsets.OffsetFetchRequest(
+        groups=[offsets.OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(MANY)]
+    )
+
+
+async def _create(call: Call, request: Any) -> Any:
+    return (await topic_calls.create_topics(call, request, asyncio.Lock(), 10)).topics
+
+
+async def _delete(call: Call, request: Any) -> Any:
+    return (await topic_calls.delete_topics(call, request)).responses
+
+
+async def _describe(call: Call, request: Any) -> Any:
+    return (await topic_calls.describe_configs(call, request)).results
+
+
+async def _find(call: Call, request: Any) -> Any:
+    return (await group_calls.find_coordinator(call, request)).coordinators
+
+
+async def _fetch(call: Call, request: Any) -> Any:
+    return (await group_calls.fetch_offsets(call, request)).groups
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "request_of", "handle"),
+    [
+        (K.CREATE_TOPICS, 7, _creation, _create),
+        (K.DELETE_TOPICS, 5, _deletion, _delete),
+        (K.DESCRIBE_CONFIGS, 4, _description, _describe),
+        (K.FIND_COORDINATOR, 4, _keys, _find),
+        (K.OFFSET_FETCH, 8, _groups, _fetch),
+    ],
+)
+async def test_a_request_of_very_many_items_lets_others_run(
+    call: Callable[[ApiKey, int], Call],
+    api_key: ApiKey,
+    version: int,
+    request_of: Callable[[], Any],
+    handle: Callable[[Call, Any], Any],
+) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    results = await handle(call(api_key, version), request_of())
+    counting.cancel()
+    assert len(results) == MANY
+    assert ErrorCode.NONE not in {result.error_code for result in results}
+    assert turns > 1
