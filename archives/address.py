@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from archives import limits
 from archives.tunnel import Networks, Tunnel
 from billing.lake.address import LakePlace
 from tenants.outbound import HTTPS_PORT
@@ -105,26 +106,33 @@ def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Addres
 
 @contextmanager
 def open_place(store: Store) -> Iterator[LakePlace]:
-    """Opens the destination for the duration of the context.
+    """Opens the destination for the duration of the context, a bucket for `limits.BUCKET_OPEN_S` at most.
 
     Raises:
         AddressRefused: a local folder lies outside the tenant's folder.
-        OSError: the destination does not answer.
+        OSError: the destination does not answer, or not in time.
     """
     address = store.address
     if address.bucket:
         host, port = address.server
-        with Tunnel(host, port, refused=store.refused, private=store.private) as tunnel:
-            yield LakePlace(_s3(store, tunnel), "/".join(filter(None, (address.bucket, address.path, store.folder))))
+        within_s = limits.BUCKET_OPEN_S
+        with Tunnel(host, port, refused=store.refused, private=store.private, within_s=within_s) as tunnel:
+            folder = "/".join(filter(None, (address.bucket, address.path, store.folder)))
+            try:
+                yield LakePlace(_s3(store, tunnel), folder)
+            except OSError as trouble:
+                if tunnel.left_s:
+                    raise
+                raise TimeoutError(f"The bucket took more than {within_s:.0f} seconds.") from trouble
         return
     from pyarrow.fs import LocalFileSystem
 
     root = Path(store.root)
-    folder = root / address.path / store.folder
+    path = root / address.path / store.folder
     # A symbolic link created by an operator must not lead outside either.
-    if not folder.resolve().is_relative_to(root.resolve()):
+    if not path.resolve().is_relative_to(root.resolve()):
         raise AddressRefused("The folder is not the tenant's.")
-    yield LakePlace(LocalFileSystem(), str(folder))
+    yield LakePlace(LocalFileSystem(), str(path))
 
 
 def _s3(store: Store, tunnel: Tunnel) -> FileSystem:

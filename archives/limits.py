@@ -21,6 +21,10 @@ WAIT_S_MIN: Final = 0.05
 # Without data for this time, the partition is retried in the next run.
 STALLED_S: Final = 20.0
 
+# A bucket is cut off this long after it was opened, because a server that answers slowly or without an end would hold
+# up the other archives of its cluster. Listing a large archive takes a minute or two, writing the rest of a task less.
+BUCKET_OPEN_S: Final = 300.0
+
 # Range of `bytes_per_s_max`, which applies to all partitions of an archive together, and of `run_after_bytes`.
 BYTES_PER_S_MIN: Final = 10_000
 BYTES_PER_S_MAX: Final = 10_000_000_000

@@ -27,11 +27,14 @@ Networks = tuple[Network, ...]
 
 
 class Tunnel:
-    """Context manager of the proxy. It connects only to `port_outside` of `host` and of its subdomains (buckets)."""
+    """Context manager of the proxy. It connects only to `port_outside` of `host` and of its subdomains (buckets), and
+    ends all connections after `within_s` seconds.
+    """
 
-    def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks) -> None:
+    def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks, within_s: float) -> None:
         self.host, self.port_outside = host, port_outside
         self.refused, self.private = refused, private
+        self.ends_s = time.monotonic() + within_s
         self._server = _Server(("127.0.0.1", 0), _Connection)
         self._server.tunnel = self
         self.port: int = self._server.server_address[1]
@@ -44,11 +47,16 @@ class Tunnel:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def left_s(self) -> float:
+        """Time that is left to all connections; 0 at the end."""
+        return max(0.0, self.ends_s - time.monotonic())
+
     def connected(self, host: str, port: int) -> socket.socket:
-        """Connects to an allowed host. Raises `OSError` if it is another host or does not answer."""
+        """Connects to an allowed host. Raises `OSError` if it is another host or does not answer in time."""
         if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        return connected_outside(host, port, self.refused, self.private, CONNECT_TIMEOUT_S)
+        return connected_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
 
 
 def connected_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
@@ -116,7 +124,7 @@ class _Connection(socketserver.BaseRequestHandler):
                 return
             with outside:
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                _pump(self.request, outside)
+                _pump(self.request, outside, self.server.tunnel)
 
     def _wanted(self) -> tuple[str, int]:
         head = b""
@@ -132,9 +140,9 @@ class _Connection(socketserver.BaseRequestHandler):
         return host.strip("[]").lower(), int(port)
 
 
-def _pump(inside: Any, outside: Any) -> None:
-    """Copies data in both directions until either side closes or both are idle for `IDLE_S`."""
-    while ready := select.select([inside, outside], [], [], IDLE_S)[0]:
+def _pump(inside: Any, outside: Any, tunnel: Tunnel) -> None:
+    """Copies data in both directions until either side closes, both are idle for `IDLE_S`, or the time is over."""
+    while (left_s := tunnel.left_s) and (ready := select.select([inside, outside], [], [], min(IDLE_S, left_s))[0]):
         for side in ready:
             data = side.recv(AT_ONCE_BYTES)
             if not data:

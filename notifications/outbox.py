@@ -1,8 +1,9 @@
 """Outbox of mails: sends the mails whose notices are due, fair by tenant.
 
-A notice is leased, sent and then marked. If the process dies in between, the lease expires: a mail may be sent twice,
-but none is lost. Concurrent alerts of a tenant share one mail. Mails per tenant and per address are limited by the
-hour: the last mail states this, and the rest follows later.
+A notice is leased, sent and then marked; each accepted mail is noted at once. If the process dies in between, the lease
+expires: one mail may be sent twice, but none is lost. What the mail server refused is tried again, for those people
+alone. Concurrent alerts of a tenant share one mail. Mails per tenant and per address are limited by the hour: the last
+mail states this, and the rest follows later.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NOTICES_PER_MAIL_MAX = 50
 # A run starts no further mail after this time.
 RUN_S = 20.0
 LEASE = timedelta(minutes=5)
-# Delays after the first, second, … attempt in which no mail was accepted.
+# Delays after the first, second, … attempt in which a mail was refused.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
 # Delay of notices whose tenant has no mail of this hour left.
 POSTPONED = timedelta(minutes=5)
@@ -53,14 +54,18 @@ ALERTS = (NoticeKind.FIRING, NoticeKind.RESOLVED)
 
 
 class MailDelivery(NamedTuple):
-    """Number of mails to send and number of mails that the server accepted."""
+    """Numbers of mails to send, of those that the server accepted, and of those that it refused.
+
+    The rest are those of addresses over their hourly limit.
+    """
 
     wanted: int
     taken: int
+    failed: int
 
 
 # Result of a sender that raised an exception.
-NOT_SENT = MailDelivery(wanted=1, taken=0)
+NOT_SENT = MailDelivery(wanted=1, taken=0, failed=1)
 
 # Callback with the notices of one mail, and true if it is the last mail of their tenant in this hour.
 Sender = Callable[[Sequence[MailNotice], bool], MailDelivery]
@@ -117,21 +122,36 @@ def operators() -> list[User]:
     return list(users.order_by("pk")[:MAILS_PER_NOTICE_MAX])
 
 
-def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **values: Any) -> MailDelivery:
-    """Sends a mail of a template to each person in their language.
+def to_each(
+    notices: Sequence[MailNotice], people: Sequence[User], name: str, *, is_last: bool = False, **values: Any
+) -> MailDelivery:
+    """Sends a mail of a template about notices to each person in their language who has not got all of them.
 
     An address that reached its limit of this hour is skipped. The last mail to an address within the limit says that it
     is the last one of this hour; `is_last` makes all mails say so, because the tenant's limit is reached.
     """
-    taken = 0
-    for person in people:
+    waiting = [person for person in people if any(person.pk not in notice.accepted_for for notice in notices)]
+    taken = failed = 0
+    for person in waiting:
         number = _number_in_hour(person.email)
         if number > MAILS_PER_ADDRESS_AND_HOUR_MAX:
             log.warning("mail_limit_of_address", mail=name, user=person.pk)
             continue
         is_last_here = is_last or number == MAILS_PER_ADDRESS_AND_HOUR_MAX
-        taken += mails.send(name, person.email, person.language, is_last=is_last_here, **values)
-    return MailDelivery(len(people), taken)
+        if mails.send(name, person.email, person.language, is_last=is_last_here, **values):
+            _note_accepted(notices, person)
+            taken += 1
+        else:
+            failed += 1
+    return MailDelivery(len(waiting), taken, failed)
+
+
+def _note_accepted(notices: Sequence[MailNotice], person: User) -> None:
+    """Stores at once that a person has the notices: a process that dies later repeats no mail to them."""
+    for notice in notices:
+        if person.pk not in notice.accepted_for:
+            notice.accepted_for = [*notice.accepted_for, person.pk]
+    MailNotice.objects.bulk_update(notices, ["accepted_for"])
 
 
 def _number_in_hour(address: str) -> int:
@@ -192,25 +212,33 @@ def _sharing(notice: MailNotice) -> tuple[NoticeKind, ...]:
 def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetime) -> int:
     """Returns the number of mails of these kinds that a tenant may still get in this hour.
 
-    The notices of one mail have the same `finished_at`. Operators have no limit.
+    The notices of one mail have the same `sent_at`. A mail that only repeats notices, for people who have not got them,
+    does not count. Operators have no limit.
     """
     most = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
     if tenant_id is None:
         return most
-    lately = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_to__gt=0, finished_at__gt=now - HOUR)
+    lately = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_at__gt=now - HOUR)
     if kinds == ALERTS:
-        return max(0, most - lately.values("finished_at").distinct().count())
+        return max(0, most - lately.values("sent_at").distinct().count())
     return max(0, most - lately.count())
 
 
 def _note(notices: Sequence[MailNotice], sent: MailDelivery, now: datetime) -> None:
-    """Finishes notices if a mail was accepted or has no recipients; otherwise schedules a retry or gives up."""
-    rows = MailNotice.objects.filter(pk__in=[notice.pk for notice in notices])
-    attempts = max(notice.attempts for notice in notices)
-    if sent.taken or not sent.wanted:
-        rows.update(finished_at=now, sent_to=sent.taken)
-    elif attempts <= len(WAITS):
-        rows.update(next_at=now + WAITS[attempts - 1])
-    else:
-        log.warning("mail_given_up", notices=len(notices), kind=notices[0].kind)
-        rows.update(finished_at=now)
+    """Finishes notices of which no mail was refused; otherwise schedules a retry or gives up.
+
+    Notices that waited for addresses over their limit alone are tried again, too.
+    """
+    is_done = not sent.failed and (sent.taken > 0 or not sent.wanted)
+    for notice in notices:
+        notice.sent_to = len(notice.accepted_for)
+        if notice.accepted_for and notice.sent_at is None:
+            notice.sent_at = now
+        if not is_done and notice.attempts <= len(WAITS):
+            notice.next_at = now + WAITS[notice.attempts - 1]
+        else:
+            notice.finished_at = now
+    given_up = 0 if is_done else sum(notice.finished_at is not None for notice in notices)
+    if given_up:
+        log.warning("mail_given_up", notices=given_up, kind=notices[0].kind)
+    MailNotice.objects.bulk_update(notices, ["sent_to", "sent_at", "next_at", "finished_at"])

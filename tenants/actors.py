@@ -38,6 +38,8 @@ class Actor:
     is_confirmed: bool = True
     # True for a session of single sign-on: it reaches nothing outside the tenant whose identity provider began it.
     is_confined: bool = False
+    # True for a session in which the person's second factor was given.
+    gave_second_factor: bool = False
 
     def within(self, tenant: Tenant) -> Actor:
         """Returns the same actor in `tenant`; for system and operator actors only."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext_noop
 
 from tenants import selectors, services
 from tenants.actors import member_actor, system_actor
 from tenants.choices import Role, Scope
 from tenants.errors import NotFound
-from tenants.models import ApiToken, Member, User, UserManager
+from tenants.models import ApiToken, AuditEntry, Member, User, UserManager
 from tenants.secrets import hash_secret
 
 TENANT_NAME: Final = "Operators"
+ACTOR_NAME: Final = "operator_token"
 TOKEN_NAME: Final = "manage.py operator_token"  # noqa: S105  as lists of tokens show it
 
 
@@ -32,15 +34,24 @@ def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
     if user is None or not (user.is_staff and user.is_active):
         raise NotFound(gettext_noop("There is no operator with this e-mail address."))
     living = ApiToken.objects.filter(member__user=user, member__removed_at=None, name=TOKEN_NAME, revoked_at=None)
-    if kept_secret and living.filter(secret_hash=hash_secret(kept_secret), scopes=[Scope.OPERATOR.value]).exists():
-        return kept_secret
     member = _member_of(user)
+    kept = living.filter(member=member, secret_hash=hash_secret(kept_secret or ""), scopes=[Scope.OPERATOR.value])
+    if kept_secret and kept.exists():
+        return kept_secret
     acting = member_actor(member)
     for token in living:
-        services.revoke_token(acting=system_actor("operator_token", token.tenant), token=token)
+        services.revoke_token(acting=system_actor(ACTOR_NAME, token.tenant), token=token)
     return services.create_token(acting=acting, name=TOKEN_NAME, scopes=[Scope.OPERATOR.value])[1]
 
 
 def _member_of(user: User) -> Member:
-    member = selectors.memberships(user).filter(tenant__name=TENANT_NAME, role=Role.OWNER).order_by("pk").first()
-    return member or services.create_own_tenant(user=user, name=TENANT_NAME, acting=system_actor("operator_token"))
+    """Returns an operator's membership in the tenant of the operators, which is created if there is none.
+
+    The tenant is recognised by its creation in the audit log, because a customer's tenant may have its name.
+    """
+    maker = system_actor(ACTOR_NAME)
+    created = AuditEntry.objects.filter(
+        target_id=OuterRef("tenant_id"), action="tenant.created", actor_kind=maker.kind, actor_id=maker.id
+    )
+    member = selectors.memberships(user).filter(Exists(created), role=Role.OWNER).order_by("pk").first()
+    return member or services.create_own_tenant(user=user, name=TENANT_NAME, acting=maker)

@@ -43,8 +43,12 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def of_session(request: HttpRequest, acting: Actor) -> Actor:
-    """Returns the actor with the confirmation state of the request's session, and its confinement to a tenant."""
-    is_confirmed, is_confined = sessions.is_confirmed(request), sessions.sso_tenant_of(request) is not None
-    if is_confirmed and not is_confined:
-        return acting
-    return replace(acting, is_confirmed=is_confirmed, is_confined=is_confined)
+    """Returns the actor with what the request's session adds: its confirmation, its confinement to a tenant, and
+    whether the second factor was given.
+    """
+    return replace(
+        acting,
+        is_confirmed=sessions.is_confirmed(request),
+        is_confined=sessions.sso_tenant_of(request) is not None,
+        gave_second_factor=sessions.has_second_factor(request),
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from tenants.actors import Actor, member_actor, token_actor
+from tenants.actors import Actor, token_actor
 from tenants.choices import ActorKind, Role
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Session, SignInPlace, Tenant, User
 from tenants.secrets import hash_secret
@@ -132,7 +133,7 @@ def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
 
 
 def actor_now(actor: Actor, now: datetime) -> Actor | None:
-    """Returns an actor of an earlier request with the role and scopes that it has at `now`.
+    """Returns an actor of an earlier request with the role and scopes that it has at `now`, and what its session added.
 
     None: its token is no longer valid, or its member was removed or disabled. A sign-out of the person is not checked.
     """
@@ -143,7 +144,11 @@ def actor_now(actor: Actor, now: datetime) -> Actor | None:
         return actor
     rows = Member.objects.filter(pk=actor.member.pk, removed_at=None, user__is_active=True)
     member = rows.select_related("tenant", "user").first()
-    return None if member is None else member_actor(member, ip=actor.ip, request_id=actor.request_id)
+    if member is None:
+        return None
+    return replace(
+        actor, label=member.user.email, tenant=member.tenant, member=member, user=member.user, role=Role(member.role)
+    )
 
 
 def _live_token(now: datetime, **lookup: str) -> ApiToken | None:

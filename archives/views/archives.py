@@ -20,7 +20,6 @@ from archives.forms import ArchiveChangeForm, ArchiveForm, values_of
 from archives.models import Archive
 from instances import access as instances_access
 from tenants import access
-from tenants.api import rates
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -39,7 +38,6 @@ def archives_page(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         given = form.given()
         try:
-            rates.charge_write(acting)
             instance = instances_access.instance(acting, given.pop("instance_id"))
             made = services.create(acting=acting, instance=instance, **given)
             text = _("%(topic)s is archived to %(url)s.") % {"topic": made.topic, "url": made.url}
@@ -64,7 +62,6 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
     form.only_for(archive)
     if form.is_bound and form.is_valid():
         try:
-            rates.charge_write(acting)
             with transaction.atomic():
                 locked = archives_access.archive(acting, archive_id, lock=True)
                 services.change(acting=acting, archive=locked, changes=form.changes())
@@ -104,7 +101,6 @@ def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpRespo
         return asked
     done, said = _ACTS[act]
     try:
-        rates.charge_write(acting)
         with transaction.atomic():
             archive = archives_access.archive(acting, archive_id, lock=True)
             done(acting=acting, archive=archive)

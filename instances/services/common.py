@@ -15,6 +15,7 @@ from instances.lifecycle.phases import Phase, require_transition
 from instances.limits import DATA_PLANE_LOCK_WAIT_MS
 from instances.models import Instance
 from tenants.errors import Conflict
+from tenants.models import Tenant
 
 USER_REF_CHARS_MAX = 300
 logger = logging.getLogger(__name__)
@@ -77,6 +78,14 @@ def hold_user(instance: Instance, name: str) -> None:
 def hold_copies(instance: Instance) -> None:
     """Locks the topic copies of all instances of a tenant, like `hold_topic`, because some limits are by tenant."""
     _hold(f"copies\n{instance.tenant_id}", "Another copy of a topic is being begun or stopped.")
+
+
+def hold_ceiling(tenant: Tenant) -> None:
+    """Locks the sizes of all instances of a tenant without a verified owner, like `hold_topic`.
+
+    Callers have locked the row of an instance, and others lock that of the tenant before those of its instances.
+    """
+    _hold(f"ceiling\n{tenant.pk}", "Another instance is being created or resized.")
 
 
 def hold_acls(instance: Instance) -> None:

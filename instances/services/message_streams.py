@@ -21,6 +21,7 @@ from tenants import access, audit, selectors
 from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import DomainError, Unauthenticated
+from tenants.second_factor import gate
 
 STREAM = "stream"
 
@@ -59,7 +60,7 @@ class MessageStream:
 
     def step(self) -> StreamStep:
         """Reads new messages with the current masks, schemas and rights. The stream ends if the token was revoked, or
-        if the member was removed or has a role without the right.
+        if the member was removed, has a role without the right, or lacks what the tenant requires of sessions by now.
         """
         if self.is_closed or self.now_s() >= self.ends_s:
             return StreamStep(wait_s=None)
@@ -67,6 +68,7 @@ class MessageStream:
             acting = selectors.actor_now(self.acting, timezone.now())
             if acting is None:
                 raise Unauthenticated("The token or session of this stream is no longer valid.")
+            gate.require_still(acting)
             access.require(acting, Scope.MESSAGES_READ)
             require_reachable(Instance.objects.get(pk=self.instance.pk))
             page, _ = read_page(

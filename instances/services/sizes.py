@@ -13,6 +13,7 @@ from instances.interfaces import PlanTerms
 from instances.lifecycle.phases import COUNTED, Phase
 from instances.limits import DELETED_STORAGE_GB_MAX
 from instances.models import Instance
+from instances.services.common import hold_ceiling
 from tenants import selectors as tenant_selectors
 from tenants.errors import FieldError, Invalid, Message, QuotaExceeded
 from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_MAX
@@ -61,10 +62,12 @@ def require_deleted_room(tenant: Tenant) -> None:
 def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, besides: Instance | None = None) -> None:
     """Raises `QuotaExceeded` (`unverified`) if the tenant's instances would exceed the limits of tenants without a
     verified owner. The storage of deleted instances counts until they are purged. `besides` is the instance that gets
-    this size; a size that does not grow is not refused, unless the instance is failed or deleted.
+    this size; a size that does not grow is not refused, unless the instance is failed or deleted. The size stays within
+    the limits until the transaction ends.
     """
     if tenant_selectors.is_verified(tenant):
         return
+    hold_ceiling(tenant)
     others = Instance.objects.filter(tenant=tenant)
     if besides is not None:
         others = others.exclude(pk=besides.pk)

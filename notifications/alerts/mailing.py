@@ -46,6 +46,6 @@ def send(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.MailDel
     firing = sum(not line.is_resolved for line in lines)
     link = mails.public_url("/operator/" if tenant is None else "/alert-rules/")
     return outbox.to_each(
-        people, "alerts", is_last=is_last, tenant=tenant.name if tenant is not None else "", lines=lines,
+        notices, people, "alerts", is_last=is_last, tenant=tenant.name if tenant is not None else "", lines=lines,
         first=lines[0], firing=firing, resolved=len(lines) - firing, link=link,
     )  # fmt: skip

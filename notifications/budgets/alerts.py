@@ -67,11 +67,11 @@ def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Ma
     alert = notices[0].budget_alert
     assert alert is not None
     sent = outbox.to_each(
-        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
+        notices, outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
         is_forecast=alert.mark == FORECAST, currency=alert.tenant.currency,
         tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
     )  # fmt: skip
-    BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
+    BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=len(notices[0].accepted_for))
     return sent
 
 

@@ -22,7 +22,8 @@ class MailNotice(models.Model):
     """Notice of an alert to be sent by mail; one mail may contain several notices about firings.
 
     It is written in the transaction of its cause, so that it is not lost if a process dies. It is finished when
-    `finished_at` is set; `sent_to` counts the accepted mails.
+    `finished_at` is set. `accepted_for` has the ids of the people whose mail the server accepted, `sent_to` their
+    number, and `sent_at` is the time of the first such mail.
     """
 
     tenant = models.ForeignKey(
@@ -36,6 +37,8 @@ class MailNotice(models.Model):
     attempts = models.PositiveSmallIntegerField(_("tries"), default=0)
     finished_at = models.DateTimeField(_("finished"), null=True)
     sent_to = models.PositiveSmallIntegerField(_("mails sent"), default=0)
+    accepted_for = models.JSONField(default=list, db_default=[], editable=False)
+    sent_at = models.DateTimeField(_("first sent"), null=True, editable=False)
 
     class Meta:
         db_table = "billing_mailnotice"
@@ -45,6 +48,7 @@ class MailNotice(models.Model):
         indexes = (
             models.Index(fields=("next_at",), condition=Q(finished_at=None), name="mail_notice_due"),
             models.Index(fields=("tenant", "finished_at"), name="mail_notice_by_tenant"),
+            models.Index(fields=("tenant", "sent_at"), name="mail_notice_by_sending"),
         )
         constraints = (
             models.UniqueConstraint(fields=("firing", "kind"), name="mail_notice_once_per_firing"),

@@ -20,7 +20,6 @@ from notifications.alerts import services, wording
 from notifications.forms import AlertRuleChangeForm, AlertRuleForm
 from notifications.models import AlertFiring, AlertKind, AlertRule
 from tenants import access
-from tenants.api import rates
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -47,7 +46,6 @@ def alert_rules_page(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         given = dict(form.cleaned_data)
         try:
-            rates.charge_write(acting)
             instance = instances_access.instance(acting, given.pop("instance_id"))
             made = services.create_rule(acting=acting, instance=instance, **given)
             messages.success(request, _("%(name)s is watched every minute.") % {"name": made.name})
@@ -76,7 +74,6 @@ def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
         del form.fields[name]
     if form.is_bound and form.is_valid():
         try:
-            rates.charge_write(acting)
             with transaction.atomic():
                 locked = notifications_access.alert_rule(acting, rule_id, lock=True)
                 services.change_rule(acting=acting, rule=locked, changes=_given(form))
@@ -106,7 +103,6 @@ def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpRespo
     if asked is not None:
         return asked
     try:
-        rates.charge_write(acting)
         with transaction.atomic():
             rule = notifications_access.alert_rule(acting, rule_id, lock=True)
             if act == "delete":

@@ -19,7 +19,6 @@ from notifications.forms import WebhookForm
 from notifications.models import WebhookEndpoint
 from notifications.webhooks import services
 from tenants import access
-from tenants.api import rates
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -37,7 +36,6 @@ def webhooks_page(request: HttpRequest) -> HttpResponse:
     form = WebhookForm(request.POST or None)
     if form.is_bound and form.is_valid():
         try:
-            rates.charge_write(acting)
             made, secret = services.create_endpoint(acting=acting, url=form.cleaned_data["url"])
             return _own_page(request, made, secret=secret)
         except DomainError as error:
@@ -73,7 +71,6 @@ def _act(view: Act) -> Callable[..., HttpResponse]:
     def guarded(request: HttpRequest, webhook_id: str, **kwargs: Any) -> HttpResponse:
         acting = request.actor  # type: ignore[attr-defined]
         try:
-            rates.charge_write(acting)
             with transaction.atomic():
                 webhook = notifications_access.webhook(acting, webhook_id, lock=True)
                 answer = view(request, webhook, **kwargs)
@@ -131,7 +128,6 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
     webhook = notifications_access.webhook(acting, webhook_id)
     if request.method == "POST" and request.POST.get("typed") == webhook.pk:
         try:
-            rates.charge_write(acting)
             with transaction.atomic():
                 services.delete_endpoint(
                     acting=acting, endpoint=notifications_access.webhook(acting, webhook_id, lock=True)

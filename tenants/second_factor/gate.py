@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from tenants import sessions
 from tenants.actors import Actor
-from tenants.choices import Role
+from tenants.choices import ActorKind, Role
 from tenants.errors import SecondFactorNeeded, SsoNeeded
 
 
@@ -21,10 +21,10 @@ def lacks_operators_factor(request: HttpRequest) -> bool:
     )
 
 
-def lacks_tenants_factor(request: HttpRequest, acting: Actor) -> bool:
+def lacks_tenants_factor(acting: Actor) -> bool:
     """True if the actor's tenant requires a second factor that was not given."""
     asks = acting.tenant is not None and acting.tenant.requires_second_factor and not acting.is_confined
-    return asks and not sessions.has_second_factor(request)
+    return asks and not acting.gave_second_factor
 
 
 def lacks_sso(acting: Actor) -> bool:
@@ -37,12 +37,30 @@ def require(request: HttpRequest, acting: Actor) -> None:
     """Raises `SecondFactorNeeded` if the session may only open the page that sets one up, and `SsoNeeded` if it may not
     work in the tenant at all.
     """
+    _require_sso(acting)
+    if lacks_operators_factor(request):
+        raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
+    _require_tenants_factor(acting)
+
+
+def require_still(acting: Actor) -> None:
+    """Raises like `require` if the tenant requires by now what the session of an earlier request does not have.
+
+    Tokens are exempt, as in their requests.
+    """
+    if acting.kind is ActorKind.USER:
+        _require_sso(acting)
+        _require_tenants_factor(acting)
+
+
+def _require_sso(acting: Actor) -> None:
     if lacks_sso(acting):
         assert acting.tenant is not None
         refusal = SsoNeeded("The tenant is open through its single sign-on only. Sign in there.")
         refusal.address = f"/sso/{acting.tenant.slug}/"
         raise refusal
-    if lacks_operators_factor(request):
-        raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
-    if lacks_tenants_factor(request, acting):
+
+
+def _require_tenants_factor(acting: Actor) -> None:
+    if lacks_tenants_factor(acting):
         raise SecondFactorNeeded("The tenant asks its members for a second factor. Set one up under Security.")

@@ -27,6 +27,7 @@ from django.views.defaults import page_not_found
 
 from tenants import access, interfaces, selectors
 from tenants.actors import Actor
+from tenants.api import rates
 from tenants.choices import Scope
 from tenants.errors import ConfirmationNeeded, DomainError, NotFound, SecondFactorNeeded
 from tenants.requests import actor_of
@@ -92,7 +93,7 @@ def console_page(
     """Decorates a page for signed-in members; `scope` is the required permission, None for pages about the user.
 
     Without `needs_tenant` it also serves people without a tenant; without `needs_factor` also those who still have to
-    set up a required second factor.
+    set up a required second factor. A POST is charged to the person as a write over the API is.
     """
 
     def decorate(
@@ -107,6 +108,8 @@ def console_page(
             with translation.override(request.user.language), timezone.override(_zone_of(request)):
                 request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
                 try:
+                    if request.method == "POST":
+                        rates.charge_write(acting)
                     request.actor = acting = _of_the_page(request, acting)  # type: ignore[attr-defined]
                     if needs_factor:
                         gate.require(request, acting)
@@ -121,6 +124,8 @@ def console_page(
                     response = _leading(request, reverse("page-security"))
                 except DomainError as error:
                     response = error_page(request, error, scope)
+                    if error.retry_after_s is not None:
+                        response.headers["Retry-After"] = str(error.retry_after_s)
                 response.headers.setdefault("Cache-Control", "private, no-cache")
                 response.headers["Content-Language"] = translation.get_language() or ""
                 return response

@@ -85,7 +85,7 @@ def security_page(request: HttpRequest) -> HttpResponse:
     context = {
         "factors": factors_of(request.user),
         "lines": [_line(row, own) for row in selectors.sessions_of(request.user, timezone.now())],
-        "must_enrol": gate.lacks_operators_factor(request) or gate.lacks_tenants_factor(request, acting),
+        "must_enrol": gate.lacks_operators_factor(request) or gate.lacks_tenants_factor(acting),
         "is_operators": gate.lacks_operators_factor(request),
         "tenant": acting.tenant,
         "may_ask_for_factor": may_ask,

@@ -8,11 +8,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archives import limits, sweeping
+from archives.address import Store, open_place, parse
 from archives.relay import Relay
+from tests.testkit.https_server import https_server
+from tests.testkit.waiting import eventually
 
 LOOPBACK = ip_network("127.0.0.0/8")
 SILENT = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
@@ -92,3 +97,42 @@ def test_a_silent_address_leaves_time_for_the_next_one(monkeypatch: pytest.Monke
         with relay_to(port):
             listener.settimeout(WITHIN_S)
             listener.accept()[0].close()
+
+
+ENDLESS = (
+    b'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    b"<Name>lake</Name><Prefix></Prefix><KeyCount>1</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>true</IsTruncated>"
+    b"<NextContinuationToken>more</NextContinuationToken>"
+    b"<Contents><Key>orders/a/day=2026-01-01/f</Key><Size>1</Size></Contents></ListBucketResult>"
+)
+LISTED_WITHIN_S = 30.0
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_bucket_that_lists_files_without_an_end_is_cut_off(
+    is_slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BUCKET_OPEN_S", WITHIN_S)
+    with https_server(tmp_path) as server:
+        server.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(ENDLESS)
+        server.answer += ENDLESS
+        server.drips = is_slow
+        store = Store(
+            address=parse(f"s3://lake/orders?region=eu-central-1&endpoint=https://127.0.0.1:{server.port}"), root="",
+            folder="a", access_key_id="key", secret_access_key="secret", private=(LOOPBACK,), ca_file=server.ca_file,
+        )  # fmt: skip
+        failed: list[OSError] = []
+
+        def sweep() -> None:
+            try:
+                with open_place(store) as place:
+                    list(sweeping._paths(place))
+            except OSError as trouble:
+                failed.append(trouble)
+
+        thread = threading.Thread(target=sweep, daemon=True)
+        thread.start()
+        eventually(lambda: server.requests, what="a listing")
+        thread.join(LISTED_WITHIN_S)
+        assert not thread.is_alive()
+    assert [str(trouble) for trouble in failed] == ["The bucket took more than 2 seconds."]

@@ -16,9 +16,11 @@ from config.supervisor import seed
 from config.supervisor.state import StateDirectory
 from instances.models import Instance
 from instances.users import interfaces as user_interfaces
+from tenants.actors import member_actor
 from tenants.demo import demo_owner
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
-from tenants.services import create_operator
+from tenants.operator_token import TENANT_NAME, TOKEN_NAME, ensure_operator_token
+from tenants.services import create_operator, create_own_tenant, create_token
 from tests.testkit.api_cases import Api
 from tests.testkit.fake_users import FakeUsers
 from tests.testkit.fleet import make_running, plugged
@@ -149,6 +151,25 @@ def test_a_token_of_the_operator_that_is_lost_or_revoked_is_replaced_and_works_n
     third = seed.operator_token(state)
     assert [ask_as_operator(token) for token in (second, third)] == [401, 200]
     assert Tenant.objects.count() == 1
+
+
+def test_the_operators_token_is_not_one_of_a_customers_tenant_with_the_operators_tenants_name() -> None:
+    operator, _is_new = create_operator(email="ops@example.com", password="a long enough passphrase")
+    customer = create_own_tenant(user=operator, name=TENANT_NAME)
+    secret = ensure_operator_token(email=operator.email, kept_secret=None)
+    token = ApiToken.objects.get()
+    assert token.tenant_id != customer.tenant_id
+    assert ask_as_operator(secret) == 200
+    assert ensure_operator_token(email=operator.email, kept_secret=secret) == secret
+    assert Tenant.objects.count() == 2
+
+
+def test_a_kept_token_of_another_tenant_is_replaced() -> None:
+    operator, _is_new = create_operator(email="ops@example.com", password="a long enough passphrase")
+    customer = create_own_tenant(user=operator, name=TENANT_NAME)
+    _token, kept = create_token(acting=member_actor(customer), name=TOKEN_NAME, scopes=["operator"])
+    secret = ensure_operator_token(email=operator.email, kept_secret=kept)
+    assert [ask_as_operator(each) for each in (kept, secret)] == [401, 200]
 
 
 def test_the_command_prints_the_token(

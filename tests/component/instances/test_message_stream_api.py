@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,9 +14,10 @@ from django.utils import timezone
 from instances.messages import limits, turns
 from instances.models import Instance
 from instances.topic_models import TopicMask
+from tenants import sessions
 from tenants.choices import Role, Scope
 from tenants.errors import NotFound, Unavailable
-from tenants.models import ApiToken, AuditEntry, Member, User
+from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
 from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.instances import make_instance
@@ -243,4 +245,43 @@ def test_a_member_who_becomes_one_without_unmask_gets_masked_fields_at_once(
         Member.objects.filter(pk=admin.pk).update(role=role)
         kept_messages.add(instance.pk, "orders", b'{"card": "4000"}')
         assert values(step(answer)) == [shown]
+    answer.live.body.close()
+
+
+@pytest.mark.parametrize(
+    "required, code", [("requires_sso", "sso_needed"), ("requires_second_factor", "second_factor_needed")]
+)
+def test_a_stream_ends_when_its_tenant_requires_what_its_session_does_not_have(
+    required: str, code: str, at: str, instance: Instance, owner: Member, kept_messages: FakeMessages
+) -> None:
+    member = make_member(Role.DEVELOPER, owner.tenant)
+    by_session, by_token = Api(user=member.user).get(at), Api.of(member).get(at)
+    for answer in (by_session, by_token):
+        step(answer)
+    Tenant.objects.filter(pk=owner.tenant_id).update(**{required: True})
+    kept_messages.add(instance.pk, "orders", b"secret")
+    raw, wait_s = by_session.live.body.step()
+    assert wait_s is None and b"secret" not in raw and code.encode() in raw
+    assert values(step(by_token)) == ["secret"], "tokens are exempt"
+    for answer in (by_session, by_token):
+        answer.live.body.close()
+
+
+@pytest.mark.parametrize("kind", ["single sign-on", "second factor"])
+def test_a_stream_goes_on_when_its_tenant_requires_what_its_session_has(
+    kind: str, at: str, instance: Instance, owner: Member, kept_messages: FakeMessages
+) -> None:
+    member = make_member(Role.DEVELOPER, owner.tenant)
+    api = Api(user=member.user)
+    session = api.client.session
+    if kind == "second factor":
+        session[sessions.SECOND_FACTOR_OF] = member.user_id
+    else:
+        session[sessions.SSO_TENANT], session[sessions.SSO_UNTIL_S] = owner.tenant_id, int(time.time()) + 3_600
+    session.save()
+    answer = api.get(at)
+    step(answer)
+    Tenant.objects.filter(pk=owner.tenant_id).update(requires_sso=kind != "second factor", requires_second_factor=True)
+    kept_messages.add(instance.pk, "orders", b"more")
+    assert values(step(answer)) == ["more"]
     answer.live.body.close()

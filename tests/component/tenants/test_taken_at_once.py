@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 from billing.budgets import services as budgets
 from billing.models import Budget
 from instances import access as instance_access
 from instances import interfaces
 from instances import services as instance_services
+from instances.limits import RESTORE_FOR
 from instances.models import Instance
 from notifications import access as notifications_access
 from notifications.alerts import services as alerts
@@ -21,15 +24,18 @@ from notifications.webhooks import services as webhooks
 from tenants import services
 from tenants.actors import member_actor, user_actor
 from tenants.errors import DomainError, QuotaExceeded
+from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_MAX
 from tenants.models import Member, User
 from tenants.services import members
 from tests.testkit.api_cases import PASSWORD, make_member, make_user
 from tests.testkit.beside import beside, waits
-from tests.testkit.fleet import catalogue, plugged
+from tests.testkit.fleet import catalogue, make_running, plugged
 from tests.testkit.instances import make_instance
 from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+CEILING = {"bandwidth_mb_s": UNVERIFIED_BANDWIDTH_MB_S_MAX, "storage_gb": UNVERIFIED_STORAGE_GB_MAX - 1}
 
 
 def refused_beside(first: Callable[[], object], second: Callable[[], object]) -> DomainError:
@@ -152,3 +158,53 @@ def test_the_second_of_two_webhooks_that_are_given_one_address_at_once_is_refuse
         for number in range(2)
     )
     assert refused_beside(changes_a_webhook(owner, first), changes_a_webhook(owner, second)).code == "name_taken"
+
+
+def changed(owner: Member, instance: Instance, change: Callable[..., object], **given: int) -> Callable[[], object]:
+    @transaction.atomic
+    def work() -> None:
+        acting = member_actor(owner)
+        change(acting=acting, instance=instance_access.instance(acting, instance.pk, lock=True), **given)
+
+    return work
+
+
+def all_of_the_ceiling(owner: Member) -> Callable[[], object]:
+    return lambda: instance_services.create_instance(acting=member_actor(owner), name="wide", **CEILING)
+
+
+def retried(owner: Member) -> Callable[[], object]:
+    failed = make_running(owner.tenant, phase="failed", first_running_at=None, **CEILING)
+    return changed(owner, failed, instance_services.retry_instance)
+
+
+def restored(owner: Member) -> Callable[[], object]:
+    now = timezone.now()
+    deleted = make_running(
+        owner.tenant, phase="deleting", deleted_at=now, restorable_until=now + RESTORE_FOR, storage_gb=1,
+        bandwidth_mb_s=UNVERIFIED_BANDWIDTH_MB_S_MAX,
+    )  # fmt: skip
+    return changed(owner, deleted, instance_services.restore_instance)
+
+
+class Room:
+    """Implementation of `instances.interfaces.Capacity` with room for all."""
+
+    def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "first, second", [(retried, retried), (retried, restored), (restored, restored), (all_of_the_ceiling, retried)]
+)
+def test_instances_retried_or_restored_at_once_stay_within_the_ceiling_of_an_unverified_tenant(
+    first: Callable[[Member], Callable[[], object]], second: Callable[[Member], Callable[[], object]], settings: Any
+) -> None:
+    settings.MAIL_IS_CONFIGURED = True
+    owner = make_member()
+    with (
+        plugged(interfaces.plan_catalogue, catalogue),
+        plugged(interfaces.reconcile, lambda _id: None),
+        plugged(interfaces.capacity, Room()),
+    ):
+        assert refused_beside(first(owner), second(owner)).code == "unverified"
