@@ -11,12 +11,14 @@ from allauth.core.exceptions import ReauthenticationRequired
 from django.conf import settings
 from django.contrib.auth import logout
 from django.core.exceptions import BadRequest
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone, translation
+from psycopg.errors import UntranslatableCharacter
 
-from tenants import sessions, zero_bytes
+from tenants import sessions
 from tenants.errors import TookTooLong, Unavailable
 from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
@@ -75,6 +77,19 @@ class OperatorMiddleware:
         return redirect("page-security")
 
 
+# The driver refuses text with U+0000 before it is sent, by an error without a code.
+_DRIVERS_WORDS = "cannot contain NUL"
+
+
+def _has_zero_byte(exception: BaseException) -> bool:
+    """True for a query that was refused because of U+0000, which names in Kafka may contain and PostgreSQL's text
+    cannot; False for other database errors.
+    """
+    if not isinstance(exception, DataError):
+        return False
+    return isinstance(exception.__cause__, UntranslatableCharacter) or _DRIVERS_WORDS in str(exception)
+
+
 class ZeroByteMiddleware:
     """Answers 404 for a page that looks for a row by a name with U+0000, because no row has one.
 
@@ -88,7 +103,7 @@ class ZeroByteMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> None:
-        if zero_bytes.is_refused(exception):
+        if _has_zero_byte(exception):
             raise Http404 from exception
 
 

@@ -164,5 +164,5 @@ def test_roles_without_the_permission_and_other_tenants_are_refused(
         ("post", "topic-copies/%00/resume"),
     ],
 )
-def test_what_a_zero_byte_names_is_not_found(method: str, path: str, api: Api, instance: Instance) -> None:
+def test_a_deleted_user_named_by_a_zero_byte_is_not_found(method: str, path: str, api: Api, instance: Instance) -> None:
     assert_problem(getattr(api, method)(f"/instances/{instance.pk}/{path}"), 404, "not_found")
