@@ -108,7 +108,7 @@ class StorageCapacity:
                 self.use.forget(instance_id)
                 self._full.discard(instance_id)
             elif instance is not None and instance.document.capacity_bytes != room.bought_bytes:
-                self.credits.bought(instance_id, instance.document.capacity_bytes)
+                self.credits.set_bought(instance_id, instance.document.capacity_bytes)
                 self._wake.set()
 
     async def on_registered(self, broker_epoch: int) -> None:
@@ -166,8 +166,8 @@ class StorageCapacity:
 
     async def _report(self) -> None:
         image = self._services.metadata.current.image
-        if image.controller_epoch != self.credits.term:
-            self.credits.on_term(image.controller_epoch)
+        if image.controller_epoch != self.credits.controller_epoch:
+            self.credits.on_controller_epoch(image.controller_epoch)
             self._is_complete = False
         now_ms = self._services.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
@@ -177,8 +177,8 @@ class StorageCapacity:
             id for id, room in self.credits.rooms.items() if everything or is_in_use(room) or self.use.is_outdated(id)
         ]
         used_bytes = await self.use.measure(wanted)
-        lines = self.credits.lines(used_bytes)
-        parts = [lines[at : at + LINES_MAX] for at in range(0, len(lines), LINES_MAX)] or [[]]
+        reports = self.credits.reports(used_bytes)
+        parts = [reports[at : at + LINES_MAX] for at in range(0, len(reports), LINES_MAX)] or [[]]
         for number, part in enumerate(parts, 1):
             is_complete = self._is_complete or (everything and number == len(parts))
             if not await self._send(image, part, is_complete):
