@@ -159,7 +159,7 @@ def _timed_fetch(bench: Bench) -> None:
     result = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
     turn()
     topics = [
-        OffsetFetchResponseTopic(name=name, partitions=offsets.lined(OffsetFetchResponsePartition, lines))
+        OffsetFetchResponseTopic(name=name, partitions=offsets.lazy_partitions(OffsetFetchResponsePartition, lines))
         for name, lines in result
     ]
     response = OffsetFetchResponse(topics=topics, groups=[])

@@ -72,7 +72,7 @@ def _legend(policies: Sequence[str]) -> list[str]:
 
 
 def _bars(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[str]:
-    parts = [_text(LEFT, BARS_TOP - 14, "Of what could have passed, what did", css="title")]
+    parts = [_text(LEFT, BARS_TOP - 14, "Admitted share of the admissible bytes", css="title")]
     bottom = BARS_TOP + BARS_HEIGHT
     for percent in (0, 25, 50, 75, 100):
         parts += _grid(bottom - BARS_HEIGHT * percent / 100, f"{percent} %")

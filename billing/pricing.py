@@ -1,4 +1,4 @@
-"""Writes of operators: currency of a tenant and the next price of a plan, with the reads they need."""
+"""Changes that operators make to prices: the currency of a tenant and the next price of a plan, with their reads."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def set_currency(*, acting: Actor, tenant: Tenant, currency: str) -> Tenant:
 def add_price(
     *, acting: Actor, plan: Plan, fields: Mapping[str, Any], components: Sequence[Mapping[str, Any]] = ()
 ) -> Price:
-    """Adds the next price of a plan, or its first one in a currency, with the components of measured meters.
+    """Adds the next price of a plan, or its first one in a currency, with a price component for each further meter that
+    is charged by measured use.
 
     Raises:
         Invalid: the price would change past hours, exists already, or a field is wrong.

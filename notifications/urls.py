@@ -16,9 +16,9 @@ urlpatterns = [
     ),
     path("webhooks/", webhooks.webhooks_page, name="page-webhooks"),
     path("webhooks/<str:webhook_id>/", webhooks.webhook_page, name="page-webhook"),
-    path("webhooks/<str:webhook_id>/turn/", webhooks.turn_webhook, name="page-webhook-turn"),
+    path("webhooks/<str:webhook_id>/turn/", webhooks.switch_webhook, name="page-webhook-turn"),
     path("webhooks/<str:webhook_id>/rotate/", webhooks.rotate_webhook, name="page-webhook-rotate"),
-    path("webhooks/<str:webhook_id>/test/", webhooks.test_webhook, name="page-webhook-test"),
+    path("webhooks/<str:webhook_id>/test/", webhooks.send_test_delivery, name="page-webhook-test"),
     path("webhooks/<str:webhook_id>/delete/", webhooks.delete_webhook, name="page-webhook-delete"),
     path(
         "webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend/",

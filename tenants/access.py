@@ -42,7 +42,7 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
 # Scopes that a token may have: each is required by a route of the API (tests/component/api/test_routes.py).
 TOKEN_SCOPES = frozenset(Scope.values)
 
-# Roles that a member with the role of the key may assign or remove. Only owners assign owners.
+# Roles that a member may assign or remove, by the member's own role. Only owners assign owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
     Role.OWNER: frozenset(Role),
     Role.ADMIN: frozenset(Role) - {Role.OWNER},
@@ -93,7 +93,9 @@ def require(actor: Actor, scope: str) -> None:
 
 
 def require_active(actor: Actor) -> None:
-    """Raises `PaymentRequired` or `PermissionDenied` if the actor's tenant is suspended, except for the system."""
+    """Raises `PaymentRequired` or `PermissionDenied` if the actor's tenant is suspended, except for the system and
+    operators.
+    """
     tenant = actor.tenant
     if tenant is None or not tenant.is_suspended or actor.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR):
         return
@@ -103,7 +105,9 @@ def require_active(actor: Actor) -> None:
 
 
 def require_may_set_sso(actor: Actor) -> None:
-    """Raises `PermissionDenied` or `ConfirmationNeeded` unless the actor may make admins, which providers do."""
+    """Raises `PermissionDenied` or `ConfirmationNeeded` unless the actor may appoint admins, because an identity
+    provider can make a person admin.
+    """
     require(actor, Scope.MEMBERS_WRITE)
     if not may_give(actor, Role.ADMIN):
         detail = "The provider can make admins. This needs a role and a token that may do all that admins may."
@@ -166,7 +170,7 @@ def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
 def own_tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
     """Returns the actor's current tenant by id. Raises `NotFound` for other tenants of the user.
 
-    A request that changes one of those must act in it.
+    A request that changes another tenant must act in that tenant.
     """
     return fetch(Tenant.objects.filter(pk=tenant_of(actor).pk), lock=lock, pk=tenant_id)
 
@@ -196,7 +200,7 @@ def acting_token(actor: Actor) -> ApiToken | None:
     """
     if actor.kind is not ActorKind.TOKEN:
         return None
-    found = ApiToken.objects.select_for_update(no_key=True).filter(pk=actor.id, revoked_at=None).first()
-    if found is None:
+    row = ApiToken.objects.select_for_update(no_key=True).filter(pk=actor.id, revoked_at=None).first()
+    if row is None:
         raise Unauthenticated("The token is unknown, expired or revoked.")
-    return found
+    return row

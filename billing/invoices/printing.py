@@ -1,4 +1,4 @@
-"""Reads: an invoice together with the data for its printed form."""
+"""Renders an invoice as PDF, or as XML according to EN 16931."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from billing.models import Invoice, InvoiceLine
 from billing.rating.hours import HOUR
 from instances.models import Instance
 
-# Further lines are only in the CSV; fifty lines take a tenth of a second.
+# Further lines are only in the CSV; fifty lines take 0.1 s to render.
 LINES_MAX: Final = 1_000
 
 
@@ -42,7 +42,7 @@ def as_pdf(invoice: Invoice, language: str) -> bytes:
 
 
 def as_xml(invoice: Invoice) -> bytes:
-    """Returns the invoice by EN 16931 as XML.
+    """Returns the invoice as XML according to EN 16931.
 
     Raises:
         Conflict: the invoice lacks a mandatory field of EN 16931, or the standard cannot express it.

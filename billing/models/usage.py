@@ -1,6 +1,8 @@
 """Usage: minute rows, the counters they are derived from, and the read offset of each partition of `__usage`.
 
-Only the pipeline writes these tables, in one transaction (`billing.pipeline.sink`).
+The pipeline adds usage to these tables, each batch in one transaction (`billing.pipeline.sink`). A database trigger
+writes `UsageRevision`, `billing.retention.partitions` writes `UsagePoint`, and operators set `handled_at` of a
+`UsageProblem`.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class UsageMinute(models.Model):
 class UsageHour(models.Model):
     """Bytes and requests of an instance in one UTC hour and direction, and its gauges, as input of bills.
 
-    Hours are written together with the minutes they sum up; gauges have no minutes, and store their unit (`Gauge`) in
-    `bytes`.
+    Hours are written together with the minutes they sum up. Gauges have no minutes; the value of a gauge is in `bytes`,
+    in the unit that `Gauge` names.
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)

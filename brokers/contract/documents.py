@@ -91,7 +91,7 @@ class BrokerDocument:
         )
 
 
-# Behaviours of an instance that has used up its bought storage (decision 114).
+# Behaviours when the bought storage is nearly or completely used up (decision 114).
 STOP: Final = "stop"
 SHRINK_RETENTION: Final = "shrink_retention"
 RETENTION_MINUTES_MIN_DEFAULT: Final = 60
@@ -276,7 +276,7 @@ class InstanceTopicDocument:
     deleted_topic_id: str = ""
 
     @property
-    def says_something(self) -> bool:
+    def has_content(self) -> bool:
         """False if the document has only a name, which means the same as no document."""
         return bool(self.produce_ips or self.consume_ips or self.administer_ips or self.deleted_topic_id)
 

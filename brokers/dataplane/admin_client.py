@@ -166,8 +166,8 @@ def require_ok(error_code: int, message: str | None = None) -> None:
 
 def meaning_of(error_code: int, message: str | None = None) -> DomainError:
     """Returns the domain error for a Kafka error code other than 0."""
-    kind = for_code(error_code)
-    detail = (message or kind.description or kind.__name__).strip()
+    error_class = for_code(error_code)
+    detail = (message or error_class.description or error_class.__name__).strip()
     meaning = MEANINGS.get(error_code)
     if meaning is None:
         return Unavailable(

@@ -52,13 +52,14 @@ def _alter(
     instance_id: str, parts: Mapping[str, str | None], limits: Mapping[str, float | None], validate_only: bool
 ) -> None:
     """Sets limits of an entity; `parts` are its names by kind, None for the default."""
-    kind = AlterClientQuotasRequest.EntryData
-    entity = [kind.EntityData(entity_type=name, entity_name=part) for name, part in parts.items()]
+    entry_class = AlterClientQuotasRequest.EntryData
+    entity = [entry_class.EntityData(entity_type=name, entity_name=part) for name, part in parts.items()]
     ops = [
-        kind.OpData(key=key, value=float(value or 0.0), remove=value is None) for key, value in sorted(limits.items())
+        entry_class.OpData(key=key, value=float(value or 0.0), remove=value is None)
+        for key, value in sorted(limits.items())
     ]
     request = AlterClientQuotasRequest(
-        entries=[kind(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
+        entries=[entry_class(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
     )
     answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
     (result,) = answer.entries

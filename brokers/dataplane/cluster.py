@@ -116,12 +116,12 @@ class ClusterAdminClient:
         """
         if not targets:
             return {}
-        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-        wanted = [
-            topic(
+        topic_class = AlterPartitionReassignmentsRequest.ReassignableTopic
+        topics = [
+            topic_class(
                 name=name,
                 partitions=[
-                    topic.ReassignablePartition(
+                    topic_class.ReassignablePartition(
                         partition_index=index,
                         replicas=None if (replicas := targets[name, index]) is None else list(replicas),
                     )
@@ -131,7 +131,7 @@ class ClusterAdminClient:
             for name, indexes in _by_topic(targets).items()
         ]
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=TIMEOUT_MS, topics=wanted, version=ALTER_REASSIGNMENTS_VERSION
+            timeout_ms=TIMEOUT_MS, topics=topics, version=ALTER_REASSIGNMENTS_VERSION
         )
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code, answer.error_message)
@@ -172,12 +172,12 @@ class ClusterAdminClient:
         return self._elect(UNCLEAN, keys)
 
     def _elect(self, election_type: int, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
-        kind = ElectLeadersRequest.TopicPartitions
-        wanted = [kind(topic=name, partitions=indexes) for name, indexes in _by_topic(keys).items()]
-        if not wanted:
+        topic_class = ElectLeadersRequest.TopicPartitions
+        topics = [topic_class(topic=name, partitions=indexes) for name, indexes in _by_topic(keys).items()]
+        if not topics:
             return {}
         request = ElectLeadersRequest(
-            election_type=election_type, topic_partitions=wanted, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
+            election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
         )
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code)
@@ -190,9 +190,9 @@ class ClusterAdminClient:
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
         """Returns the sizes of some replicas of one broker, or of all."""
-        kind = DescribeLogDirsRequest.DescribableLogDirTopic
-        wanted = None if keys is None else [kind(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
-        request = DescribeLogDirsRequest(topics=wanted, version=DESCRIBE_LOG_DIRS_VERSION)
+        topic_class = DescribeLogDirsRequest.DescribableLogDirTopic
+        topics = None if keys is None else [topic_class(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
+        request = DescribeLogDirsRequest(topics=topics, version=DESCRIBE_LOG_DIRS_VERSION)
         answer = ask_as_cluster(self._cluster, request, broker=broker)
         require_ok(answer.error_code)
         return {
@@ -214,5 +214,5 @@ def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
 
 
 def _reason(result: Any) -> str:
-    kind = for_code(result.error_code)
-    return str(result.error_message or kind.description or kind.__name__)[:300]
+    error_class = for_code(result.error_code)
+    return str(result.error_message or error_class.description or error_class.__name__)[:300]

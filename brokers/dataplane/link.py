@@ -113,10 +113,10 @@ class Link:
                 raise LinkDown("an answer to another request")
         except (OSError, ValueError, struct.error) as error:
             self.close()
-            kind = LinkLate if isinstance(error, TimeoutError) else LinkDown
-            if kind is LinkLate:
+            error_class = LinkLate if isinstance(error, TimeoutError) else LinkDown
+            if error_class is LinkLate:
                 unresponsive_brokers.note(self.address)
-            down = kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
+            down = error_class(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
             down.was_sent = was_sent
             raise down from error
         except LinkDown as error:

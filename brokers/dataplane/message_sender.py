@@ -88,15 +88,16 @@ def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, li
 
 
 def _request(topic: str, batches: Mapping[int, Sequence[NewMessage]]) -> Any:
-    kind = ProduceRequest.TopicProduceData
+    topic_class = ProduceRequest.TopicProduceData
     data = [
-        kind.PartitionProduceData(index=index, records=_batch(messages)) for index, messages in sorted(batches.items())
+        topic_class.PartitionProduceData(index=index, records=_batch(messages))
+        for index, messages in sorted(batches.items())
     ]
     return ProduceRequest(
         transactional_id=None,
         acks=ALL_IN_SYNC,
         timeout_ms=TIMEOUT_MS,
-        topic_data=[kind(name=topic, partition_data=data)],
+        topic_data=[topic_class(name=topic, partition_data=data)],
         version=PRODUCE_VERSION,
     )
 

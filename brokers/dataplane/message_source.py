@@ -78,16 +78,18 @@ class TopicSource:
 
     def offsets(self, partitions: Iterable[int], at: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
         """Returns the offsets at a timestamp in ms, EARLIEST or LATEST; NO_OFFSET if no record is that new."""
-        kind = ListOffsetsRequest.ListOffsetsTopic
+        topic_class = ListOffsetsRequest.ListOffsetsTopic
         requests = {
             leader: ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=isolation,
                 topics=[
-                    kind(
+                    topic_class(
                         name=self.topic,
                         partitions=[
-                            kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at)
+                            topic_class.ListOffsetsPartition(
+                                partition_index=index, current_leader_epoch=-1, timestamp=at
+                            )
                             for index in indexes
                         ],
                     )
@@ -149,9 +151,9 @@ class TopicSource:
         return result
 
     def _fetch_request(self, asks: Mapping[int, Ask], isolation: int, bytes_max: int) -> Any:
-        kind = FetchRequest.FetchTopic
+        topic_class = FetchRequest.FetchTopic
         partitions = [
-            kind.FetchPartition(
+            topic_class.FetchPartition(
                 partition=index,
                 current_leader_epoch=-1,
                 fetch_offset=ask.offset,
@@ -168,7 +170,7 @@ class TopicSource:
             isolation_level=isolation,
             session_id=0,
             session_epoch=-1,
-            topics=[kind(topic=self.topic, partitions=partitions)],
+            topics=[topic_class(topic=self.topic, partitions=partitions)],
             forgotten_topics_data=[],
             rack_id="",
             version=FETCH_VERSION,

@@ -36,8 +36,8 @@ WORDS = {86: "Members of the group read this topic."}
 
 def fetch_request(ids: Sequence[str]) -> Any:
     """Returns an OffsetFetch request for all offsets of some groups."""
-    kind = OffsetFetchRequest.OffsetFetchRequestGroup
-    groups = [kind(group_id=group, topics=None) for group in ids]
+    group_class = OffsetFetchRequest.OffsetFetchRequestGroup
+    groups = [group_class(group_id=group, topics=None) for group in ids]
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 
@@ -63,11 +63,11 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
 
     It uses generation -1, which a group with members refuses.
     """
-    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
     for offset in offsets:
         by_topic[offset.topic].append(
-            kind.OffsetCommitRequestPartition(
+            topic_class.OffsetCommitRequestPartition(
                 partition_index=offset.partition,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
@@ -81,7 +81,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
             generation_id_or_member_epoch=NO_GENERATION,
             member_id="",
             group_instance_id=None,
-            topics=[kind(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+            topics=[topic_class(name=name, partitions=partitions) for name, partitions in by_topic.items()],
             version=OFFSET_COMMIT_VERSION,
         )
 
@@ -94,9 +94,11 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
 
 def delete(instance_id: str, group: str, partitions: Sequence[Partition]) -> dict[Partition, DomainError]:
     """Implements `instances.groups.interfaces.GroupAdminClient.delete_offsets` (GRP-27)."""
-    kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    topic_class = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
-        kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
+        topic_class(
+            name=name, partitions=[topic_class.OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
         for name, indexes in by_topic(partitions).items()
     ]
 
@@ -147,12 +149,14 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 
 def _list_offsets(partitions: Iterable[Partition], at_ms_or_position: int) -> Any:
-    kind = ListOffsetsRequest.ListOffsetsTopic
+    topic_class = ListOffsetsRequest.ListOffsetsTopic
     topics = [
-        kind(
+        topic_class(
             name=name,
             partitions=[
-                kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position)
+                topic_class.ListOffsetsPartition(
+                    partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position
+                )
                 for index in indexes
             ],
         )

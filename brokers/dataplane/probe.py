@@ -80,10 +80,10 @@ def _produce(instance_id: str, leader: int, value: bytes, deadline_s: float) -> 
     batch = MemoryRecordsBuilder(2, 0, 1 << 12)
     batch.append(timestamp=int(time.time() * 1000), key=None, value=value)
     batch.close()
-    kind = ProduceRequest.TopicProduceData
+    topic_class = ProduceRequest.TopicProduceData
     while True:
-        data = kind(
-            name=PROBE_TOPIC, partition_data=[kind.PartitionProduceData(index=0, records=bytes(batch.buffer()))]
+        data = topic_class(
+            name=PROBE_TOPIC, partition_data=[topic_class.PartitionProduceData(index=0, records=bytes(batch.buffer()))]
         )
         request = ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data], version=PRODUCE_VERSION
@@ -106,8 +106,8 @@ def _fetch(instance_id: str, leader: int, offset: int, value: bytes, deadline_s:
 
 
 def _fetch_request(offset: int) -> Any:
-    kind = FetchRequest.FetchTopic
-    partition = kind.FetchPartition(
+    topic_class = FetchRequest.FetchTopic
+    partition = topic_class.FetchPartition(
         partition=0,
         current_leader_epoch=-1,
         fetch_offset=offset,
@@ -122,7 +122,7 @@ def _fetch_request(offset: int) -> Any:
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=[kind(topic=PROBE_TOPIC, partitions=[partition])],
+        topics=[topic_class(topic=PROBE_TOPIC, partitions=[partition])],
         forgotten_topics_data=[],
         rack_id="",
         version=FETCH_VERSION,

@@ -80,12 +80,13 @@ def _ask_leaders(
 
 
 def _request(topic: str, offsets: Mapping[int, int]) -> Any:
-    kind = DeleteRecordsRequest.DeleteRecordsTopic
+    topic_class = DeleteRecordsRequest.DeleteRecordsTopic
     partitions = [
-        kind.DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in sorted(offsets.items())
+        topic_class.DeleteRecordsPartition(partition_index=index, offset=offset)
+        for index, offset in sorted(offsets.items())
     ]
     return DeleteRecordsRequest(
-        topics=[kind(name=topic, partitions=partitions)],
+        topics=[topic_class(name=topic, partitions=partitions)],
         timeout_ms=int(DELETE_RECORDS_DEADLINE_S * 1000) - 500,
         version=DELETE_RECORDS_VERSION,
     )

@@ -118,19 +118,21 @@ class SettingsAdminClient:
     def _alter(
         self, kind: int, changes: Mapping[str, Changes], *, broker: int | None = None, dry_run: bool = False
     ) -> None:
-        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-        wanted = [
-            resource(
+        resource_class = IncrementalAlterConfigsRequest.AlterConfigsResource
+        resources = [
+            resource_class(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    resource.AlterableConfig(name=key, config_operation=DELETE if to is None else SET, value=to)
+                    resource_class.AlterableConfig(name=key, config_operation=DELETE if to is None else SET, value=to)
                     for key, to in values.items()
                 ],
             )
             for name, values in changes.items()
         ]
-        request = IncrementalAlterConfigsRequest(resources=wanted, validate_only=dry_run, version=ALTER_CONFIGS_VERSION)
+        request = IncrementalAlterConfigsRequest(
+            resources=resources, validate_only=dry_run, version=ALTER_CONFIGS_VERSION
+        )
         for result in ask_as_cluster(self._cluster, request, broker=broker).responses:
             if not _is_gone(kind, result):
                 require_ok(result.error_code, result.error_message)

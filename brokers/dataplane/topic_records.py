@@ -54,15 +54,15 @@ class TopicRecords:
         )
 
     def append(self, partition: int, data: bytes) -> int:
-        kind = ProduceRequest.TopicProduceData
+        topic_class = ProduceRequest.TopicProduceData
         request = ProduceRequest(
             transactional_id=None,
             acks=ALL_IN_SYNC,
             timeout_ms=TIMEOUT_MS,
             topic_data=[
-                kind(
+                topic_class(
                     name=self._source.topic,
-                    partition_data=[kind.PartitionProduceData(index=partition, records=data)],
+                    partition_data=[topic_class.PartitionProduceData(index=partition, records=data)],
                 )
             ],
             version=PRODUCE_VERSION,

@@ -92,16 +92,16 @@ class TopicAdminClient:
         config: Mapping[str, str],
         validate_only: bool,
     ) -> None:
-        kind = CreateTopicsRequest.CreatableTopic
-        wanted = kind(
+        topic_class = CreateTopicsRequest.CreatableTopic
+        topic = topic_class(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
             assignments=[],
-            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
+            configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
         )
         request = CreateTopicsRequest(
-            topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_TOPICS_VERSION
+            topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_TOPICS_VERSION
         )
         if validate_only:
             (result,) = ask_as_instance(instance_id, request).topics
@@ -117,9 +117,9 @@ class TopicAdminClient:
             require_ok(result.error_code, result.error_message)
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
-        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+        topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
         request = CreatePartitionsRequest(
-            topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_PARTITIONS_VERSION
+            topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_PARTITIONS_VERSION
         )
         if validate_only:
             (result,) = ask_as_instance(instance_id, request).results
@@ -135,14 +135,14 @@ class TopicAdminClient:
     def alter_topic_config(
         self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
     ) -> None:
-        kind = IncrementalAlterConfigsRequest.AlterConfigsResource
+        resource_class = IncrementalAlterConfigsRequest.AlterConfigsResource
         changes = [
-            kind.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            resource_class.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
             for key, value in config.items()
         ]
-        wanted = kind(resource_type=TOPIC_RESOURCE, resource_name=name, configs=changes)
+        resource = resource_class(resource_type=TOPIC_RESOURCE, resource_name=name, configs=changes)
         request = IncrementalAlterConfigsRequest(
-            resources=[wanted], validate_only=validate_only, version=ALTER_CONFIGS_VERSION
+            resources=[resource], validate_only=validate_only, version=ALTER_CONFIGS_VERSION
         )
         answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
         (result,) = answer.responses
@@ -188,10 +188,10 @@ class TopicAdminClient:
 
 def metadata(names: Sequence[str] | None) -> Any:
     """Returns a Metadata request for some topics or all, without automatic creation."""
-    kind = MetadataRequest.MetadataRequestTopic
-    wanted = None if names is None else [kind(topic_id=uuid.UUID(int=0), name=name) for name in names]
+    topic_class = MetadataRequest.MetadataRequestTopic
+    topics = None if names is None else [topic_class(topic_id=uuid.UUID(int=0), name=name) for name in names]
     return MetadataRequest(
-        topics=wanted,
+        topics=topics,
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
         version=METADATA_VERSION,

@@ -97,12 +97,12 @@ class ClusterTransactions:
 
         Raises refusals of the leader, and `OutcomeUnknown` if it does not answer and may have the marker.
         """
-        kind = WriteTxnMarkersRequest.WritableTxnMarker
-        marker = kind(
+        marker_class = WriteTxnMarkersRequest.WritableTxnMarker
+        marker = marker_class(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             transaction_result=ABORT,
-            topics=[kind.WritableTxnMarkerTopic(name=producer.topic, partition_indexes=[producer.partition])],
+            topics=[marker_class.WritableTxnMarkerTopic(name=producer.topic, partition_indexes=[producer.partition])],
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
         request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
@@ -184,10 +184,10 @@ def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dic
 
 def producers(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
     """Returns the answers of the partitions' leaders to DescribeProducers."""
-    kind = DescribeProducersRequest.TopicRequest
+    topic_class = DescribeProducersRequest.TopicRequest
     requests = {
         leader: DescribeProducersRequest(
-            topics=[kind(name=name, partition_indexes=indexes) for name, indexes in by_topic(led).items()],
+            topics=[topic_class(name=name, partition_indexes=indexes) for name, indexes in by_topic(led).items()],
             version=DESCRIBE_PRODUCERS_VERSION,
         )
         for leader, led in _leaders(asked, partitions).items()

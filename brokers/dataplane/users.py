@@ -1,7 +1,8 @@
-"""Implements `instances.users.interfaces.user_admin_client` with DescribeUsers and AlterUsers.
+"""Implements `instances.users.interfaces.user_admin_client` with DescribeUsers and AlterUsers, which are Penstock's own
+calls.
 
-Every broker has all users, but only its own connections and uses of them: all brokers are asked, the connections are
-added up, and the latest use counts.
+Every broker knows all users, but only its own connections and their last uses there. So all brokers are queried, the
+connections are added up, and the latest use counts.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ class KafkaUserAdminClient:
 
 
 def _alteration(instance_id: str, wanted: UserChange) -> Any:
-    kind = AlterUsersRequest.UserAlteration
-    return kind(
+    return AlterUsersRequest.UserAlteration(
         name=wanted.name,
         is_deleted=wanted.is_deleted,
         must_exist=wanted.presence.value,
@@ -69,26 +69,27 @@ def _alteration(instance_id: str, wanted: UserChange) -> Any:
         disabled=UNCHANGED if wanted.disabled is None else int(wanted.disabled),
         expires_at_ms=EXPIRY_UNCHANGED if wanted.expires_at_ms is None else wanted.expires_at_ms,
         removed_secrets=list(wanted.removed_secrets),
-        added_secrets=[_added(kind, instance_id, wanted.name, secret) for secret in wanted.added_secrets],
+        added_secrets=[_added(instance_id, wanted.name, secret) for secret in wanted.added_secrets],
     )
 
 
-def _added(kind: Any, instance_id: str, name: str, secret: NewSecret) -> Any:
-    made = kind.AddedSecret
+def _added(instance_id: str, name: str, secret: NewSecret) -> Any:
+    secret_class = AlterUsersRequest.UserAlteration.AddedSecret
     salted = salted_passwords(instance_id, name, secret.password)
-    return made(id=secret.id, verifiers=[made.AddedVerifier(**verifier._asdict()) for verifier in salted])
+    verifiers = [secret_class.AddedVerifier(**verifier._asdict()) for verifier in salted]
+    return secret_class(id=secret.id, verifiers=verifiers)
 
 
 def _described(
     instance_id: str, names: Sequence[str] | None
 ) -> tuple[list[UserDescription], tuple[BrokerUnresponsive, ...]]:
-    """Returns the users, all without `names`, and the brokers that did not answer.
+    """Returns the users with these names, or all users if `names` is None, and the brokers that did not answer.
 
     Raises `Unavailable` if no broker answers.
     """
     wanted = None if names is None else list(names)
-    asked = targets(cluster_of(instance_id), instance_id).values()
-    result = scatter([(target, DescribeUsersRequest(names=wanted, version=VERSION)) for target in asked])
+    brokers = targets(cluster_of(instance_id), instance_id).values()
+    result = scatter([(target, DescribeUsersRequest(names=wanted, version=VERSION)) for target in brokers])
     good = [answer for _, answer in result.answers if not answer.error_code]
     if not good:
         for _, answer in result.answers:

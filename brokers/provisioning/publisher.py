@@ -350,7 +350,7 @@ class Publisher:
         path = self._at(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
-            if present is None and not wanted.says_something:
+            if present is None and not wanted.has_content:
                 return False
             if present is not None and InstanceTopicDocument.from_json(present[0]) == wanted:
                 return False

@@ -26,9 +26,10 @@ def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int
 
 
 def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> RebalancePlan:
-    """Returns a plan that moves everything away from `broker`, which is one of the brokers `given_up`. A partition of
-    `broker` is moved away from the others of them as well: otherwise its move would wait for them forever. Pinned
-    partitions are moved, too.
+    """Returns a plan that moves all partitions, even pinned ones, away from `broker`, which is one of the `given_up`.
+
+    A partition of `broker` is moved away from the other given-up brokers as well: a move that still needs one of them
+    would never end.
     """
     held = {partition.key: partition for partition in fleet.partitions if broker in partition.replicas}
     present = [
@@ -37,10 +38,10 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
     placements = dict(fleet.placements)
     placement_changes: dict[str, PlacementChange] = {}
     obstacles: list[Obstacle] = []
-    for gone in (broker, *sorted(given_up - {broker})):
-        concerned = [partition for partition in present if gone == broker or partition.key in held]
+    for lost in (broker, *sorted(given_up - {broker})):
+        concerned = [partition for partition in present if lost == broker or partition.key in held]
         step = drain_plan(
-            replace(fleet, partitions=concerned, placements=_concerned(placements, concerned, gone, broker)), gone
+            replace(fleet, partitions=concerned, placements=_concerned(placements, concerned, lost, broker)), lost
         )
         obstacles += step.obstacles
         targets = {reassignment.key: reassignment.target for reassignment in step.moves}
@@ -62,14 +63,14 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
 
 
 def _concerned(
-    placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], gone: int, broker: int
+    placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], lost: int, broker: int
 ) -> dict[str, frozenset[int]]:
-    """Returns the placements that a step for the broker `gone` may change: all if it is the `broker` of the plan, else
+    """Returns the placements that a step for the broker `lost` may change: all if it is the `broker` of the plan, else
     those of instances with one of the `partitions` on it.
     """
-    if gone == broker:
+    if lost == broker:
         return placements
-    owners = {partition.owner for partition in partitions if gone in partition.replicas}
+    owners = {partition.owner for partition in partitions if lost in partition.replicas}
     return {owner: kept for owner, kept in placements.items() if owner in owners}
 
 

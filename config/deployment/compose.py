@@ -26,7 +26,7 @@ STATE_VOLUME: Final = "state"
 
 
 def files(wanted: DeploymentOrder) -> dict[str, str]:
-    """The Compose file, and an example of the `.env` that it is filled in from."""
+    """Returns the Compose file, and an example of the `.env` file with its variables, by the name of the file."""
     body = {
         "name": PREFIX,
         "services": {role.name: service(role, wanted) for role in wanted.roles},
@@ -69,7 +69,9 @@ def _data_volumes(role: ProgramRole, wanted: DeploymentOrder) -> list[str]:
 
 
 def _reference(variable: Variable) -> str | None:
-    """Returns how the value is looked up. None passes a variable on that is set, and leaves out one that is not."""
+    """Returns the Compose expression for a required variable, which must be set; None passes on an optional variable
+    if it is set.
+    """
     return f"${{{variable.name}:?}}" if variable.is_required else None
 
 

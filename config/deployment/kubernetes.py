@@ -1,4 +1,4 @@
-"""Kubernetes manifests of roles. Values come from a ConfigMap and a Secret named `penstock`, which a person makes."""
+"""Kubernetes manifests of roles. Values come from a ConfigMap and a Secret named `penstock`, which a person creates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from config.environment import INTERNAL_TLS_DIR, SECRETS_DIR, TLS_DIR
 FILE: Final = "penstock.yaml"
 IMAGE: Final = f"{PREFIX}:{VERSION}"
 NODE_VARIABLE: Final = "NODE_NAME"
-# Nodes that an agent runs on, and brokers.
+# Label of nodes that run an agent and its brokers.
 NODE_LABEL: Final = f"{PREFIX}.io/agent"
 # Secrets whose keys are file names: certificates of our own processes, and of tenants' routes.
 CERTIFICATES: Final = {f"{PREFIX}-internal-tls": INTERNAL_TLS_DIR, f"{PREFIX}-tls": TLS_DIR}
@@ -33,7 +33,7 @@ PROBE_S: Final = 10
 
 
 def files(wanted: DeploymentOrder) -> dict[str, str]:
-    """All manifests in one file."""
+    """Returns the content of the files by name: all manifests are in one file."""
     text = yaml.safe_dump_all(manifests(wanted), sort_keys=False, width=120)
     return {FILE: f"# {NOTE}\n{text}"}
 
@@ -47,10 +47,10 @@ def _of_role(role: ProgramRole, wanted: DeploymentOrder) -> Iterator[dict[str, A
     labels = _labels(role)
     spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": _pod(role, wanted)}
     if kind == "Deployment":
-        # Never two at a time, not even while one takes the other's place.
+        # Never two pods at a time, not even while a pod is replaced.
         spec = {"replicas": 1, "strategy": {"type": "Recreate"}} | spec
     else:
-        # One host's brokers after another's.
+        # An operator deletes the pods one by one, so that brokers restart host by host.
         spec = {"updateStrategy": {"type": "OnDelete"}} | spec
     yield {"apiVersion": "apps/v1", "kind": kind, "metadata": _metadata(role), "spec": spec}
     if role.listens_on and not role.uses_host_network:
@@ -91,10 +91,10 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
     }
     if role.listens_on and not role.uses_host_network:
         container["ports"] = [{"name": "http", "containerPort": port} for port in role.listens_on]
-        # Web answers to the names that it knows alone.
-        named = {"port": "http", "httpHeaders": [{"name": "Host", "value": "127.0.0.1"}]}
-        container["readinessProbe"] = {"httpGet": {"path": "/readyz", **named}, "periodSeconds": PROBE_S}
-        container["livenessProbe"] = {"httpGet": {"path": "/healthz", **named}, "periodSeconds": PROBE_S}
+        # The web server answers only to host names that it knows.
+        probe = {"port": "http", "httpHeaders": [{"name": "Host", "value": "127.0.0.1"}]}
+        container["readinessProbe"] = {"httpGet": {"path": "/readyz", **probe}, "periodSeconds": PROBE_S}
+        container["livenessProbe"] = {"httpGet": {"path": "/healthz", **probe}, "periodSeconds": PROBE_S}
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # its variables would begin with our prefix
@@ -123,7 +123,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
 
 
 def _environment(role: ProgramRole) -> Iterator[dict[str, Any]]:
-    """Yields the name of the node first: the command refers to it."""
+    """Yields the environment variables of a pod, first the node's name if the command refers to it."""
     if role.names_host:
         yield {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     for name, value in fixed_variables(role).items():
@@ -138,7 +138,7 @@ def _environment(role: ProgramRole) -> Iterator[dict[str, Any]]:
 
 
 def _state_volume(role: ProgramRole) -> dict[str, Any]:
-    """Returns where a pod keeps its state: brokers' logs stay on the node, everything else is made anew."""
+    """Returns the volume of a pod's state: on the node if the pod runs brokers, otherwise an empty directory."""
     if role.uses_host_network:
         return {"hostPath": {"path": STATE_DIR, "type": "Directory"}}
     return {"emptyDir": {}}

@@ -1,4 +1,4 @@
-"""Places and names that all three formats share."""
+"""Paths, names and variables that the systemd, Compose and Kubernetes formats share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from config.environment import PROCESS_VARIABLE
 PREFIX: Final = "penstock"
 STATE_DIR: Final = "/var/lib/penstock"
 SETTINGS_DIR: Final = "/etc/penstock"
-# Inside a container: what is published of it is another matter.
+# Address to listen on inside a container; the engine decides which ports it publishes.
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104
 TEMPORARY: Final = "/tmp"  # noqa: S108 (a file system in memory, of one container)
-# A name without a mailbox, as in `User=`; a container has the number alone.
+# Name and number of the system user that programs run as; containers use only the number.
 USER: Final = "penstock"
 USER_ID: Final = 10_001
-# Added to the time that a program is given to stop, before it is killed.
+# Time between a program's own stop timeout and its kill.
 KILL_MARGIN_S: Final = 10
 NOTE: Final = "Written by `manage.py units`. Values are set elsewhere and only named here; secrets are in no unit."
 
@@ -42,7 +42,7 @@ def fixed_variables(role: ProgramRole) -> dict[str, str]:
     return {
         "DJANGO_SETTINGS_MODULE": "config.settings",
         "PENSTOCK_STATE_DIR": STATE_DIR,
-        # The code is not writable.
+        # Compiled modules are in the state directory, because the code is not writable.
         "PENSTOCK_NATIVE_DIR": f"{STATE_DIR}/native",
         PROCESS_VARIABLE: role.process or role.name,
         "PYTHONUNBUFFERED": "1",

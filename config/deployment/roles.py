@@ -1,4 +1,4 @@
-"""Table of the programs that make up an installation: what each runs, needs, opens and may do. Pure.
+"""Table of the programs of an installation: the command, variables, ports and privileges of each. Pure.
 
 `manage.py up` and `manage.py units` take commands from here, so that what is deployed is what is tested.
 """
@@ -14,9 +14,9 @@ WORKER_PROCESSES: Final = 3
 WEB_STOP_S: Final = 5.0
 WORKER_STOP_S: Final = 15.0
 AGENT_STOP_S: Final = 20.0
-# A tenth of the weight of what is not nice.
+# The pipeline gets a tenth of the CPU weight of a process with niceness 0.
 PIPELINE_NICENESS: Final = 10
-# Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
+# Time for running tasks to end. It is short, because Ctrl-C waits for it; every task may be run again.
 WORKER_SOFT_STOP_S: Final = 3
 WORKER_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({
     "REMAP_SIGTERM": "SIGQUIT",
@@ -28,7 +28,7 @@ OPEN_FILES: Final = 65_536
 
 
 class Variable(NamedTuple):
-    """A variable that a person sets. A secret one is written into no unit, manifest or example."""
+    """An environment variable that a person sets. The value of a secret is in no unit, manifest or example."""
 
     name: str
     is_required: bool = False
@@ -41,7 +41,7 @@ ZOOKEEPER: Final = Variable("ZOOKEEPER_URL", is_required=True)
 SIGNING_KEY: Final = Variable("SECRET_KEY", is_required=True, is_secret=True)
 PUBLIC_URL: Final = Variable("PENSTOCK_PUBLIC_URL", is_required=True)
 LAKE: Final = Variable("PENSTOCK_LAKE_URL")
-# Files in the secrets' directory, where an ensemble asks who speaks.
+# Files in the directory of secrets, for a ZooKeeper ensemble that authenticates its clients.
 ZOOKEEPER_FILES: Final = tuple(
     Variable(name)
     for name in (
@@ -58,14 +58,14 @@ LAKE_KEYS: Final = (
     LAKE, Variable("AWS_REGION"), Variable("AWS_ENDPOINT_URL"), Variable("AWS_ACCESS_KEY_ID"),
     Variable("AWS_SECRET_ACCESS_KEY", is_secret=True),
 )  # fmt: skip
-# What pages, REST and tasks alike read.
+# Variables that pages, REST API and tasks read.
 CONTROL: Final = (DATABASE, QUEUE, ZOOKEEPER, SIGNING_KEY, PUBLIC_URL, *LAKE_KEYS, *ZOOKEEPER_FILES, *MAIL)
 
 
 class Installation(NamedTuple):
     """Where a program runs: the interpreter of the installation, its code, its state, and the name of the machine.
 
-    `host` is left to the service manager to fill in, and so is a word of that manager's.
+    `host` is a placeholder that the service manager replaces by the machine's name, such as `%H`.
     """
 
     python: str
@@ -78,7 +78,7 @@ class Installation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRole:
-    """One program. `fixed` are variables with a value, `variables` those that a person sets."""
+    """One program of an installation. `fixed` has variables with their values, `variables` those that a person sets."""
 
     name: str
     title: str
@@ -89,14 +89,14 @@ class ProgramRole:
     process: str = ""
     stop_timeout_s: float = 10.0
     niceness: int = 0
-    # Brokers of the agent listen on ports that hosts name, and are found by clients at the host's own address.
+    # True for agents: their brokers listen on ports of the host, and clients reach them at the host's own address.
     uses_host_network: bool = False
-    # Its command names the machine.
+    # True if the command contains the name of the machine.
     names_host: bool = False
-    # It gets its certificates by itself, and needs none of the installation's.
+    # True if the program requests its certificates itself, and needs none of the installation's.
     has_own_certificates: bool = False
     listens_on: tuple[int, ...] = ()
-    # At most one of it: beat would give every task out twice, and web counts rates in its own memory.
+    # True if only one may run: two of `beat` would enqueue every task twice, and web counts rates in its own memory.
     is_single: bool = True
 
     @property
@@ -171,7 +171,7 @@ AGENT: Final = ProgramRole(
     name="agent",
     title="brokers of this host",
     command=_agent,
-    # The control plane sends addresses and secrets.
+    # None: the control plane sends the agent its addresses and secrets.
     variables=(),
     stop_timeout_s=AGENT_STOP_S,
     uses_host_network=True,

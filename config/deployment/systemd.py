@@ -1,4 +1,4 @@
-"""systemd units of roles: a service each, with an empty example of the settings file that it names."""
+"""systemd units: a service for each role, with an empty example of its settings file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from config.deployment.layout import (
 )
 from config.deployment.roles import OPEN_FILES, Installation, ProgramRole
 
-# What no program of ours needs. `MemoryDenyWriteExecute` is not among it: Java and libffi make code at run time.
+# Restrictions that all our programs tolerate. `MemoryDenyWriteExecute` is missing: Java and libffi generate code at run
+# time.
 HARDENING: Final = (
     "NoNewPrivileges=yes", "CapabilityBoundingSet=", "AmbientCapabilities=", "PrivateTmp=yes", "PrivateDevices=yes",
     "ProtectSystem=strict", "ProtectHome=yes", "ProtectClock=yes", "ProtectControlGroups=yes", "ProtectHostname=yes",
@@ -31,7 +32,7 @@ RESTART_S: Final = 2
 
 
 def files(wanted: DeploymentOrder) -> dict[str, str]:
-    """Units and examples of settings, by the name of the file."""
+    """Returns the units and examples of settings, by the name of the file."""
     result = {f"{PREFIX}-{role.name}.service": unit(role, wanted) for role in wanted.roles}
     return result | {f"{role.name}.env.example": example(role) for role in wanted.roles}
 
@@ -39,7 +40,7 @@ def files(wanted: DeploymentOrder) -> dict[str, str]:
 def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
     place = Installation(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
     required = " ".join(variable.name for variable in role.required)
-    # A file that sets nothing may be missing.
+    # A settings file without required variables may be missing.
     file = f"{'' if required else '-'}{SETTINGS_DIR}/{role.name}.env"
     environment = (f'Environment="{name}={value}"' for name, value in fixed_variables(role).items())
     lines = [
@@ -64,7 +65,7 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
         f"ExecStart={_command(role.command(place))}",
         "Restart=always",
         f"RestartSec={RESTART_S}",
-        # The main process ends its own children in order; what is left of them then is killed.
+        # The main process ends its own children in order; any that remain are killed.
         "KillMode=mixed",
         f"TimeoutStopSec={stop_seconds(role)}",
         f"LimitNOFILE={OPEN_FILES}",
@@ -80,5 +81,5 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Returns a command line; our words have neither spaces nor quotes, but a `%` or a `$` would be the manager's."""
+    """Returns a command line. Our words have neither spaces nor quotes; systemd would expand a `%` or a `$` in them."""
     return " ".join(words)

@@ -122,7 +122,7 @@ class TopicResource(ApiView):
             )
         response = self._after(instance, before)
         if is_list_changed:
-            services.want_published(instance, dry_run=self.dry_run)
+            services.bump_and_publish(instance, dry_run=self.dry_run)
         return response
 
     def _after(self, instance: Instance, before: TopicView) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Copies at once, of an instance, of a tenant, and of all tenants; ended ones are kept up to the last number.
+# Concurrent copies of an instance, of a tenant, and of all tenants; number of ended copies that are kept.
 COPIES_PER_INSTANCE_MAX: Final = 1
 COPIES_PER_TENANT_MAX: Final = 2
 COPIES_MAX: Final = 8
@@ -13,16 +13,17 @@ ENDED_COPIES_KEPT_MAX: Final = 20
 # Pace of a copy: this share of the instance's bandwidth, up to this many bytes per second.
 COPY_BANDWIDTH_PERCENT: Final = 25
 COPY_BYTES_PER_S_MAX: Final = 5_000_000
-# The task carries copies on at this interval, and works for at most this time.
+# The task continues copies at this interval, and works for at most this time.
 COPY_EVERY_S: Final = 2
 COPY_ROUND_S: Final = 1.5
 
-# One read of a partition, and one batch that is written: it stays below what its topic accepts.
+# Sizes of one read and one written batch. A batch also stays below the topic's `max.message.bytes` less
+# COPY_BATCH_OVERHEAD_BYTES, for its header.
 COPY_READ_BYTES_MAX: Final = 1_000_000
 COPY_BATCH_BYTES_MAX: Final = 256_000
 COPY_BATCH_RECORDS_MAX: Final = 10_000
 COPY_BATCH_OVERHEAD_BYTES: Final = 200
-# A batch that inflates to more is left out.
+# A batch that inflates to more is skipped and counted.
 COPY_INFLATED_BYTES_MAX: Final = 32_000_000
 
 # A write without an answer is looked up after this time: brokers have carried it out by then, or never will.

@@ -56,10 +56,10 @@ NOTHING: Final = Content(NULL, None, 0)
 
 
 def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
-    """Returns `raw` in the format asked for. Bytes that do not have it are shown as hex, and `format` says so.
+    """Returns `raw` in the format `how`. Bytes that do not have this format are shown as hex, and `format` says so.
 
-    `auto` takes JSON for objects and arrays, text for readable UTF-8, and hex for all else. So do `integer` and `float`
-    where the bytes are not as long as such a number.
+    `auto` uses JSON for objects and arrays, text for readable UTF-8, and hex for everything else. So do `integer` and
+    `float` for bytes that have not the length of such a number.
     """
     if raw is None:
         return NOTHING
@@ -81,7 +81,7 @@ def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
 
 
 def _number(raw: bytes, how: str) -> str | None:
-    """Returns the number that the bytes are; None if none is so long."""
+    """Returns the number that the bytes encode; None if no number of this type has their length."""
     if how == INTEGER:
         return str(int.from_bytes(raw, "big", signed=True)) if len(raw) in _INTEGER_BYTES else None
     return repr(_FLOATS[len(raw)].unpack(raw)[0]) if len(raw) in _FLOATS else None
@@ -93,7 +93,7 @@ def with_problem(shown: Content, problem: str) -> Content:
 
 
 def shown_bytes(content: Content) -> int:
-    """Size of the text that an answer carries for this content, at least."""
+    """Returns the minimum size of the text that a response has for this content."""
     return len(content.data or "")
 
 

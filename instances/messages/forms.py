@@ -132,7 +132,7 @@ class SendLinesForm(forms.Form):
 
 
 class SendForm(forms.Form):
-    """One message. An empty key is none; a tombstone is asked for by name, because an empty value is a value."""
+    """One message to send. An empty key means no key, but an empty value is a value: a tombstone has its own field."""
 
     key = forms.CharField(
         label=pgettext_lazy("message", "Key"), required=False, max_length=limits.SENT_KEY_CHARS_MAX, strip=False,

@@ -1,4 +1,4 @@
-"""JSON Web Key Sets (RFC 7517): the keys of a set that may prove a token, with their algorithms. Pure.
+"""JSON Web Key Sets (RFC 7517): the keys of a set that may verify tokens, with their algorithms. Pure.
 
 Only public asymmetric keys are accepted. The key set of an authorization server may have keys for other purposes, which
 are left out; in a pinned key set such a key is an error.
@@ -54,7 +54,11 @@ def gettext_noop(text: str) -> str:
 
 
 class KeySetRefused(ValueError):
-    """The key set cannot be used. `msgid` and `values` make the sentence for its author; `why` is another refusal."""
+    """The key set cannot be used.
+
+    `msgid` with `values` is the message for the author of the key set. The value `why`, if there is one, is the
+    `KeySetRefused` of one of its keys.
+    """
 
     def __init__(self, msgid: str, **values: object) -> None:
         super().__init__(msgid % values if values else msgid)
@@ -110,10 +114,10 @@ class PublicKey:
 
 
 def parse(raw: bytes, *, is_pinned: bool) -> tuple[PublicKey, ...]:
-    """Returns the keys of a serialized key set that may prove tokens.
+    """Returns the keys of a serialized key set that may verify tokens.
 
     Raises:
-        KeySetRefused: no key may prove tokens, or the key set is pinned and one of its keys may not.
+        KeySetRefused: no key may verify tokens, or the key set is pinned and one of its keys may not.
     """
     if len(raw) > KEY_SET_BYTES_MAX:
         raise KeySetRefused(gettext_noop("A key set has at most %(n)s bytes."), n=KEY_SET_BYTES_MAX)
@@ -125,7 +129,7 @@ def parse(raw: bytes, *, is_pinned: bool) -> tuple[PublicKey, ...]:
 
 
 def keys_of(document: object, *, is_pinned: bool) -> tuple[PublicKey, ...]:
-    """Returns the keys of a decoded key set that may prove tokens. Raises as `parse`."""
+    """Returns the keys of a decoded key set that may verify tokens. Raises as `parse`."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise KeySetRefused(gettext_noop('A key set is a JSON object with a list "keys" (RFC 7517).'))
@@ -209,7 +213,7 @@ def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _require_size(jwk: Mapping[str, Any]) -> None:
-    """Refuses an RSA key by its size before it is built: building a huge one takes long."""
+    """Raises `KeySetRefused` for an RSA key of a wrong size, before it is built: building a huge key takes long."""
     bits, exponent_bits = _bits(jwk.get("n")), _bits(jwk.get("e"))
     if not RSA_KEY_BITS_MIN <= bits <= RSA_KEY_BITS_MAX:
         raise KeySetRefused(

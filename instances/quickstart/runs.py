@@ -42,7 +42,7 @@ def begin(tenant_id: str, instance_id: str, kind: str = SAMPLES) -> str:
 
 
 def is_current(instance_id: str, run: str, kind: str = SAMPLES) -> bool:
-    """True while the run goes on."""
+    """True while the run is active."""
     try:
         return bool(cache.get(_key(instance_id, kind)) == run)
     except (RedisError, OSError) as error:

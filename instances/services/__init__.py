@@ -5,7 +5,7 @@ from instances.services.certificate_ends import note_certificate_ends
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.clients import close_connection
 from instances.services.closing import close_instance
-from instances.services.common import hold_topic, hold_user, want_published
+from instances.services.common import bump_and_publish, hold_topic, hold_user
 from instances.services.copies import NEEDED as COPY_NEEDS
 from instances.services.copies import cancel_copy, copy_topic, resume_copy, topic_copies, topic_copy
 from instances.services.creating import create_instance, retry_instance
@@ -95,6 +95,7 @@ __all__ = [
     "abort_transaction",
     "add_schema",
     "add_secret",
+    "bump_and_publish",
     "cancel_copy",
     "check_topic_config",
     "clone_topic",
@@ -179,5 +180,4 @@ __all__ = [
     "update_route",
     "update_topic",
     "update_user",
-    "want_published",
 ]

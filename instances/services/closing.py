@@ -31,9 +31,9 @@ def close_instance(*, acting: Actor, instance: Instance) -> tuple[Operation | No
     if not selectors.allows_everyone(instance):
         return None, []
     ruled = {rule.resource_type for rule in selectors.acl_list(instance)}
-    wanted = [rule for rule in preset_rules(Preset.PRODUCE_CONSUME, EVERYBODY) if rule.resource_type not in ruled]
-    made = create_acls(acting=acting, instance=instance, rules=wanted) if wanted else []
+    missing = [rule for rule in preset_rules(Preset.PRODUCE_CONSUME, EVERYBODY) if rule.resource_type not in ruled]
+    created = create_acls(acting=acting, instance=instance, rules=missing) if missing else []
     with transaction.atomic():
         locked = fetch_instance(acting, instance.pk, lock=True)
         operation = configure_instance(acting=acting, instance=locked, settings={"allow_everyone_if_no_acl": False})
-    return operation, made
+    return operation, created

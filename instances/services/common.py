@@ -1,4 +1,4 @@
-"""Steps that services of instances share: phase transitions, generations, reconciliation on commit, and locks."""
+"""Steps that the services of instances share: phase transitions, generations, reconciliation on commit, and locks."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def set_phase(instance: Instance, phase: Phase, reason: Reason | str = Reason.NO
 
 
 def bump_generation(instance: Instance) -> list[str]:
-    """Counts a change that brokers have to confirm; returns the fields to save."""
+    """Increments the generation for a change that brokers have to confirm; returns the fields to save."""
     instance.generation += 1
     return ["generation"]
 
 
-def want_published(instance: Instance, *, dry_run: bool = False) -> None:
-    """Counts a change of data that belongs to an instance whose row is not locked, such as the address lists of a
-    topic, and enqueues its publication.
+def bump_and_publish(instance: Instance, *, dry_run: bool = False) -> None:
+    """Increments the generation of an instance and enqueues its publication, after a change of data that belongs to the
+    instance, such as the address lists of a topic. The instance's row is not locked yet.
 
     If the task is lost, the sweep finds the instance by its generation. Call this last: it locks the row, for which
-    other transactions would wait during a call to a broker. A caller that changes a topic calls `hold_topic` before.
+    other transactions would wait during a call to a broker. A caller that changes a topic calls `hold_topic` first.
     """
     Instance.objects.filter(pk=instance.pk).update(generation=F("generation") + 1)
     reconcile_on_commit(instance, dry_run=dry_run)
@@ -96,7 +96,7 @@ def hold_acls(instance: Instance) -> None:
 def hold_allow_lists(instance: Instance) -> None:
     """Locks the address lists of all topics of the instance, like `hold_topic`, because their limits are by instance.
 
-    A caller that locks a topic, too, does so before.
+    A caller that also locks a topic calls `hold_topic` first.
     """
     _hold(f"allow lists\n{instance.pk}", "Another change of the address lists is being carried out.")
 

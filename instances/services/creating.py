@@ -81,9 +81,9 @@ def create_instance(
             settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
-    made = make_routes(instance, default_routes() if routes is None else routes)
+    created_routes = make_routes(instance, default_routes() if routes is None else routes)
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
-    after = shown(instance) | {"routes": [shown_route(route) for route in made]}
+    after = shown(instance) | {"routes": [shown_route(route) for route in created_routes]}
     audit.record(acting, "instance.created", instance, None, after)
     if dry_run:
         _add_forecast(instance, operation)

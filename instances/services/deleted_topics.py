@@ -28,7 +28,7 @@ from instances.limits import (
 from instances.metrics import storage_history
 from instances.metrics.storage_use import used_percent
 from instances.models import DeletedTopic, Instance, TopicAllowList
-from instances.services.common import hold_topic, want_published
+from instances.services.common import bump_and_publish, hold_topic
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
 from tenants import access, audit
@@ -61,7 +61,7 @@ def keep_aside(instance: Instance, description: TopicDescription, *, now: dateti
         "is_restored": False,
     }
     row, _ = DeletedTopic.objects.update_or_create(instance=instance, topic=description.name, defaults=values)
-    want_published(instance, dry_run=dry_run)
+    bump_and_publish(instance, dry_run=dry_run)
     return row
 
 
@@ -91,7 +91,7 @@ def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool
     _require_no_other(instance, row)
     audit.record(acting, "topic.restored", _ref(row), None, {"partitions": row.partitions}, tenant=instance.tenant)
     DeletedTopic.objects.filter(pk=row.pk).update(is_restored=True)
-    want_published(instance, dry_run=dry_run)
+    bump_and_publish(instance, dry_run=dry_run)
     if not dry_run:
         restored = pending.PendingTopic(
             name, TopicState.BEING_RESTORED.value, row.topic_id, row.partitions, None, pending.current_ms()
@@ -123,7 +123,7 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
             with audit.in_doubt(entry):
                 interfaces.data_plane.it.delete_hidden_topic(instance.pk, name)
         if had_lists:
-            want_published(instance, dry_run=dry_run)
+            bump_and_publish(instance, dry_run=dry_run)
 
 
 def purge_expired(now: datetime) -> int:

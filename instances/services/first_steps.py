@@ -131,18 +131,20 @@ def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bo
 
 
 def _user(
-    acting: Actor, instance: Instance, asked: str | None, rights: Preset, *, dry_run: bool
+    acting: Actor, instance: Instance, wanted_name: str | None, rights: Preset, *, dry_run: bool
 ) -> tuple[str, NewSecret]:
-    """Creates the user `asked`, or one with the first default name that is not taken."""
-    names = [asked] if asked else [USER, *(f"{USER}-{number}" for number in range(2, USER_NAMES_TRIED_MAX + 1))]
+    """Creates the user `wanted_name`, or one with the first default name that is not taken."""
+    names = (
+        [wanted_name] if wanted_name else [USER, *(f"{USER}-{number}" for number in range(2, USER_NAMES_TRIED_MAX + 1))]
+    )
     for name in names:
         try:
-            made, secret = create_user(acting=acting, instance=instance, name=name, rights=rights, dry_run=dry_run)
+            created, secret = create_user(acting=acting, instance=instance, name=name, rights=rights, dry_run=dry_run)
         except Conflict as error:
             if error.code not in NAME_TAKEN or name == names[-1]:
                 raise
         else:
-            return made.name, secret
+            return created.name, secret
     raise AssertionError("the last name is either created or refused")
 
 

@@ -1,5 +1,5 @@
-"""Changes of an instance's OAuth configuration: the accepted issuer, audience and keys. Callers lock the instance by
-`access.instance(lock=True)`.
+"""Changes of an instance's OAuth configuration: the accepted issuer, audience and keys. Callers lock the
+instance by `instances.access.instance(…, lock=True)`.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def create_route(
         raise QuotaExceeded(Message(gettext_noop("An instance has at most %(n)s routes."), n=ROUTES_MAX))
     if any(other.name == route["name"] for other in present):
         raise name_taken("/name")
-    made = Route.objects.create(instance=instance, **checked(route, ""))
-    return made, _publish(acting, instance, "route.created", (None, shown_route(made)), dry_run=dry_run)
+    row = Route.objects.create(instance=instance, **checked(route, ""))
+    return row, _publish(acting, instance, "route.created", (None, shown_route(row)), dry_run=dry_run)
 
 
 @transaction.atomic

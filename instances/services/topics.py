@@ -19,7 +19,7 @@ from instances.choices import TopicState
 from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
-from instances.services.common import hold_allow_lists, hold_topic, want_published
+from instances.services.common import bump_and_publish, hold_allow_lists, hold_topic
 from instances.services.deleted_topics import keep_aside, require_name_free
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
@@ -70,8 +70,10 @@ def create_topic(
             validate_only=dry_run,
         )
     if not dry_run:
-        made = pending.PendingTopic(name, TopicState.BEING_CREATED.value, "", count, shown, pending.current_ms())
-        transaction.on_commit(lambda: pending.note(instance.pk, made))
+        pending_topic = pending.PendingTopic(
+            name, TopicState.BEING_CREATED.value, "", count, shown, pending.current_ms()
+        )
+        transaction.on_commit(lambda: pending.note(instance.pk, pending_topic))
         show_at_once(instance, created=[name])
 
 
@@ -201,7 +203,7 @@ def delete_topic(
             interfaces.data_plane.it.delete_topic(instance.pk, name)
         show_at_once(instance, deleted=[name])
     if had_lists:
-        want_published(instance, dry_run=dry_run)
+        bump_and_publish(instance, dry_run=dry_run)
 
 
 @audit.atomic
@@ -219,8 +221,8 @@ def set_allow_list(
     list admits every address; to administer, those that may both produce and consume. Returns True if they changed.
 
     It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes it after
-    its queries to brokers (`want_published`). Raises `Invalid` with a pointer (below `at`) for each wrong address, and
-    `NotFound` for an unknown topic.
+    its queries to brokers (`bump_and_publish`). Raises `Invalid` with a pointer (below `at`) for each wrong address,
+    and `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -238,7 +240,7 @@ def set_allow_list(
         return False
     audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
     if publishes:
-        want_published(instance, dry_run=dry_run)
+        bump_and_publish(instance, dry_run=dry_run)
     return True
 
 

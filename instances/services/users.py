@@ -93,11 +93,11 @@ def create_user(
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
     if rules and not dry_run:
         _create_rules(acting, instance, rules, entry)
-    made = UserDescription(
+    user = UserDescription(
         name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
         last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
     )  # fmt: skip
-    return made, secret
+    return user, secret
 
 
 def _require_closed(instance: Instance) -> None:

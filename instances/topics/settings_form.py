@@ -227,7 +227,7 @@ class SharedSettingsForm(TopicSettingsForm):
 
 
 class AgreedChangesForm(forms.Form):
-    """The difference that a person agreed to, as JSON, and what it was made from."""
+    """The changes that a person confirmed, as JSON, and the fingerprint of the settings that they apply to."""
 
     changes = forms.CharField(max_length=CHANGES_CHARS_MAX, widget=forms.HiddenInput)
     expected = forms.CharField(max_length=64, widget=forms.HiddenInput)

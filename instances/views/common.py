@@ -21,11 +21,11 @@ from tenants.views.base import Crumb, console_page, render_page
 
 InstanceView = Callable[..., HttpResponse]
 # Refresh period of an instance's pages while it has a fault.
-PERIOD_WHILE_UNWELL_MS = 2_000
+REFRESH_WITH_FAULTS_MS = 2_000
 
 
 def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) -> Callable[[InstanceView], InstanceView]:
-    """Decorator of a page about one instance: the view gets the `Instance`; another tenant's is not found.
+    """Decorates a page about one instance: the view gets the `Instance`. Raises `NotFound` for another tenant's.
 
     With `locked` a POST runs in one transaction with the instance's row locked, which services of instances require.
     """
@@ -64,9 +64,9 @@ def _absent_topic(request: HttpRequest, instance: Instance, error: TopicNotReady
     )
 
 
-def ask_soon(response: HttpResponse) -> None:
+def refresh_soon(response: HttpResponse) -> None:
     """Shortens the refresh period of a live part."""
-    response.headers["Live-Period"] = str(PERIOD_WHILE_UNWELL_MS)
+    response.headers["Live-Period"] = str(REFRESH_WITH_FAULTS_MS)
 
 
 def render_instance(
@@ -90,5 +90,5 @@ def render_instance(
     }
     response = render_page(request, template, values, section=section, crumbs=trail, status=status)
     if values["is_reachable"] and faults_of(instance.conditions):
-        ask_soon(response)
+        refresh_soon(response)
     return response

@@ -56,16 +56,16 @@ class QuickstartCode:
     snippets: list[Snippet]
 
 
-def quickstart_code(instance: Instance, made: Quickstart) -> QuickstartCode:
+def quickstart_code(instance: Instance, created: Quickstart) -> QuickstartCode:
     """Returns the code snippets for the route, user and topic of a quickstart."""
-    place: BootstrapAddress = instance if made.route is None else made.route
-    password = made.secret.password if made.secret is not None else PLACEHOLDER_PASSWORD
-    security = client_security(made.route, Login(made.user or PLACEHOLDER_USER, password), ca_url())
+    place: BootstrapAddress = instance if created.route is None else created.route
+    password = created.secret.password if created.secret is not None else PLACEHOLDER_PASSWORD
+    security = client_security(created.route, Login(created.user or PLACEHOLDER_USER, password), ca_url())
     return QuickstartCode(
         bootstrap_servers=place.bootstrap_servers,
         ca_command=security.ca_command,
-        properties=properties(security) if made.secret is not None else "",
-        snippets=snippets(place, made.topic, security),
+        properties=properties(security) if created.secret is not None else "",
+        snippets=snippets(place, created.topic, security),
     )
 
 

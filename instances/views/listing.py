@@ -13,7 +13,7 @@ from instances import interfaces, selectors
 from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import alerts_of, faults, needs_of
-from instances.views.common import ask_soon
+from instances.views.common import refresh_soon
 from instances.views.figures import InstanceFigures, figures, unknown
 from tenants import access
 from tenants.api.pages import page_of_rows
@@ -85,7 +85,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     template = "instances/rows.html" if is_part else "instances/list.html"
     response = render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
     if unwell_count:
-        ask_soon(response)
+        refresh_soon(response)
     return response
 
 

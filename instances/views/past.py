@@ -21,8 +21,11 @@ SPANS = {"hour": (3_600, 60), "day": (86_400, 900), "week": (7 * 86_400, 3_600)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A cause of throttling in a step, in words. `end_ms` is the end of the hour that shows its minutes."""
+class CauseRow:
+    """A cause of throttling in a step, in words.
+
+    `end_ms` is the end of the one-hour view to which its start time links.
+    """
 
     cause: PastCause
     title: str
@@ -58,12 +61,12 @@ def past_context(query: QueryDict, instance: Instance) -> dict[str, object]:
     }
 
 
-def _rows(causes: list[PastCause], step_s: int) -> list[Row]:
+def _rows(causes: list[PastCause], step_s: int) -> list[CauseRow]:
     result = []
     before: datetime | None = None
     for cause in causes:
         result.append(
-            Row(
+            CauseRow(
                 cause=cause,
                 title=title_words(cause.kind, cause.quota, cause.entity, is_past=True),
                 level=scope_words(cause.kind, cause.quota, cause.level, is_past=True),

@@ -25,18 +25,18 @@ from tenants.views.base import wording
 def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Creates topic, user and sample data, and shows the password; the page must not be cached."""
     try:
-        made = services.quickstart(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+        created = services.quickstart(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
     except DomainError as error:
         if error.http_status in (403, 404) or error.http_status >= 500:
             raise
         messages.error(request, wording(error))
         return redirect("page-instance", instance.pk)
-    note_topic(request, instance, made.topic)
-    code = quickstart_code(instance, made)
+    note_topic(request, instance, created.topic)
+    code = quickstart_code(instance, created)
     context = {
-        "quickstart": made,
-        "made": made.user,
-        "password": made.secret.password if made.secret is not None else "",
+        "quickstart": created,
+        "made": created.user,
+        "password": created.secret.password if created.secret is not None else "",
         "properties": code.properties,
         "snippets": code.snippets,
         "ca_command": code.ca_command,

@@ -42,8 +42,8 @@ def change_copy(request: HttpRequest, instance: Instance, copy_id: str, act: str
             raise
         messages.error(request, wording(error))
     else:
-        said = _("The copy to %(name)s is cancelled. It keeps the messages copied so far.")
+        text = _("The copy to %(name)s is cancelled. It keeps the messages copied so far.")
         if act == RESUME:
-            said = _("The copy to %(name)s goes on.")
-        messages.success(request, said % {"name": copy.target})
+            text = _("The copy to %(name)s goes on.")
+        messages.success(request, text % {"name": copy.target})
     return redirect(reverse("page-topics", args=[instance.pk]) + "#copies")

@@ -47,7 +47,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     is_open = acl_selectors.allows_everyone(instance)
     form = UserForm(request.POST or None, is_open=is_open)
-    made: dict[str, Any] = {}
+    new_password: dict[str, Any] = {}
     if form.is_valid():
         days = form.cleaned_data["days"]
         try:
@@ -63,7 +63,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         except DomainError as error:
             add_errors(form, error, {"/expires_at": "days"})
         else:
-            made = _shown_once(instance, user.name, secret)
+            new_password = _shown_once(instance, user.name, secret)
             form = UserForm(is_open=is_open)
     is_reachable = instance.current_phase in REACHABLE
     search = AuditFilterForm(request.GET)
@@ -73,7 +73,8 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
     context = {
         "form": form, "page": page, "words": words, "is_first": not token,
-        "signs_in": sasl_route(instance) is not None, "deleted": list(services.deleted_users(instance)), **made,
+        "signs_in": sasl_route(instance) is not None, "deleted": list(services.deleted_users(instance)),
+        **new_password,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200
@@ -81,7 +82,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         render_instance(
             request, template, instance, context, section="users", crumbs=[(_("Users"), None)], status=status
         ),
-        made,
+        new_password,
     )
 
 
@@ -100,18 +101,18 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows one user with passwords, access and expiry; a POST changes one of these or adds a second password."""
     acting = request.actor  # type: ignore[attr-defined]
     user = user_selectors.user(instance, request.GET.get("user", ""))
-    part = request.POST.get("part", "")
-    made: dict[str, Any] = {}
+    action = request.POST.get("part", "")
+    new_password: dict[str, Any] = {}
     try:
         if request.method == "POST":
             access.require(acting, Scope.USERS_WRITE)
-            if part == "rotate":
-                made = _shown_once(
+            if action == "rotate":
+                new_password = _shown_once(
                     instance, user.name, services.add_secret(acting=acting, instance=instance, name=user.name)
                 )
                 user = user_selectors.user(instance, user.name)
             else:
-                return _changed(request, instance, user, part)
+                return _changed(request, instance, user, action)
     except DomainError as error:
         messages.error(request, wording(error))
         return redirect(user_url("page-user", instance.pk, user.name))
@@ -121,30 +122,30 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "secrets": _secrets(user),
         "may_rotate": len(user.secrets) < SECRETS_PER_USER_MAX,
         "form": ExpiryForm(),
-        **made,
+        **new_password,
     }
     return _private(
         render_instance(
             request, "instances/user.html", instance, context, section="users", crumbs=_crumbs(instance, user.name)
         ),
-        made,
+        new_password,
     )
 
 
-def _changed(request: HttpRequest, instance: Instance, user: UserDescription, part: str) -> HttpResponse:
+def _changed(request: HttpRequest, instance: Instance, user: UserDescription, action: str) -> HttpResponse:
     """Carries out the action of a button, and redirects to the user's page."""
     acting = request.actor  # type: ignore[attr-defined]
     words = {"user": user.name}
     here = user_url("page-user", instance.pk, user.name)
-    if part == "disable":
+    if action == "disable":
         services.update_user(acting=acting, instance=instance, name=user.name, disabled=True)
         back = user_url("page-user-enable", instance.pk, user.name)
         messages.info(request, _("%(user)s is disabled; its connections end.") % words, extra_tags=f"undo {back}")
-    elif part in ("full", "limited"):
-        services.update_user(acting=acting, instance=instance, name=user.name, superuser=part == "full")
-        text = _("%(user)s has full access.") if part == "full" else _("%(user)s has what access rules allow.")
+    elif action in ("full", "limited"):
+        services.update_user(acting=acting, instance=instance, name=user.name, superuser=action == "full")
+        text = _("%(user)s has full access.") if action == "full" else _("%(user)s has what access rules allow.")
         messages.success(request, text % words)
-    elif part == "expiry":
+    elif action == "expiry":
         form = ExpiryForm(request.POST)
         if form.is_valid():
             days = form.cleaned_data["days"]
@@ -153,7 +154,7 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
                 expires_at=None if days is None else timezone.now() + timedelta(days=days),
             )  # fmt: skip
             messages.success(request, _("Saved."))
-    elif part == "remove":
+    elif action == "remove":
         question = Question(
             title=_("Remove a password of %(user)s?") % words,
             consequence=_("Connections opened with it end within a second, and it cannot be brought back."),
@@ -239,9 +240,9 @@ def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, A
     }
 
 
-def _private(response: HttpResponse, made: dict[str, Any]) -> HttpResponse:
-    """Forbids caching of a page with a password."""
-    if made:
+def _private(response: HttpResponse, new_password: dict[str, Any]) -> HttpResponse:
+    """Forbids caching of a page with a new password."""
+    if new_password:
         response.headers["Cache-Control"] = "no-store"
     return response
 

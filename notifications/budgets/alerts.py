@@ -45,7 +45,7 @@ def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
     marks = marks_passed(costs.amount, costs.spent, costs.forecast, reported_marks, now)
     # Of several thresholds passed at once only the highest causes a mail.
     mailed_mark = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
-    made = 0
+    created = 0
     for mark in marks:
         try:
             with transaction.atomic():
@@ -56,10 +56,10 @@ def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
                 )  # fmt: skip
                 mail = NoticeKind.BUDGET if mark == mailed_mark else None
                 notify([_alert_of(alert, mail)], now)
-                made += 1
+                created += 1
         except IntegrityError:
             continue  # another run reported it
-    return made
+    return created
 
 
 def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.MailDelivery:

@@ -47,8 +47,8 @@ def alert_rules_page(request: HttpRequest) -> HttpResponse:
         given = dict(form.cleaned_data)
         try:
             instance = instances_access.instance(acting, given.pop("instance_id"))
-            made = services.create_rule(acting=acting, instance=instance, **given)
-            messages.success(request, _("%(name)s is watched every minute.") % {"name": made.name})
+            rule = services.create_rule(acting=acting, instance=instance, **given)
+            messages.success(request, _("%(name)s is watched every minute.") % {"name": rule.name})
             return redirect("page-alert-rules")
         except DomainError as error:
             add_errors(form, error)
@@ -99,9 +99,11 @@ def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
 def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpResponse:
     """Pauses, resumes or deletes a rule; deletion asks for confirmation."""
     acting = request.actor  # type: ignore[attr-defined]
-    asked = _ask_to_delete(request, notifications_access.alert_rule(acting, rule_id)) if act == "delete" else None
-    if asked is not None:
-        return asked
+    question_page = None
+    if act == "delete":
+        question_page = _ask_to_delete(request, notifications_access.alert_rule(acting, rule_id))
+    if question_page is not None:
+        return question_page
     try:
         with transaction.atomic():
             rule = notifications_access.alert_rule(acting, rule_id, lock=True)

@@ -36,8 +36,8 @@ def webhooks_page(request: HttpRequest) -> HttpResponse:
     form = WebhookForm(request.POST or None)
     if form.is_bound and form.is_valid():
         try:
-            made, secret = services.create_endpoint(acting=acting, url=form.cleaned_data["url"])
-            return _own_page(request, made, secret=secret)
+            webhook, secret = services.create_endpoint(acting=acting, url=form.cleaned_data["url"])
+            return _own_page(request, webhook, secret=secret)
         except DomainError as error:
             add_errors(form, error)
     context = {
@@ -63,7 +63,7 @@ def webhook_page(request: HttpRequest, webhook_id: str) -> HttpResponse:
 
 
 def _act(view: Act) -> Callable[..., HttpResponse]:
-    """Decorates an action of the webhook's page: locks the webhook and reports the result or the refusal there."""
+    """Decorates an action of the webhook's page: locks the webhook, and shows a refusal on the page."""
 
     @console_page(Scope.BILLING_WRITE)
     @require_POST
@@ -85,8 +85,8 @@ def _act(view: Act) -> Callable[..., HttpResponse]:
 
 
 @_act
-def turn_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
-    """Turns the webhook on or off."""
+def switch_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
+    """Switches the webhook on or off."""
     is_on = request.POST.get("to") == "on"
     acting = request.actor  # type: ignore[attr-defined]
     services.change_endpoint(acting=acting, endpoint=webhook, changes={"is_enabled": is_on})
@@ -107,7 +107,7 @@ def rotate_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> HttpRespon
 
 
 @_act
-def test_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
+def send_test_delivery(request: HttpRequest, webhook: WebhookEndpoint) -> None:
     services.send_test(acting=request.actor, endpoint=webhook)  # type: ignore[attr-defined]
     messages.success(request, _("A test is on its way. It is delivered within seconds."))
 

@@ -104,9 +104,9 @@ def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
     """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
     _require_takes_another(endpoint)
-    made = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
-    made.save()
-    return made
+    delivery = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
+    delivery.save()
+    return delivery
 
 
 @transaction.atomic

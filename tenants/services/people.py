@@ -51,7 +51,7 @@ def sign_up_invited(
     return accept_invitation(acting=user_actor(user), user=user, secret=secret)
 
 
-def require_account(email: str, password: str, language: str = Language.ENGLISH) -> None:
+def require_valid_credentials(email: str, password: str, language: str = Language.ENGLISH) -> None:
     """Raises `Invalid` for an address or password that no account can have, without revealing existing accounts."""
     _check("/email", validate_email, email)
     _check("/password", validate_password, password, User(email=email, language=language))
@@ -60,7 +60,7 @@ def require_account(email: str, password: str, language: str = Language.ENGLISH)
 def new_person(email: str, password: str, language: str, **fields: Any) -> User:
     """Creates a user. Raises `Invalid` and `Conflict(email_taken)`."""
     email = UserManager.normalize_email(email)
-    require_account(email, password, language)
+    require_valid_credentials(email, password, language)
     user = User(email=email, language=language, **fields)
     taken = Conflict("There is an account with this e-mail address.", code="email_taken")
     if User.objects.filter(email=email).exists():
@@ -78,7 +78,7 @@ def new_person(email: str, password: str, language: str, **fields: Any) -> User:
 def create_own_tenant(*, user: User, name: str, slug: str | None = None, acting: Actor | None = None) -> Member:
     """Creates a tenant with `user` as its owner. Raises `QuotaExceeded` if the user belongs to too many.
 
-    The slug always ends in random characters: without them it would reveal whether another tenant has taken it.
+    A generated slug ends in random characters: without them it would reveal whether another tenant has taken it.
     """
     if acting is not None:
         access.require_whole_account(acting)
@@ -97,7 +97,8 @@ def create_own_tenant(*, user: User, name: str, slug: str | None = None, acting:
 
 @transaction.atomic
 def create_tenant_for(*, email: str, name: str, acting: Actor) -> tuple[Member, bool]:
-    """Creates a tenant for a person, with an account if needed; returns True if one was created.
+    """Creates a tenant for a person, with an account if needed. Returns the member, and True if an account was
+    created.
 
     A new account has no password; a link sets it.
     """
@@ -144,7 +145,7 @@ def create_operator(*, email: str, password: str) -> tuple[User, bool]:
     if appointed is not None:
         return appointed[0], False
     email = UserManager.normalize_email(email)
-    require_account(email, password)
+    require_valid_credentials(email, password)
     user = User.objects.create_superuser(email, password, email_verified_at=timezone.now())
     audit.record(system_actor("create_operator"), "operator.appointed", user, None, {"email": email})
     return user, True
@@ -168,7 +169,8 @@ def appoint_operator(*, email: str) -> tuple[User, bool] | None:
 
 @transaction.atomic
 def replace_password(*, email: str, password: str) -> bool:
-    """Replaces the lost password of the installation's own account. Returns False if there is no such account.
+    """Replaces the lost password of an account whose password the supervisor keeps (operator, demo). Returns False if
+    there is no such account.
 
     Open sessions become invalid.
     """

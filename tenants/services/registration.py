@@ -18,7 +18,7 @@ from tenants.errors import Conflict, NotFound
 from tenants.models import Invitation, User, UserManager
 from tenants.services import mailboxes
 from tenants.services.members import accept_invitation
-from tenants.services.people import checked_name, create_own_tenant, new_person, require_account
+from tenants.services.people import checked_name, create_own_tenant, new_person, require_valid_credentials
 
 
 @transaction.atomic
@@ -49,7 +49,7 @@ def _request(email: str, password: str, language: str, onward: str, begin: Calla
     `onward` is the page to which the mail leads an existing owner after the login, "" for the start page.
     """
     email = UserManager.normalize_email(email)
-    require_account(email, password, language)
+    require_valid_credentials(email, password, language)
     user = User.objects.filter(email=email).first()
     if user is None:
         try:

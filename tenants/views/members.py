@@ -76,15 +76,15 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
         messages.error(request, _("There is no such role."))
         return redirect("page-members")
     words = {"who": member.user.email, "role": Role(role).label}
-    asked = _ask(
+    question_page = _ask(
         request,
         _("Make %(who)s %(role)s?") % words,
         _("The rights of %(role)s apply from the next request of %(who)s. Now: %(now)s.")
         % (words | {"now": member.get_role_display()}),
         _("Change the role"),
     )
-    if asked is not None and role != member.role:
-        return asked
+    if question_page is not None and role != member.role:
+        return question_page
     try:
         services.change_role(acting=acting, member=member, role=role)
         messages.success(request, _("%(who)s is %(role)s.") % words)
@@ -103,15 +103,15 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     member = access.member(acting, member_id)
     is_leaving = member.user_id == request.user.pk
     words = {"who": member.user.email, "tenant": member.tenant.name}
-    asked = _ask(
+    question_page = _ask(
         request,
         (_("Leave %(tenant)s?") if is_leaving else _("Remove %(who)s?")) % words,
         _("Access to %(tenant)s and the API tokens of %(who)s end at once. Only an invitation brings access back.")
         % words,
         _("Leave") if is_leaving else _("Remove"),
     )
-    if asked is not None:
-        return asked
+    if question_page is not None:
+        return question_page
     try:
         services.remove_member(acting=acting, member=member)
         messages.success(request, _("%(who)s has no access any more.") % {"who": member.user.email})
@@ -129,14 +129,14 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
     """Revokes an open invitation."""
     acting = request.actor  # type: ignore[attr-defined]
     invitation = access.invitation(acting, invitation_id)
-    asked = _ask(
+    question_page = _ask(
         request,
         _("Revoke the invitation of %(who)s?") % {"who": invitation.email},
         _("Its link stops working. You can invite again, with another link."),
         _("Revoke"),
     )
-    if asked is not None:
-        return asked
+    if question_page is not None:
+        return question_page
     try:
         services.revoke_invitation(acting=acting, invitation=invitation)
         messages.success(request, _("The invitation is revoked."))

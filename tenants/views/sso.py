@@ -289,9 +289,9 @@ def remove(request: HttpRequest) -> HttpResponse:
         action_label=_("End single sign-on"),
         back=reverse("page-sso-settings"),
     )
-    asked = ask_first(request, question, section="settings", crumbs=[(_("Single sign-on"), question.back)])
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="settings", crumbs=[(_("Single sign-on"), question.back)])
+    if question_page is not None:
+        return question_page
     try:
         services.remove_sso(acting=acting)
         messages.success(request, _("Single sign-on has ended."))

@@ -78,9 +78,9 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
         action_label=_("Revoke"),
         back=reverse("page-tokens"),
     )
-    asked = ask_first(request, question, section="tokens", crumbs=[(_("API tokens"), question.back)])
-    if asked is not None:
-        return asked
+    question_page = ask_first(request, question, section="tokens", crumbs=[(_("API tokens"), question.back)])
+    if question_page is not None:
+        return question_page
     try:
         services.revoke_token(acting=acting, token=token)
         messages.success(request, _("%(token)s is revoked.") % {"token": token.name})

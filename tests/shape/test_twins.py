@@ -22,7 +22,7 @@ WITHOUT_PAGE = {
     "set_certificate": "called by name: `instances.views.route_certificates.PARTS`",
     "set_client_ca": "called by name: `instances.views.route_certificates.PARTS`",
     "set_revocation_list": "called by name: `instances.views.route_certificates.PARTS`",
-    "want_published": "the last step of PATCH …/topics/{name}",
+    "bump_and_publish": "the last step of PATCH …/topics/{name}",
     "topic_copy": "a read: the page lists all copies",
 }
 # Acts of pages that REST has in another form, or that belong to a browser.

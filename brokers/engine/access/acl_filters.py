@@ -30,8 +30,8 @@ class AclFilter:
     operation: int
     permission: int
 
-    def names(self, pattern: ResourcePattern) -> bool:
-        """True if the filter selects the pattern."""
+    def selects_pattern(self, pattern: ResourcePattern) -> bool:
+        """True if the filter selects the resource pattern."""
         if self.resource_type not in (pattern.resource_type, ANY):
             return False
         name, pattern_type = self.name, self.pattern_type
@@ -41,7 +41,7 @@ class AclFilter:
             return True
         return pattern_type == MATCH and applies_to_resource(pattern, pattern.resource_type, name)
 
-    def admits(self, entry: AclEntry) -> bool:
+    def selects_entry(self, entry: AclEntry) -> bool:
         """True if the filter selects the entry."""
         return (
             (self.principal is None or self.principal == entry.principal)
@@ -52,10 +52,10 @@ class AclFilter:
 
     def matching(self, documents: Iterable[AclDocument]) -> Iterator[tuple[ResourcePattern, list[AclEntry]]]:
         """Yields the selected patterns with their selected entries, in the order of the documents."""
-        names, admits = self.names, self.admits
+        selects_pattern, selects_entry = self.selects_pattern, self.selects_entry
         for document in documents:
-            if names(document.pattern):
-                entries = [entry for entry in document.entries if admits(entry)]
+            if selects_pattern(document.pattern):
+                entries = [entry for entry in document.entries if selects_entry(entry)]
                 if entries:
                     yield document.pattern, sorted(entries, key=_entry_key)
 

@@ -193,8 +193,8 @@ class Broker:
         self.current.subscribe(self.tenant_listeners.on_image)
         self.current.subscribe(self.services.access.waiting_calls.on_image)
         self.session = self._session()
-        for room in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
-            self.session.on_registered(room.on_registered)
+        for part in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
+            self.session.on_registered(part.on_registered)
         self.ready_reasons = {STARTING}
         self.admin = self._admin_server()
 

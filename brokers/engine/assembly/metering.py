@@ -32,7 +32,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.scheduling.turn_queue import TurnQueue, run_to_end
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.levels import InstanceLevels, LevelMeters
-from brokers.engine.throttling.usage import EVENTS_PER_PART_MAX, reports
+from brokers.engine.throttling.usage import VALUES_PER_PART_MAX, reports
 
 log = structlog.get_logger(__name__)
 
@@ -204,7 +204,7 @@ class Metering:
 
 
 def _values_per_part_max(version: int) -> int:
-    return EVENTS_PER_PART_MAX if version == VERSION else usage_columns.COUNTERS_PER_RECORD_MAX
+    return VALUES_PER_PART_MAX if version == VERSION else usage_columns.COUNTERS_PER_RECORD_MAX
 
 
 def record_version(effective: Mapping[str, str]) -> int:

@@ -63,7 +63,7 @@ class StorageCapacity:
         self.credits = StorageCredits()
         self.use = StorageUse(services)
         self._ledger: StorageLedger | None = None
-        self._ledger_term = -1
+        self._ledger_controller_epoch = -1
         self._peers = peers_for("storage", services, connect)
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
@@ -108,7 +108,7 @@ class StorageCapacity:
                 self.use.forget(instance_id)
                 self._full.discard(instance_id)
             elif instance is not None and instance.document.capacity_bytes != room.bought_bytes:
-                self.credits.bought(instance_id, instance.document.capacity_bytes)
+                self.credits.set_bought(instance_id, instance.document.capacity_bytes)
                 self._wake.set()
 
     async def on_registered(self, broker_epoch: int) -> None:
@@ -131,7 +131,7 @@ class StorageCapacity:
         if (
             self._ledger is None
             or image.controller_id != services.broker_id
-            or self._ledger_term != image.controller_epoch
+            or self._ledger_controller_epoch != image.controller_epoch
         ):
             return None
         return self._ledger.filled(percent, services.clock.monotonic_ms())
@@ -166,8 +166,8 @@ class StorageCapacity:
 
     async def _report(self) -> None:
         image = self._services.metadata.current.image
-        if image.controller_epoch != self.credits.term:
-            self.credits.on_term(image.controller_epoch)
+        if image.controller_epoch != self.credits.controller_epoch:
+            self.credits.on_controller_epoch(image.controller_epoch)
             self._is_complete = False
         now_ms = self._services.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
@@ -177,8 +177,8 @@ class StorageCapacity:
             id for id, room in self.credits.rooms.items() if everything or is_in_use(room) or self.use.is_outdated(id)
         ]
         used_bytes = await self.use.measure(wanted)
-        lines = self.credits.lines(used_bytes)
-        parts = [lines[at : at + LINES_MAX] for at in range(0, len(lines), LINES_MAX)] or [[]]
+        reports = self.credits.reports(used_bytes)
+        parts = [reports[at : at + LINES_MAX] for at in range(0, len(reports), LINES_MAX)] or [[]]
         for number, part in enumerate(parts, 1):
             is_complete = self._is_complete or (everything and number == len(parts))
             if not await self._send(image, part, is_complete):
@@ -187,7 +187,7 @@ class StorageCapacity:
                 return
             self._is_complete = is_complete
 
-    async def _send(self, image: ClusterImage, lines: Sequence[ReportedUse], is_complete: bool) -> bool:
+    async def _send(self, image: ClusterImage, reports: Sequence[ReportedUse], is_complete: bool) -> bool:
         """Sends a report. Returns True if the controller answered."""
         request = AllotStorageRequest(
             broker_id=self._services.broker_id,
@@ -196,14 +196,14 @@ class StorageCapacity:
             is_complete=is_complete,
             lines=[
                 StorageLine(
-                    instance_id=line.instance_id,
-                    used_bytes=line.used_bytes,
-                    left_bytes=line.left_bytes,
-                    applied=line.applied,
-                    wanted_bytes=line.wanted_bytes,
-                    is_busy=line.is_busy,
+                    instance_id=report.instance_id,
+                    used_bytes=report.used_bytes,
+                    left_bytes=report.left_bytes,
+                    applied=report.applied,
+                    wanted_bytes=report.wanted_bytes,
+                    is_busy=report.is_busy,
                 )
-                for line in lines
+                for report in reports
             ],
         )
         if image.controller_id == self._services.broker_id:
@@ -231,7 +231,7 @@ class StorageCapacity:
             for change in response.changes
         ]
         self.answered_ms = self._services.clock.monotonic_ms()
-        if self.credits.apply(image.controller_epoch, lines, changes):
+        if self.credits.apply(image.controller_epoch, reports, changes):
             self._wake.set()
         self._log_full(changes)
         return True
@@ -255,8 +255,8 @@ class StorageCapacity:
         image, now_ms = self._services.metadata.current.image, self._services.clock.monotonic_ms()
         if image.controller_id != self._services.broker_id or image.controller_epoch != request.controller_epoch:
             return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_term != image.controller_epoch:
-            self._ledger, self._ledger_term = StorageLedger(now_ms), image.controller_epoch
+        if self._ledger is None or self._ledger_controller_epoch != image.controller_epoch:
+            self._ledger, self._ledger_controller_epoch = StorageLedger(now_ms), image.controller_epoch
         ledger, broker_id = self._ledger, request.broker_id
         ledger.on_brokers(image.brokers.keys(), now_ms)
         if not request.lines:

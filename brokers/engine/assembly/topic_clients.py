@@ -53,4 +53,4 @@ def topic_clients(
 
 def _row(counter: UsageCounter, now_ms: int) -> ClientRow:
     _topic, user, client_id, direction = counter.key
-    return [user, client_id, direction, counter.bytes, counter.moved_ms if counter.is_reported else now_ms]
+    return [user, client_id, direction, counter.bytes, counter.changed_ms if counter.is_reported else now_ms]

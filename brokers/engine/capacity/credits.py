@@ -19,7 +19,7 @@ START_PART: Final = 1_000
 START_FREE_PART: Final = 8
 # More is requested when less than the last credit divided by this is left.
 LOW_PART: Final = 2
-NO_TERM: Final = -1
+NO_CONTROLLER_EPOCH: Final = -1
 
 
 @dataclass(slots=True)
@@ -34,18 +34,18 @@ class _Reported:
 class StorageCredits:
     """Storage rooms of the instances that have partitions on this broker, and their exchange with the controller.
 
-    `term` is the epoch of the current controller. A new controller knows no reports, and answers of the previous one
-    are ignored. `totals` has the last answer for each instance.
+    `controller_epoch` is that of the current controller. A new controller knows no reports, and answers of the previous
+    one are ignored. `totals` has the last answer for each instance.
     """
 
     def __init__(self) -> None:
         self.rooms: dict[str, StorageRoom] = {}
         self.totals: dict[str, StorageGrant] = {}
-        self.term = NO_TERM
+        self.controller_epoch = NO_CONTROLLER_EPOCH
         self._reported: dict[str, _Reported] = {}
 
     def begin(self, room: StorageRoom, bought_bytes: int, held_bytes: int) -> None:
-        """Initialises a room. `held_bytes` is the known size of the logs on this broker, all replicas counted."""
+        """Initialises a room. `held_bytes` is the size of this broker's logs times their number of replicas."""
         room.bought_bytes = bought_bytes
         room.left_bytes = max(0, min(bought_bytes // START_PART, (bought_bytes - held_bytes) // START_FREE_PART))
         room.low_bytes = room.left_bytes
@@ -57,13 +57,13 @@ class StorageCredits:
             self.begin(room, room.bought_bytes, held_bytes.get(instance_id, 0))
         self._reported.clear()
 
-    def on_term(self, term: int) -> None:
+    def on_controller_epoch(self, controller_epoch: int) -> None:
         """Sets the epoch of the current controller; every instance is reported again to another controller."""
-        if term != self.term:
-            self.term = term
+        if controller_epoch != self.controller_epoch:
+            self.controller_epoch = controller_epoch
             self._reported.clear()
 
-    def lines(self, used_bytes: Mapping[str, int]) -> list[ReportedUse]:
+    def reports(self, used_bytes: Mapping[str, int]) -> list[ReportedUse]:
         """Returns a report for each measured instance whose current figures the controller does not know.
 
         `used_bytes` has the measured instances. The counters of the rooms since the last report start again at 0.
@@ -85,15 +85,15 @@ class StorageCredits:
             room.spent_bytes = room.wanted_bytes = 0
         return result
 
-    def apply(self, term: int, lines: Iterable[ReportedUse], changes: Iterable[StorageGrant]) -> bool:
-        """Applies the controller's answers to `lines` and its other changes.
+    def apply(self, controller_epoch: int, reports: Iterable[ReportedUse], changes: Iterable[StorageGrant]) -> bool:
+        """Applies the controller's answers to `reports` and its other changes.
 
         Records appended since the report are already subtracted from `left_bytes`. Returns True if credit was taken
         back, so that the next report, which confirms that, should follow soon.
         """
-        if term != self.term:
+        if controller_epoch != self.controller_epoch:
             return False
-        sent = {report.instance_id: report for report in lines}
+        sent = {report.instance_id: report for report in reports}
         is_taken_back = False
         for change in changes:
             report, room = sent.get(change.instance_id), self.rooms.get(change.instance_id)
@@ -117,8 +117,8 @@ class StorageCredits:
         for reported in self._reported.values():
             reported.used_bytes = UNKNOWN
 
-    def bought(self, instance_id: str, bought_bytes: int) -> None:
-        """Sets another amount of bought storage, so that the next report includes the instance."""
+    def set_bought(self, instance_id: str, bought_bytes: int) -> None:
+        """Sets the amount of bought storage, and makes the next report include the instance."""
         self.rooms[instance_id].bought_bytes = bought_bytes
         self._reported.setdefault(instance_id, _Reported()).used_bytes = UNKNOWN
 

@@ -134,10 +134,10 @@ class _Account:
 
 
 class StorageLedger:
-    """Allocation of storage by one controller; a new controller begins with an empty one."""
+    """Allocation of storage by one controller; a new controller begins with an empty ledger."""
 
     def __init__(self, began_ms: int) -> None:
-        """Makes an empty ledger at `began_ms`. All times are monotonic milliseconds."""
+        """Creates an empty ledger at `began_ms`. All times are monotonic milliseconds."""
         self._began_ms = began_ms
         self._accounts: dict[str, _Account] = {}
         self._reporters: dict[int, _Reporter] = {}
@@ -169,9 +169,9 @@ class StorageLedger:
             self._lowered.discard(instance_id)
 
     def begin(self, broker_id: int, epoch: int, is_complete: bool, now_ms: int) -> None:
-        """Begins a report of a broker, whose lines are passed to `take` next.
+        """Begins the reports of a broker, which are passed to `take` next, instance by instance.
 
-        `is_complete` is True if the broker has reported all its instances with this report.
+        `is_complete` is True if the broker has reported all its instances with these reports.
         """
         reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=epoch))
         if reporter.epoch != epoch:
@@ -187,7 +187,7 @@ class StorageLedger:
         reporter.reported_ms = now_ms
 
     def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> StorageGrant:
-        """Returns the answer to one line of the report that `begin` has begun."""
+        """Returns the answer to the report on one instance of the broker for which `begin` was called."""
         account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
         self._update(share, report, now_ms)
@@ -197,7 +197,7 @@ class StorageLedger:
         return self._change(account, broker_id, report, bought, now_ms)
 
     def to_review(self, broker_id: int) -> list[str]:
-        """Returns the instances to `review` for a broker after the lines of its report."""
+        """Returns the instances to `review` for a broker after its reports."""
         reporter = self._reporters[broker_id]
         result = sorted(reporter.to_review | self._lowered)[:REVIEWED_MAX]
         reporter.to_review.difference_update(result)
@@ -206,7 +206,7 @@ class StorageLedger:
     def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> StorageGrant | None:
         """Returns the answer for an instance that a broker did not report because its figures have not changed.
 
-        Returns None while the broker has not reported the last change as applied: it would be made twice.
+        Returns None while the broker has not reported the last change as applied, which would be granted twice.
         """
         account = self._accounts.get(instance_id)
         share = None if account is None else account.shares.get(broker_id)

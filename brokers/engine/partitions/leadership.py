@@ -28,7 +28,6 @@ class Leadership:
         "_produces",
         "_produces_made",
         "_sweep_at",
-        "asked",
         "away",
         "epoch_start_offset",
         "fetches",
@@ -36,6 +35,7 @@ class Leadership:
         "in_sync",
         "isr",
         "proposed",
+        "was_checked",
     )
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Leadership:
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
         # True if a leadership check had to wait for followers in this epoch (`leadership_check`).
-        self.asked = False
+        self.was_checked = False
         self.fetches: set[DelayedOperation] = set()
         self._produces: list[tuple[int, int, DelayedReplication]] = []
         self._produces_made = 0
@@ -60,7 +60,7 @@ class Leadership:
         self.followers = {replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others}
         self.epoch_start_offset = epoch_start_offset
         self.proposed = None
-        self.asked = False
+        self.was_checked = False
         self.confirm(others, isr)
 
     def confirm(self, others: tuple[int, ...], isr: tuple[int, ...]) -> None:

@@ -1,5 +1,5 @@
-"""Check that this broker still leads: every in-sync follower is asked, because any of them may be the leader by now and
-commit records alone (decision 76).
+"""Check that this broker still leads: every in-sync follower must confirm it, because any of them may be the leader by
+now and commit records alone (decision 76).
 
 A follower that became the leader, or learned of one, stops fetching from this broker before it acts in the later epoch.
 So once each of them has fetched in the current epoch after the check began, nothing was committed elsewhere before the
@@ -19,10 +19,10 @@ from brokers.engine.partitions.partition import Partition
 
 
 class LeadershipChecks:
-    """Checks of all partitions led here; `asked` is the number of the last check, from 1 on."""
+    """Leadership checks of all partitions led here; `last_number` is that of the latest check, 0 before the first."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.last_number = 0
         self._waiting: dict[Partition, deque[LeadershipCheck]] = {}
 
     @property
@@ -35,12 +35,12 @@ class LeadershipChecks:
 
         `wake` may be called at once. Waiting fetches of followers are answered, so that they fetch again.
         """
-        self.asked += 1
-        question = LeadershipCheck(wake, self.asked)
-        question.watch(partition)
-        self._waiting.setdefault(partition, deque()).append(question)
+        self.last_number += 1
+        check = LeadershipCheck(wake, self.last_number)
+        check.watch(partition)
+        self._waiting.setdefault(partition, deque()).append(check)
         self._inspect(partition)
-        return question
+        return check
 
     def check(self) -> None:
         """Evaluates all pending checks; called after a request of a follower and after a change of the ISR."""
@@ -50,16 +50,18 @@ class LeadershipChecks:
     def _inspect(self, partition: Partition) -> None:
         waiting = self._waiting[partition]
         leadership = partition.leadership
-        sure = self.asked if leadership is None else _latest_answered(partition, leadership, self.asked)
-        while waiting and (waiting[0].done or waiting[0].number <= sure):
-            question = waiting.popleft()
-            if not question.done:
-                question.confirm()
+        confirmed_up_to = self.last_number
+        if leadership is not None:
+            confirmed_up_to = _latest_confirmed(partition, leadership, self.last_number)
+        while waiting and (waiting[0].done or waiting[0].number <= confirmed_up_to):
+            check = waiting.popleft()
+            if not check.done:
+                check.confirm()
         if not waiting:
             del self._waiting[partition]
         elif leadership is not None:
             newest = waiting[-1].number
-            leadership.asked = True
+            leadership.was_checked = True
             for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
                 if followed.session.replica in leadership.in_sync:
                     if followed.state == IDLE:
@@ -75,13 +77,14 @@ def leads_alone(partition: Partition) -> bool:
 
 
 def unanswered(partition: Partition) -> frozenset[int]:
-    """Returns in-sync followers that have not answered a check, or that do not fetch in this epoch.
+    """Returns the followers that have not answered a check, and the in-sync followers that do not fetch in this epoch.
 
-    A follower that stays silent for too long is not in sync, even if it had everything at its last request; otherwise
-    no check could end while nothing is written.
+    A follower that stays silent for too long is removed from the ISR, even if it had all records at its last request;
+    otherwise no check could end while nothing is written. The result keeps a follower that has left the ISR since,
+    because a follower with an unanswered check must not join again.
     """
     leadership = partition.leadership
-    if leadership is None or not leadership.asked:
+    if leadership is None or not leadership.was_checked:
         return frozenset()
     followed_by_replica = {followed.session.replica: followed for followed in _followed_in_epoch(partition, leadership)}
     silent = {
@@ -93,8 +96,9 @@ def unanswered(partition: Partition) -> frozenset[int]:
     return frozenset(silent | absent)
 
 
-def _latest_answered(partition: Partition, leadership: Leadership, sure: int) -> int:
-    """Returns the latest check that all in-sync followers have answered, `sure` if there are none."""
+def _latest_confirmed(partition: Partition, leadership: Leadership, last_number: int) -> int:
+    """Returns the latest check that all in-sync followers have answered, `last_number` if there are none."""
+    confirmed_up_to = last_number
     followed_partitions = list(_followed_in_epoch(partition, leadership))
     for replica in leadership.followers:
         if replica in leadership.in_sync:
@@ -106,8 +110,8 @@ def _latest_answered(partition: Partition, leadership: Leadership, sure: int) ->
                 ),
                 default=0,
             )
-            sure = min(sure, confirmed)
-    return sure
+            confirmed_up_to = min(confirmed_up_to, confirmed)
+    return confirmed_up_to
 
 
 def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:

@@ -13,11 +13,11 @@ def delete_oldest(table: PartitionTable, partition: Partition, count: int, now_m
     Returns False if the disk failed.
     """
     try:
-        gone = partition.log.delete_oldest(count)
+        deleted_paths = partition.log.delete_oldest(count)
     except StorageFailed as failure:
         table.storage_failed(failure)
         return False
-    table.remove_later(partition, gone, now_ms)
+    table.remove_later(partition, deleted_paths, now_ms)
     if partition.leadership is not None:
         for fetch in tuple(partition.leadership.fetches):
             fetch.on_start(partition)

@@ -207,12 +207,12 @@ class PartitionTable:
         if partition.offline:
             return
         try:
-            gone = partition.log.apply_retention(partition.high_watermark, now_ms)
+            deleted_paths = partition.log.apply_retention(partition.high_watermark, now_ms)
         except StorageFailed as failure:
             self.storage_failed(failure)
             return
-        self.remove_later(partition, gone, now_ms)
-        if gone and not partition.is_leader:
+        self.remove_later(partition, deleted_paths, now_ms)
+        if deleted_paths and not partition.is_leader:
             self.on_start_moved(partition)
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
@@ -330,31 +330,31 @@ class PartitionTable:
                 log.epochs.truncate_end(offset)
                 return
             _report_damage(log, offset)
-            gone = truncate_log(log, offset, now_ms)
+            deleted_paths = truncate_log(log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
-        self._shortened(partition, gone, recovery_point, now_ms)
+        self._shortened(partition, deleted_paths, recovery_point, now_ms)
 
     def restart_at(self, partition: Partition, offset: int, now_ms: int) -> None:
         """Removes a follower's whole log and starts it at the leader's log start (REP-9). Raises StorageFailed."""
         self.files.need_room(partition.log.root)
         try:
-            gone = truncate_fully_and_start_at(partition.log, offset, now_ms)
+            deleted_paths = truncate_fully_and_start_at(partition.log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
         partition.high_watermark = offset
-        self._shortened(partition, gone, offset + 1, now_ms)
+        self._shortened(partition, deleted_paths, offset + 1, now_ms)
 
-    def _shortened(self, partition: Partition, gone: list[str], recovery_point: int, now_ms: int) -> None:
+    def _shortened(self, partition: Partition, deleted_paths: list[str], recovery_point: int, now_ms: int) -> None:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
             # Records appended from now on must not be taken for ones that were on disk before.
             self.flusher.checkpoint_recovery_points()
         self.on_shortened(partition)
-        self.remove_later(partition, gone, now_ms)
+        self.remove_later(partition, deleted_paths, now_ms)
 
     def _get_or_create(
         self,

@@ -60,7 +60,7 @@ def segment_bytes(topic: Mapping[str, str], defaults: Mapping[str, str], configu
     return max(configured_bytes, int(defaults.get(SEGMENT_BYTES.broker_key, SEGMENT_BYTES.default)))
 
 
-def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
+def bound_in_force(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
     """Returns the bound that applies instead of the topic's value of `name`, None if none does."""
     bound = BOUNDS.get(name)
     if bound is None or not topic.get(name):

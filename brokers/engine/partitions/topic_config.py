@@ -56,13 +56,13 @@ class InvalidTopicConfig(ValueError):
 class DescribedSetting:
     """One entry of a DescribeConfigs response; no topic setting is sensitive.
 
-    If the operator's bound applies, it is the `value`, and `beyond` is the topic's own value.
+    If the operator's bound applies, it is the `value`, and `own_value` is the topic's own value, otherwise None.
     """
 
     setting: Setting
     value: str
     source: ConfigSource
-    beyond: str | None = None
+    own_value: str | None = None
 
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
@@ -88,7 +88,7 @@ def _boolean(value: str) -> str:
 
 
 # Normalization of values as in Kafka, by type; raises ValueError for an invalid value.
-_FORMS: dict[ValueType, Callable[[str], str]] = {
+_NORMALIZERS: dict[ValueType, Callable[[str], str]] = {
     ValueType.BOOLEAN: _boolean,
     ValueType.STRING: str,
     ValueType.INT: _whole,
@@ -99,9 +99,9 @@ _FORMS: dict[ValueType, Callable[[str], str]] = {
 }
 
 
-def formed(kind: ValueType, value: str) -> str:
+def normalized(value_type: ValueType, value: str) -> str:
     """Returns the normalized value. Raises ValueError if it is not of this type."""
-    return _FORMS[kind](value.strip())
+    return _NORMALIZERS[value_type](value.strip())
 
 
 def check_writable(name: str, *, operator: bool = False) -> None:
@@ -119,7 +119,7 @@ def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defa
         return False
     in_force = topic.get(name, defaults.get(name, setting.default))
     try:
-        return formed(setting.type, value) == formed(setting.type, in_force)
+        return normalized(setting.type, value) == normalized(setting.type, in_force)
     except ValueError:
         return False
 
@@ -148,14 +148,14 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
 def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], value: str) -> str:
     """Returns the normalized value. Raises ValueError with a reason for the client."""
     try:
-        kept = formed(value_type, value)
-        is_acceptable = accepts(kept)
+        result = normalized(value_type, value)
+        is_acceptable = accepts(result)
     except ValueError:
         reason = f"Not a value of type {value_type.name}"
         raise ValueError(f"Invalid value {value} for configuration {name}: {reason}") from None
     if not is_acceptable:
-        raise ValueError(f"Invalid value {kept} for configuration {name}")
-    return kept
+        raise ValueError(f"Invalid value {result} for configuration {name}")
+    return result
 
 
 def check_config(
@@ -227,9 +227,9 @@ def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[Desc
     """Returns every setting with its value and source, in the order of their names."""
     described = []
     for name, setting in SETTINGS.items():
-        limit = topic_bounds.beyond(name, topic, defaults)
+        limit = topic_bounds.bound_in_force(name, topic, defaults)
         if limit is not None:
-            described.append(DescribedSetting(setting, limit, ConfigSource.STATIC_BROKER, beyond=topic[name]))
+            described.append(DescribedSetting(setting, limit, ConfigSource.STATIC_BROKER, own_value=topic[name]))
         elif name in topic:
             described.append(DescribedSetting(setting, topic[name], ConfigSource.TOPIC))
         elif name in defaults:
@@ -285,7 +285,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         return {word.strip() for word in given.split(",") if word.strip()}
 
     def number(name: str) -> int:
-        return int(topic_bounds.beyond(name, topic, defaults) or text(name))
+        return int(topic_bounds.bound_in_force(name, topic, defaults) or text(name))
 
     def bound(name: str) -> int:
         legacy = "message.timestamp.difference.max.ms"

@@ -30,7 +30,7 @@ REQUESTS: Final = 1
 REPORTED: Final = 2
 # Limits of one part of a report: counters in it, characters of their names, and counters that were examined. A part
 # takes about three milliseconds of a broker's event loop.
-EVENTS_PER_PART_MAX: Final = 100
+VALUES_PER_PART_MAX: Final = 100
 NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
 NumbersFor = Callable[[Key], memoryview]
@@ -44,17 +44,17 @@ def numbers_in_memory(key: Key) -> memoryview:
 class UsageCounter:
     """A usage counter: bytes and requests.
 
-    `bytes` are record-batch bytes, accepted by the leader (produce) or written to the socket (consume), or a level.
-    `numbers` is a view of three 64-bit integers that the caller allocates. `moved_ms` is the time of the last report
-    that found the counter changed, 0 before the first.
+    `bytes` are record-batch bytes, accepted by the leader (produce) or written to the socket (consume), or a gauge,
+    such as stored bytes. `numbers` is a view of three 64-bit integers that the caller allocates. `changed_ms` is the
+    time of the last report that found the counter changed, 0 before the first.
     """
 
-    __slots__ = ("key", "moved_ms", "numbers")
+    __slots__ = ("changed_ms", "key", "numbers")
 
     def __init__(self, key: Key, numbers: memoryview) -> None:
         self.key = key
         self.numbers = numbers
-        self.moved_ms = 0
+        self.changed_ms = 0
 
     @property
     def bytes(self) -> int:
@@ -70,7 +70,7 @@ class UsageCounter:
         return bool(self.numbers[REQUESTS] == self.numbers[REPORTED])
 
     def add(self, count: int) -> None:
-        """Adds one request and its bytes, or an increment of a level."""
+        """Adds one request and its bytes, or an increment of a gauge."""
         numbers = self.numbers
         numbers[BYTES] += count
         numbers[REQUESTS] += 1
@@ -130,7 +130,7 @@ class UsageReport:
         """Adds the current value of a counter. `at_ms` is the time of the report."""
         topic, user, client_id, direction = counter.key
         requests = counter.requests
-        counter.moved_ms = at_ms
+        counter.changed_ms = at_ms
         self.name_characters += len(topic) + len(user) + len(client_id)
         self._counters.append((counter, requests))
         self.values.append(CounterValue(instance_id, topic, user, client_id, direction, counter.bytes, requests))
@@ -142,7 +142,7 @@ class UsageReport:
 
 
 def reports(
-    accountings: Mapping[str, UsageAccounting], head: ReportHead, values_max: int = EVENTS_PER_PART_MAX
+    accountings: Mapping[str, UsageAccounting], head: ReportHead, values_max: int = VALUES_PER_PART_MAX
 ) -> Iterator[UsageReport]:
     """Yields the changes of all `accountings` (by instance id) since they were last confirmed, in parts of up to
     `values_max` counters and `NAME_CHARACTERS_PER_PART_MAX`. A part without values means that

@@ -155,8 +155,8 @@ class World:
         return code
 
     def report(self, broker: Broker) -> None:
-        if broker.credits.term != self.term:
-            broker.credits.on_term(self.term)
+        if broker.credits.controller_epoch != self.term:
+            broker.credits.on_controller_epoch(self.term)
             broker.is_complete = False
         is_everything = not broker.is_complete or self.now_ms - broker.everything_ms >= IDLE_MS
         if is_everything:
@@ -169,7 +169,7 @@ class World:
             or broker.measured_ms.get(instance.name, 0) <= instance.led_since_ms
         ]
         broker.measured_ms |= {instance.name: self.now_ms for instance in measured}
-        uses = broker.credits.lines({instance.name: self.used(broker, instance) for instance in measured})
+        uses = broker.credits.reports({instance.name: self.used(broker, instance) for instance in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
             broker.credits.on_lost()

@@ -105,4 +105,4 @@ def test_the_document_of_a_deleted_topic_names_its_id_as_brokers_write_it_until_
     assert (hidden.name, hidden.produce_ips, hidden.deleted_topic_id) == (TOPIC, ("10.0.0.1",), encoded(str(topic_id)))
     row.is_restored = True
     assert document_of(TOPIC, None, row).deleted_topic_id == ""
-    assert not document_of(TOPIC, None, row).says_something
+    assert not document_of(TOPIC, None, row).has_content

@@ -62,7 +62,7 @@ _UNBOUNDED: Final = 1 << 62
 # Kinds of usage that the shards count by instance.
 COUNT, BYTES = 0, 1
 # Factor on the limits for pending offsets, so that an instance at its limit can still commit in transactions.
-TRANSACTIONAL_PARTS: Final = 2
+TRANSACTIONAL_FACTOR: Final = 2
 _NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
 
 
@@ -87,7 +87,7 @@ class Fetched(NamedTuple):
     error: int = 0
 
 
-class Positions:
+class CommittedOffsets:
     """Committed offsets of one topic at the time of an OffsetFetch.
 
     A group may have 100,000 of them. Entries are immutable, so only references are copied here, and each `Fetched` is
@@ -124,7 +124,7 @@ def commit_error(code: int) -> int:
     return int(_CLIENT_ERRORS.get(code, code))
 
 
-def is_over(group: Group) -> bool:
+def has_no_members(group: Group) -> bool:
     """True if a group has neither members nor pending member ids, so that it exists only because of its offsets."""
     return group.state is GroupState.EMPTY and not group.pending
 
@@ -243,7 +243,7 @@ class ShardOffsets:
             return
         del self.by_group[group_id]
         group = self.groups.get(group_id)
-        if group is not None and is_over(group) and not group.has_record:
+        if group is not None and has_no_members(group) and not group.has_record:
             self.groups.drop(group_id)
 
     # -- commits -------------------------------------------------------------------------------------------------------
@@ -369,21 +369,21 @@ class ShardOffsets:
             # An instance at its limit may still move the offsets it has.
             if entry is None or more_bytes > 0:
                 if room is None:
-                    room = self._remaining_room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
+                    room = self._remaining_room(instance_id, TRANSACTIONAL_FACTOR if in_transaction else 1)
                 if not room.take(entry is None, more_bytes):
                     codes.append(int(ErrorCode.POLICY_VIOLATION))
                     continue
             codes.append(0)
         return codes
 
-    def _remaining_room(self, instance_id: str | None, parts: int) -> _RemainingRoom:
-        """Returns the room that an instance has left on this broker, up to `parts` times its limits."""
+    def _remaining_room(self, instance_id: str | None, factor: int) -> _RemainingRoom:
+        """Returns the room that an instance has left on this broker, up to `factor` times its limits."""
         if instance_id is None:
             return _RemainingRoom(_UNBOUNDED, _UNBOUNDED)
         room = self.shards.room
         return _RemainingRoom(
-            room(instance_id, COUNT, limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR, parts),
-            room(instance_id, BYTES, limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR, parts),
+            room(instance_id, COUNT, limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR, factor),
+            room(instance_id, BYTES, limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR, factor),
         )
 
     def _metadata_fits(self, metadata: str) -> bool:
@@ -400,12 +400,12 @@ class ShardOffsets:
     ) -> CoordinatorResult:
         """Fetches committed offsets of the wanted partitions, or all with `wanted` None (GRP-23).
 
-        The reply is `[(topic, Positions)]`. With `require_stable` a partition that has a pending offset gets
+        The reply is `[(topic, CommittedOffsets)]`. With `require_stable` a partition that has a pending offset gets
         UNSTABLE_OFFSET_COMMIT.
         """
         held = self.by_group.get(group_id)
         if wanted is None:
-            wanted = () if held is None else ((topic, tuple(result)) for topic, result in held.topics.items())
+            wanted = () if held is None else ((topic, tuple(entries)) for topic, entries in held.topics.items())
         unstable = held if require_stable and held is not None and held.pending else None
         reply = []
         for topic, partitions in wanted:
@@ -414,5 +414,5 @@ class ShardOffsets:
             waiting = _STABLE
             if unstable is not None:
                 waiting = frozenset(index for index in partitions if unstable.is_pending(topic, index))
-            reply.append((topic, Positions(partitions, entries, waiting)))
+            reply.append((topic, CommittedOffsets(partitions, entries, waiting)))
         return CoordinatorResult(reply, reads=self.groups.committed_at(group_id), is_read=True)

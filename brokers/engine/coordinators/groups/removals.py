@@ -19,7 +19,7 @@ from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.expiry import expired, subscribed
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, is_over
+from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, has_no_members
 from brokers.engine.coordinators.groups.rebalancing import remove
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now, StateRecord
@@ -228,7 +228,7 @@ class OffsetRemovals:
         if instance_id is not None and not self._known.has_instance(instance_id):
             return self._group_removal(group)
         if offsets is None:
-            return self._removal(group.id, []) if is_over(group) else None
+            return self._removal(group.id, []) if has_no_members(group) else None
         settings = self._offsets.settings
         keys = expired(group, offsets, now.wall_ms, settings.retention_ms)
         # The topic was deleted while this broker was not the coordinator. A recent commit may be of a new topic that is

@@ -28,7 +28,9 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def stored_topics(group: str, names: Iterable[str]) -> frozenset[str]:
-    """Returns the internal names, under which offsets are stored, of topics that an internal group's members name."""
+    """Returns the internal names of the topics `names`, under which offsets are stored. `group` is the group's internal
+    name, from which the instance is known; a group of the cluster itself names internal topics.
+    """
     instance_id, _ = naming.split_internal(group)
     if instance_id is None:
         return frozenset(names)

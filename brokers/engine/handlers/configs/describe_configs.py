@@ -74,12 +74,12 @@ def _describe(
         if resource.resource_type == BROKER:
             wanted = set(resource.configuration_keys or ())
             if context.view.instance_id is None:
-                lines = _of_broker(context, request, resource.resource_name)
+                entries = _of_broker(context, request, resource.resource_name)
             else:
                 _check_broker(context, resource.resource_name)
                 # Settings common to all brokers have no entry of their own for a tenant.
-                lines = broker_lines(context, request) if resource.resource_name else []
-            configs = [line for line in lines if not wanted or line.name in wanted]
+                entries = _common_broker_entries(context, request) if resource.resource_name else []
+            configs = [entry for entry in entries if not wanted or entry.name in wanted]
         else:
             check_kind(resource.resource_type)
             if not is_valid_topic_name(resource.resource_name):
@@ -87,9 +87,9 @@ def _describe(
             topic = find_topic(context, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
             configs = [
-                _line(context, request, line)
-                for line in topic_config.describe(topic.config, context.services.metadata.topic_defaults)
-                if not wanted or line.setting.name in wanted
+                _topic_entry(context, request, described)
+                for described in topic_config.describe(topic.config, context.services.metadata.topic_defaults)
+                if not wanted or described.setting.name in wanted
             ]
     except ResourceError as wrong:
         code, message = wrong.code, str(wrong)
@@ -139,18 +139,18 @@ def find_topic(context: RequestContext, name: str) -> TopicImage:
     return topic
 
 
-def _line(
-    context: RequestContext, request: DescribeConfigsRequest, line: DescribedSetting
+def _topic_entry(
+    context: RequestContext, request: DescribeConfigsRequest, described: DescribedSetting
 ) -> DescribeConfigsResourceResult:
-    setting, source = line.setting, line.source
+    setting, source = described.setting, described.source
     inherited = _inherited(context, setting)
     if source is not ConfigSource.TOPIC and inherited:
         source = ConfigSource(inherited[0].source)
-    own = [_synonym(setting.name, line.value, source)] if source is ConfigSource.TOPIC else []
-    if line.beyond is not None:
-        own = [_bound(context, line), _synonym(setting.name, line.beyond, ConfigSource.TOPIC)]
+    own = [_synonym(setting.name, described.value, source)] if source is ConfigSource.TOPIC else []
+    if described.own_value is not None:
+        own = [_bound(context, described), _synonym(setting.name, described.own_value, ConfigSource.TOPIC)]
         source = ConfigSource(own[0].source)
-    origin = Origin(setting.name, line.value, source)
+    origin = Origin(setting.name, described.value, source)
     return _entry(context, request, origin, setting.type, [*own, *inherited], setting.documentation, setting.read_only)
 
 
@@ -193,31 +193,32 @@ def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfig
     return result
 
 
-def _bound(context: RequestContext, line: DescribedSetting) -> DescribeConfigsSynonym:
+def _bound(context: RequestContext, described: DescribedSetting) -> DescribeConfigsSynonym:
     """Returns the operator's bound that is in effect instead of the topic's value. Its source is never DEFAULT, since
     it is not the value that the topic would have without one of its own.
     """
-    key = BOUNDS[line.setting.name].broker_key
+    key = BOUNDS[described.setting.name].broker_key
     if context.view.instance_id is None:
         origin = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[key])[0]
         if origin.source is not ConfigSource.DEFAULT:
             return _synonym(*origin)
-    return _synonym(key, line.value, ConfigSource.STATIC_BROKER)
+    return _synonym(key, described.value, ConfigSource.STATIC_BROKER)
 
 
-def broker_lines(context: RequestContext, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+def _common_broker_entries(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
     """Returns the broker settings that clients may read: the defaults of topics and auto-creation."""
-    described = topic_config.describe({}, context.services.metadata.topic_defaults)
-    lines = {
-        line.setting.broker_key: _broker_line(
-            context, request, line.setting.broker_key, line.value, line.source, line.setting.type
+    entries = {
+        described.setting.broker_key: _broker_entry(
+            context, request, described.setting.broker_key, described.value, described.source, described.setting.type
         )
-        for line in described
+        for described in topic_config.describe({}, context.services.metadata.topic_defaults)
     }
     for bound in BROKER_BOUNDS:
         value = context.services.metadata.topic_defaults.get(bound.broker_key)
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
-        lines[bound.broker_key] = _broker_line(
+        entries[bound.broker_key] = _broker_entry(
             context, request, bound.broker_key, value or str(bound.default), source, ValueType.LONG
         )
     instance = context.view.instance
@@ -229,11 +230,11 @@ def broker_lines(context: RequestContext, request: DescribeConfigsRequest) -> li
             ("delete.topic.enable", str(context.services.metadata.deletes_topics).lower(), ValueType.BOOLEAN),
             ("num.partitions", str(settings.default_partitions), ValueType.INT),
         ):
-            lines[name] = _broker_line(context, request, name, value, ConfigSource.STATIC_BROKER, kind)
-    return [lines[name] for name in sorted(lines)]
+            entries[name] = _broker_entry(context, request, name, value, ConfigSource.STATIC_BROKER, kind)
+    return [entries[name] for name in sorted(entries)]
 
 
-def _broker_line(
+def _broker_entry(
     context: RequestContext,
     request: DescribeConfigsRequest,
     name: str,
@@ -251,15 +252,15 @@ def _of_broker(
 ) -> list[DescribeConfigsResourceResult]:
     """Returns every setting of this broker, or those common to all brokers. Raises ResourceError."""
     broker_id = requested_broker(context, name)
-    lines = []
+    entries = []
     for setting in BROKER_SETTINGS.values():
         by_source = origins_of(context.services.metadata.broker_layers, setting, broker_id)
         if by_source:
             shown = Origin(setting.name, value_of(setting, by_source[0]), by_source[0].source)
             synonyms = [_synonym(*origin) for origin in by_source]
             is_fixed = not setting.is_dynamic
-            lines.append(_entry(context, request, shown, setting.type, synonyms, setting.documentation, is_fixed))
-    return lines
+            entries.append(_entry(context, request, shown, setting.type, synonyms, setting.documentation, is_fixed))
+    return entries
 
 
 def origins_of(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | None) -> list[Origin]:

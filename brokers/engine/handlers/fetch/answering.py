@@ -28,7 +28,7 @@ from brokers.engine.values import Slice
 
 # First version whose responses can name the current leaders.
 LEADERS_FROM: Final = 16
-_MISLED: Final = frozenset((int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)))
+WRONG_LEADER_ERRORS: Final = frozenset((int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)))
 # The tagged fields of a response come after throttle time, error, session id and an empty list of topics.
 _TAGGED_AT: Final = 4 + 2 + 4 + 1
 FRAME_SIZE_BYTES: Final = 4
@@ -42,17 +42,17 @@ def find_leaders(
     arguments of `FetchExtras`.
     """
     leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
-    for key, lines in answers:
+    for key, results in answers:
         topic = view.namespace.topic_by_id(key)
-        for line in lines:
-            if line[1] in _MISLED and topic is not None and line[0] < len(topic.partitions):
-                known = topic.partitions[line[0]]
-                leaders[key, line[0]] = known.leader, known.leader_epoch
-    named = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
+        for index, error_code, *_ in results:
+            if error_code in WRONG_LEADER_ERRORS and topic is not None and index < len(topic.partitions):
+                known = topic.partitions[index]
+                leaders[key, index] = known.leader, known.leader_epoch
+    known_endpoints = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
     endpoints = [
-        FetchNodeEndpoint(node_id=result.broker_id, host=result.host, port=result.port, rack=result.rack)
-        for result in named
-        if result is not None
+        FetchNodeEndpoint(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+        for endpoint in known_endpoints
+        if endpoint is not None
     ]
     body = encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))
     return leaders, body[_TAGGED_AT:]

@@ -194,12 +194,12 @@ def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | i
         if known is not None:
             known.close()
             del followers[frame.replica_id]
-        made = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
+        session = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
         if epoch == FULL:
-            storage.follower_sessions_made = made.id = storage.follower_sessions_made % EPOCH_MAX + 1
-            made.epoch = 1
-            followers[frame.replica_id] = made
-        return made
+            storage.follower_sessions_made = session.id = storage.follower_sessions_made % EPOCH_MAX + 1
+            session.epoch = 1
+            followers[frame.replica_id] = session
+        return session
     if known is None or known.id != frame.session_id:
         return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if known.epoch != epoch:
@@ -248,7 +248,7 @@ def _answer(request: FollowerFetch, read_result: FollowerRead) -> None:
         partition = followed.partition
         if partition is not None and followed.key not in read_result.diverging:
             read_result.add(followed, _without_records(followed, partition))
-    fetches.on_response(services.storage.leadership_checks.asked)
+    fetches.on_response(services.storage.leadership_checks.last_number)
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(read_result.results.items())

@@ -176,15 +176,15 @@ def may_be_delayed(partition_count: int, view: TenantMetadataView) -> bool:
     return partition_count <= sum(len(topic.partitions) for topic in view.namespace.topics.values())
 
 
-def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: int, wanted_bytes: int) -> int:
-    """Returns the number of bytes that must become readable before a fetch of `asked` is answered, 0 if it need not
+def bytes_still_missing(readable: Iterable[tuple[Partition, int, int]], isolation: int, wanted_bytes: int) -> int:
+    """Returns the number of bytes that must become readable before a fetch of `readable` is answered, 0 if it need not
     wait.
 
-    `asked` has the partitions without an error, each with its offset and its maximum number of bytes. All readable
+    `readable` has the partitions without an error, each with its offset and its maximum number of bytes. All readable
     bytes count, also beyond one response, which ends at a segment's end and between two batches. A reader whose offset
     is in an older segment than the last readable record does not wait.
     """
-    for partition, offset, bytes_max in asked:
+    for partition, offset, bytes_max in readable:
         limit = partition.limit(isolation)
         if offset >= limit:
             continue

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, Union
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
-from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, CommittedOffsets, Fetched
 from brokers.engine.handlers.common.background import parts_of
 from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
 from brokers.engine.handlers.context import RequestContext
@@ -45,15 +45,15 @@ ONE_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8
 # aiokafka uses versions up to this one and reads only the errors of partitions. To it a response without partitions
 # means that nothing is committed, so that it would begin at one end of the log.
-ERRORS_IN_LINES_UNTIL: Final = 3
+ERRORS_IN_PARTITIONS_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Number of groups that are awaited together.
 GROUPS_TOGETHER_MAX: Final = 50
 # Requested partitions by the client's topic names; None for all.
 Wanted = Sequence[tuple[str, list[int]]] | None
-PositionsOrFetched = Union[Positions, list[Fetched], "_Joined"]
-Found = Sequence[tuple[str, PositionsOrFetched]]
+CommittedOrFetched = Union[CommittedOffsets, list[Fetched], "_Joined"]
+TopicResults = Sequence[tuple[str, CommittedOrFetched]]
 
 
 class PartitionResult(Protocol):
@@ -199,38 +199,39 @@ def offset_fetch(
 
 
 async def _fetch_later(
-    context: RequestContext, lookup: _OffsetLookup, reply: Awaitable[tuple[int, Found]]
+    context: RequestContext, lookup: _OffsetLookup, reply: Awaitable[tuple[int, TopicResults]]
 ) -> OffsetFetchResponse:
     error, results = await reply
-    if error and _is_in_lines(context, error):
+    if error and _is_repeated_in_partitions(context, error):
         results = await legacy.all_refused(lookup.wanted or (), error)
-    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(results), groups=[])
+    return OffsetFetchResponse(error_code=error, topics=await _response_topics(results), groups=[])
 
 
-def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: Found) -> OffsetFetchResponse:
-    if error and _is_in_lines(context, error):
+def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: TopicResults) -> OffsetFetchResponse:
+    if error and _is_repeated_in_partitions(context, error):
         results = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in lookup.wanted or ()
         ]
     topics = [
-        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
-        for name, lines in results
+        OffsetFetchResponseTopic(name=name, partitions=lazy_partitions(OffsetFetchResponsePartition, partition_results))
+        for name, partition_results in results
     ]
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
 
 
-def _is_in_lines(context: RequestContext, error: int) -> bool:
+def _is_repeated_in_partitions(context: RequestContext, error: int) -> bool:
     """True if each partition has to repeat the error, where clients of version 1 and some later ones expect it."""
-    return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
+    return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_PARTITIONS_UNTIL and error in _ASK_AGAIN)
 
 
-async def _lined_topics(results: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
+async def _response_topics(results: Iterable[tuple[str, CommittedOrFetched]]) -> list[OffsetFetchResponseTopic]:
     time_slice = TimeSlice()
     topics = []
-    for name, lines in results:
+    for name, partition_results in results:
         await time_slice.pause()
-        topics.append(OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines)))
+        partitions = lazy_partitions(OffsetFetchResponsePartition, partition_results)
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
     return topics
 
 
@@ -243,7 +244,7 @@ def partitions_fetched(response: OffsetFetchResponse) -> int:
 
 async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups: list[OffsetFetchResponseGroup] = []
-    replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
+    replies: list[tuple[str, tuple[int, TopicResults] | Awaitable[tuple[int, TopicResults]]]] = []
     repeated = DuplicateLimits()
     excess = beyond_duplicate_limit(group.group_id for group in request.groups)
     time_slice = TimeSlice()
@@ -264,7 +265,7 @@ async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) ->
 
 
 async def _fetched_groups(
-    replies: Sequence[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]],
+    replies: Sequence[tuple[str, tuple[int, TopicResults] | Awaitable[tuple[int, TopicResults]]]],
 ) -> list[OffsetFetchResponseGroup]:
     """Returns the groups' results; groups that have to wait are awaited together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
@@ -274,29 +275,29 @@ async def _fetched_groups(
     for group_id, reply in replies:
         error, result = next(late) if isinstance(reply, Awaitable) else reply
         topics = []
-        for name, lines in result:
-            partitions = lined(OffsetFetchResponsePartitions, lines)
+        for name, partition_results in result:
+            partitions = lazy_partitions(OffsetFetchResponsePartitions, partition_results)
             topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
             await time_slice.pause()
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
     return groups
 
 
-class Lined:
-    """Results of a topic for the encoder, generated as it reads them: a group may have 100,000."""
+class LazyPartitions:
+    """Partitions of a topic for the encoder, created as it reads them: a group may have 100,000 committed offsets."""
 
-    __slots__ = ("_found", "_of")
+    __slots__ = ("_message_type", "_results")
 
-    def __init__(self, of: Any, found: PositionsOrFetched) -> None:
-        self._of, self._found = of, found
+    def __init__(self, message_type: Any, results: CommittedOrFetched) -> None:
+        self._message_type, self._results = message_type, results
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._results)
 
     def __iter__(self) -> Iterator[Any]:
-        of = self._of
-        for index, offset, leader_epoch, metadata, error in self._found:
-            yield of(
+        message_type = self._message_type
+        for index, offset, leader_epoch, metadata, error in self._results:
+            yield message_type(
                 partition_index=index,
                 committed_offset=offset,
                 committed_leader_epoch=leader_epoch,
@@ -305,9 +306,9 @@ class Lined:
             )
 
 
-def lined(of: Any, found: PositionsOrFetched) -> Any:
-    """Returns the lazy results of a topic, where the message declares a list."""
-    return Lined(of, found)
+def lazy_partitions(message_type: Any, results: CommittedOrFetched) -> Any:
+    """Returns `LazyPartitions` for a field that the message declares as a list."""
+    return LazyPartitions(message_type, results)
 
 
 class _Joined:
@@ -315,8 +316,8 @@ class _Joined:
 
     __slots__ = ("parts",)
 
-    def __init__(self, part: PositionsOrFetched) -> None:
-        self.parts: list[PositionsOrFetched] = [part]
+    def __init__(self, part: CommittedOrFetched) -> None:
+        self.parts: list[CommittedOrFetched] = [part]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -343,9 +344,9 @@ class _OffsetLookup:
         self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > LINES_PER_TURN_MAX
         self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
 
-    async def in_turns(self) -> tuple[int, Found]:
+    async def in_turns(self) -> tuple[int, TopicResults]:
         """Looks up the group like `reply`, some topics at a time."""
-        result: list[tuple[str, PositionsOrFetched]] = []
+        result: list[tuple[str, CommittedOrFetched]] = []
         part_lookup = copy(self)
         self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
         if self._is_excessive:
@@ -357,8 +358,8 @@ class _OffsetLookup:
             if error:
                 return error, []
             if goes_on:
-                name, lines = result.pop()
-                joined = lines if isinstance(lines, _Joined) else _Joined(lines)
+                name, last = result.pop()
+                joined = last if isinstance(last, _Joined) else _Joined(last)
                 joined.parts.append(part_results[0][1])
                 result += [(name, joined), *part_results[1:]]
             else:
@@ -366,7 +367,7 @@ class _OffsetLookup:
             await yield_to_others()
         return 0, result
 
-    def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
+    def reply(self) -> tuple[int, TopicResults] | Awaitable[tuple[int, TopicResults]]:
         """Returns an error code, and the results by the client's topic names; or an awaitable of both."""
         refusal = int(ErrorCode.INVALID_REQUEST) if self._is_excessive else id_refusal(self._group_id)
         refusal = self._denied or refusal
@@ -385,13 +386,13 @@ class _OffsetLookup:
             return self._shown_later(reply, refusals)
         return self._shown(reply, refusals)
 
-    async def _shown_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, Found]:
-        """Does the work of `_shown`; for many topics some at a time."""
+    async def _shown_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, TopicResults]:
+        """Returns the result of `_shown` for a reply that is awaited, or that has many topics: then some at a time."""
         if isinstance(reply, Awaitable):
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply, refusals)
-        results: list[tuple[str, PositionsOrFetched]] = []
+        results: list[tuple[str, CommittedOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
             results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX], refusals)[1]
             await yield_to_others()
@@ -412,39 +413,41 @@ class _OffsetLookup:
         topic = self._context.view.namespace.topics.get(name.encode())
         return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
-    def _shown(self, reply: int | list[tuple[str, Positions]], refusals: Sequence[int]) -> tuple[int, Found]:
+    def _shown(
+        self, reply: int | list[tuple[str, CommittedOffsets]], refusals: Sequence[int]
+    ) -> tuple[int, TopicResults]:
         """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
         topics without one.
         """
         if isinstance(reply, int):
             return reply, []
         if self.wanted is None:
-            return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
+            return 0, [(name, offsets) for name, offsets in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
-        result: list[tuple[str, PositionsOrFetched]] = []
+        result: list[tuple[str, CommittedOrFetched]] = []
         for (name, indexes), code in zip(self.wanted, refusals, strict=True):
-            lines: PositionsOrFetched = [] if code else next(answered)[1]
+            offsets: CommittedOrFetched = [] if code else next(answered)[1]
             # The right may have been lost while the coordinator was asked.
             code = code or self._refusal(name)
             if code:
-                lines = [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]
-            result.append((name, lines))
+                offsets = [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]
+            result.append((name, offsets))
         return 0, result
 
-    def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
+    def _all_shown(self, reply: list[tuple[str, CommittedOffsets]]) -> list[tuple[str, CommittedOffsets]]:
         """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
         since their names cannot be derived from it.
         """
         view = self._context.view
         result = []
-        for internal, lines in reply:
+        for internal, offsets in reply:
             topic = view.image.topics.get(internal)
             if view.instance_id is None:
                 name: str | None = internal
             else:
                 name = naming.plain_topic(internal) if topic is None else topic.user_name
             if name is not None:
-                result.append((name, lines))
+                result.append((name, offsets))
         return result
 
 
@@ -457,4 +460,4 @@ async def _fetch_from_zookeeper(
         result = await legacy.all_refused(wanted, denied)
     else:
         result = await legacy.fetch(context, internal_id if group_id else "", wanted)
-    return OffsetFetchResponse(topics=await _lined_topics(result), groups=[])
+    return OffsetFetchResponse(topics=await _response_topics(result), groups=[])

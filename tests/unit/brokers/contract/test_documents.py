@@ -174,7 +174,7 @@ def test_missing_optional_keys_are_defaulted() -> None:
     assert b"tenant_id" not in instance.to_json()
     assert BrokerDocument.from_json(b'{"host":"h","port":1}').rack is None
     assert TopicDocument.from_json(b'{"version":1,"partitions":{"0":[1]}}').topic_id == ""
-    assert not InstanceTopicDocument.from_json(b'{"name":"orders"}').says_something
+    assert not InstanceTopicDocument.from_json(b'{"name":"orders"}').has_content
 
 
 def test_a_broker_registers_in_kafkas_shape() -> None:

@@ -62,8 +62,8 @@ class World:
 
     def exchange(self, id: int, *, request_lost: bool = False, answer_lost: bool = False) -> None:
         node = self.nodes[id]
-        node.credits.on_term(self.term)
-        uses = node.credits.lines({NAME: node.used_bytes})
+        node.credits.on_controller_epoch(self.term)
+        uses = node.credits.reports({NAME: node.used_bytes})
         if request_lost:
             node.credits.on_lost()
             return

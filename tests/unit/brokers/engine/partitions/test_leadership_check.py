@@ -48,7 +48,7 @@ class Follower:
         self._confirmations.check()
 
     def is_answered(self) -> None:
-        self.session.on_response(self._confirmations.asked)
+        self.session.on_response(self._confirmations.last_number)
 
     def waits(self) -> None:
         self.session.wait(self._wake)

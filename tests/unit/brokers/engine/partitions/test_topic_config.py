@@ -125,7 +125,7 @@ def test_beyond_the_operators_bound_the_bound_is_in_force_and_shown(name: str, o
     line = next(line for line in describe({name: own}, {}) if line.setting.name == name)
     is_bounded = own != in_force
 
-    assert (line.value, line.beyond) == (in_force, own if is_bounded else None)
+    assert (line.value, line.own_value) == (in_force, own if is_bounded else None)
     assert line.source is (ConfigSource.STATIC_BROKER if is_bounded else ConfigSource.TOPIC)
     config = parse({name: own}, {})
     fields = {

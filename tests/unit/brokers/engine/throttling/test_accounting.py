@@ -19,7 +19,7 @@ from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import (
     COUNTERS_PER_PART_MAX,
-    EVENTS_PER_PART_MAX,
+    VALUES_PER_PART_MAX,
     UsageAccounting,
     UsageReport,
     reports,
@@ -277,14 +277,14 @@ def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed(
 def test_a_report_comes_in_parts_and_what_is_counted_meanwhile_is_in_one_of_them_or_in_the_next_report() -> None:
     accountings = {name: UsageAccounting() for name in ("ins-x", "ins-y")}
     for accounting in accountings.values():
-        for number in range(EVENTS_PER_PART_MAX + 50):
+        for number in range(VALUES_PER_PART_MAX + 50):
             accounting.counter("t", "u", str(number), "produce").add(1)
     sent: dict[tuple[str, str], int] = {}
     parts = 0
 
     for number, part in enumerate(reports(accountings, ReportHead(1, 9, 1, 5))):
         parts += 1
-        assert len(part.values) <= EVENTS_PER_PART_MAX
+        assert len(part.values) <= VALUES_PER_PART_MAX
         part.confirm()
         sent |= {(value.instance_id, value.client_id): value.bytes for value in part.values}
         accountings["ins-x"].counter("t", "u", "0", "produce").add(1)
@@ -292,7 +292,7 @@ def test_a_report_comes_in_parts_and_what_is_counted_meanwhile_is_in_one_of_them
     for part in reports(accountings, ReportHead(1, 9, 2, 6)):
         sent |= {(value.instance_id, value.client_id): value.bytes for value in part.values}
 
-    assert len(sent) == 2 * (EVENTS_PER_PART_MAX + 50) + parts
+    assert len(sent) == 2 * (VALUES_PER_PART_MAX + 50) + parts
     assert sent["ins-x", "0"] == 1 + parts
 
 
