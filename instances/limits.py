@@ -129,8 +129,8 @@ DELETED_TOPICS_GO_FROM_PERCENT = 85
 # Deleted users of an instance that can be restored: the oldest is purged if there are more.
 DELETED_USERS_KEPT_DAYS = 7
 DELETED_USERS_MAX = 50
-# Maximum number of topics, and of users, that one round of the task purges, and time after which it tries again to purge
-# one that failed: the others come first meanwhile.
+# Maximum number of topics, and of users, that one round of the task purges, and time after which it tries again to
+# purge one that failed: the others come first meanwhile.
 PURGES_PER_ROUND_MAX = 50
 PURGE_RETRIED_AFTER_S = 600
 # Listed connections of an instance, and the time for which the brokers' report is shown.

@@ -137,8 +137,8 @@ class TlsStream:
         count = 0
         while count < end:
             try:
-                # One record, because a longer write ends only when all of it is sent. Never fewer bytes than in the last
-                # attempt: TLS repeats a partly sent record.
+                # One record, because a longer write ends only when all of it is sent. Never fewer bytes than in the
+                # last attempt: TLS repeats a partly sent record.
                 count += self._tls.write(cast(bytes, view[count : count + RECORD_BYTES_MAX]))
             except ssl.SSLWantWriteError:
                 if not count:
