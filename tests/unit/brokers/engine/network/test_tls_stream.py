@@ -57,7 +57,7 @@ def test_a_large_response_is_encrypted_in_bounded_parts(ends: tuple[TlsStream, s
     assert 0 < count <= SENT_PER_TURN_MAX
 
 
-def test_what_a_slow_reader_gets_is_complete_and_in_order(ends: tuple[TlsStream, ssl.SSLSocket]) -> None:
+def test_a_slow_reader_gets_everything_in_order(ends: tuple[TlsStream, ssl.SSLSocket]) -> None:
     """The socket is often full in the middle of a record, which TLS then repeats."""
     stream, client = ends
     data = os.urandom(40 * SENT_PER_TURN_MAX + 7)
