@@ -123,13 +123,16 @@ TOPIC_TABLE_DELETED_KEPT_S = 30
 PENDING_TOPIC_SHOWN_S = 30
 PENDING_TOPICS_KEPT_MAX = 200
 # Deleted topics of an instance that can be restored. The oldest is purged if there are more, and if this percentage of
-# the storage is used, which is less than `GROW_FROM_PERCENT`. The last constant bounds one round of the task.
+# the storage is used, which is less than `GROW_FROM_PERCENT`.
 DELETED_TOPICS_MAX = 100
 DELETED_TOPICS_GO_FROM_PERCENT = 85
-DELETED_TOPICS_PER_ROUND_MAX = 50
 # Deleted users of an instance that can be restored: the oldest is purged if there are more.
 DELETED_USERS_KEPT_DAYS = 7
 DELETED_USERS_MAX = 50
+# Maximum number of topics, and of users, that one round of the task purges, and time after which it tries again to
+# purge one that failed: the others come first meanwhile.
+PURGES_PER_ROUND_MAX = 50
+PURGE_RETRIED_AFTER_S = 600
 # Listed connections of an instance, and the time for which the brokers' report is shown.
 CONNECTIONS_LISTED_MAX = 10_000
 CONNECTIONS_KEPT_S = 2

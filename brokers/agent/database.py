@@ -178,8 +178,14 @@ def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSett
         internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
         rack=(broker.effective_rack or None) if cluster.has_zones else None,
-        overrides=cluster_defaults(cluster.brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
+        overrides=cluster_defaults(cluster.brokers)
+        | {str(key): _text(value) for key, value in broker.overrides.items()},
     )
+
+
+def _text(value: object) -> str:
+    """Returns a JSON value as Kafka writes it: `false`, not `False`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @cache

@@ -16,10 +16,11 @@ INTERVAL_S: Final = 1.0
 # Fewer new objects are not worth a collection, more would take too long.
 OBJECTS_MIN: Final = 1_000
 OBJECTS_MAX: Final = 10_000
-# Many new objects that live this long are excluded from all later collections: cluster metadata, connections.
-KEPT_AFTER_MS: Final = 30_000
-# They are collected before, if all objects that are not excluded are this few: a pause of less than 20 ms.
-COLLECTED_BEFORE_MAX: Final = 30_000
+# Many new objects that live this long are frozen, which excludes them from all later collections: cluster metadata,
+# connections.
+FROZEN_AFTER_MS: Final = 30_000
+# Maximum number of objects that a whole collection examines: a pause of less than 20 ms. More are frozen unexamined.
+WHOLE_OBJECTS_MAX: Final = 30_000
 # Interval of collections that include the objects that an earlier collection of new objects found in use.
 WHOLE_INTERVAL_MS: Final = 3_600_000
 
@@ -30,9 +31,9 @@ class Action(Enum):
     NOTHING = auto()
     # Collects new objects that only refer to each other.
     COLLECT_NEW = auto()
-    # Excludes all present objects from later collections, and so keeps those for good that only refer to each other.
-    KEEP_ALL = auto()
-    # Collects all objects that are not excluded, and then excludes the remaining ones.
+    # Freezes all objects, and so keeps those for good that only refer to each other.
+    FREEZE = auto()
+    # Collects all objects that are not frozen, and then freezes the remaining ones.
     COLLECT_WHOLE = auto()
 
 
@@ -42,29 +43,30 @@ class Schedule:
     def __init__(self, now_ms: int) -> None:
         self._many_since_ms: int | None = None
         self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
-        # Objects that collections of new ones found in use, at most.
+        # Objects that collections of new ones found in use, at most. A whole collection is due in time to examine them
+        # together with as many new ones as a collection examines.
         self._in_use = 0
 
     def next(self, new_objects: int, now_ms: int) -> Action:
         """Returns the action for the number of objects that were created and not freed since the last collection."""
         if new_objects <= OBJECTS_MAX:
             self._many_since_ms = None
-            if now_ms >= self._whole_at_ms:
-                return self._exclude(now_ms, Action.COLLECT_WHOLE)
+            if now_ms >= self._whole_at_ms or self._in_use + new_objects > WHOLE_OBJECTS_MAX - OBJECTS_MAX:
+                return self._freeze(now_ms, Action.COLLECT_WHOLE)
             if new_objects < OBJECTS_MIN:
                 return Action.NOTHING
             self._in_use += new_objects
             return Action.COLLECT_NEW
         if self._many_since_ms is None:
             self._many_since_ms = now_ms
-        if now_ms - self._many_since_ms < KEPT_AFTER_MS:
+        if now_ms - self._many_since_ms < FROZEN_AFTER_MS:
             return Action.NOTHING
         self._many_since_ms = None
-        if self._in_use + new_objects <= COLLECTED_BEFORE_MAX:
-            return self._exclude(now_ms, Action.COLLECT_WHOLE)
-        return self._exclude(now_ms, Action.KEEP_ALL)
+        if self._in_use + new_objects <= WHOLE_OBJECTS_MAX:
+            return self._freeze(now_ms, Action.COLLECT_WHOLE)
+        return self._freeze(now_ms, Action.FREEZE)
 
-    def _exclude(self, now_ms: int, action: Action) -> Action:
+    def _freeze(self, now_ms: int, action: Action) -> Action:
         self._whole_at_ms = now_ms + WHOLE_INTERVAL_MS
         self._in_use = 0
         return action
@@ -87,5 +89,5 @@ class GarbageCollection:
         elif action is Action.COLLECT_WHOLE:
             gc.collect()
             gc.freeze()
-        elif action is Action.KEEP_ALL:
+        elif action is Action.FREEZE:
             gc.freeze()

@@ -26,7 +26,7 @@ class DeletedUserCollection(ApiView):
     @endpoint("list_deleted_users", Scope.USERS_READ, page_item=DeletedUserOut)
     def get(self, request: Request, instance_id: str) -> Response:
         """List the deleted users that can be restored, by name."""
-        rows = list(services.deleted_users(access.instance(self.actor, instance_id)))
+        rows = services.deleted_users(access.instance(self.actor, instance_id))
         return self.page_items(rows, DeletedUserOut, key=lambda row: row.name)
 
 

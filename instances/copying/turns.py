@@ -71,8 +71,8 @@ class _Turn:
     def __init__(self, copy: TopicCopy) -> None:
         self.copy = copy
         self._require_same(copy.source, "source_id")
-        self.batch_bytes_max = self._batch_bytes_max()
         self._require_same(copy.target, "target_id")
+        self.batch_bytes_max = self._batch_bytes_max()
         self.source: RecordLog = record_log.it(copy.instance_id, copy.source)
         self.target: RecordLog = record_log.it(copy.instance_id, copy.target)
 
@@ -103,7 +103,9 @@ class _Turn:
             raise NotFound
 
     def _batch_bytes_max(self) -> int:
-        entries = interfaces.data_plane.it.topic_config(self.copy.instance_id, self.copy.source)
+        """Returns the size of batches that the target accepts: it may be less than what the source's have."""
+        with waiting(self.copy.instance, self.copy.target):
+            entries = interfaces.data_plane.it.topic_config(self.copy.instance_id, self.copy.target)
         accepted = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
         return max(1, int(accepted or 0) - COPY_BATCH_OVERHEAD_BYTES)
 

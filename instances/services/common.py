@@ -8,6 +8,7 @@ import logging
 from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
+from psycopg.errors import LockNotAvailable
 
 from instances import interfaces
 from instances.choices import Reason
@@ -113,4 +114,6 @@ def _hold(text: str, refusal: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute(_LOCK_IN_TIME, [str(DATA_PLANE_LOCK_WAIT_MS), number])
     except OperationalError as error:
+        if not isinstance(error.__cause__, LockNotAvailable):
+            raise
         raise Conflict(refusal, code="already_in_progress", retry_after_s=1) from error

@@ -22,7 +22,8 @@ from instances.lifecycle.phases import REACHABLE
 from instances.limits import (
     DELETED_TOPICS_GO_FROM_PERCENT,
     DELETED_TOPICS_MAX,
-    DELETED_TOPICS_PER_ROUND_MAX,
+    PURGE_RETRIED_AFTER_S,
+    PURGES_PER_ROUND_MAX,
     STORAGE_SAMPLE_EVERY_S,
 )
 from instances.metrics import storage_history
@@ -128,18 +129,20 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
 
 def purge_expired(now: datetime) -> int:
     """Purges expired topics, and the oldest one of each instance that needs its storage. Returns the number of purged
-    topics; one that fails is tried again in the next round.
+    topics; one that fails can be restored until it is tried again.
     """
     reachable = [phase.value for phase in REACHABLE]
     kept = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
     _expire_where_storage_is_needed(list(kept.order_by().values_list("instance_id", flat=True).distinct()), now)
     rows = kept.filter(expires_at__lte=now).select_related("instance__tenant")
     done = 0
-    for row in rows.order_by("expires_at")[:DELETED_TOPICS_PER_ROUND_MAX]:
+    for row in rows.order_by("expires_at")[:PURGES_PER_ROUND_MAX]:
         acting = system_actor("deleted topics", row.instance.tenant)
         with contained("topics.purge_failed", instance_id=row.instance_id):
             purge_deleted_topic(acting=acting, instance=row.instance, name=row.topic)
             done += 1
+            continue
+        kept.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
     return done
 
 

@@ -5,14 +5,19 @@ Passwords, full access, expiry, access rules and quotas stay where they are; so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
 from instances.lifecycle.phases import REACHABLE
-from instances.limits import DELETED_TOPICS_PER_ROUND_MAX, DELETED_USERS_KEPT_DAYS, DELETED_USERS_MAX
+from instances.limits import (
+    DELETED_USERS_KEPT_DAYS,
+    DELETED_USERS_MAX,
+    PURGE_RETRIED_AFTER_S,
+    PURGES_PER_ROUND_MAX,
+)
 from instances.models import DeletedUser, Instance
 from instances.services.common import hold_user, user_ref
 from instances.users import selectors
@@ -21,7 +26,7 @@ from tenants import access, audit
 from tenants.actors import Actor, system_actor
 from tenants.choices import Scope
 from tenants.containment import contained
-from tenants.errors import Conflict, Message, NotFound
+from tenants.errors import Conflict, DomainError, Message, NotFound
 
 KEPT_FOR = timedelta(days=DELETED_USERS_KEPT_DAYS)
 
@@ -96,21 +101,32 @@ def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run:
 
 
 def purge_expired_users(now: datetime) -> int:
-    """Purges expired users, and returns their number; a user whose purge fails is tried again in the next round."""
+    """Purges expired users, and returns their number; one that fails can be restored until it is tried again."""
     reachable = [phase.value for phase in REACHABLE]
     rows = DeletedUser.objects.filter(expires_at__lte=now, instance__phase__in=reachable)
     done = 0
-    for row in rows.select_related("instance__tenant").order_by("expires_at")[:DELETED_TOPICS_PER_ROUND_MAX]:
+    for row in rows.select_related("instance__tenant").order_by("expires_at")[:PURGES_PER_ROUND_MAX]:
         acting = system_actor("deleted users", row.instance.tenant)
         with contained("users.purge_failed", instance_id=row.instance_id):
             purge_deleted_user(acting=acting, instance=row.instance, name=row.name)
             done += 1
+            continue
+        DeletedUser.objects.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
     return done
 
 
-def deleted_users(instance: Instance) -> Iterable[DeletedUser]:
-    """Returns the deleted users that can be restored, latest first."""
-    return DeletedUser.objects.filter(instance=instance).order_by("-deleted_at", "name")
+def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
+    """Returns the deleted users that can be restored, latest first; while brokers do not answer, also those that a
+    Kafka client has deleted or changed since.
+    """
+    rows = list(DeletedUser.objects.filter(instance=instance).order_by("-deleted_at", "name"))
+    if not rows or instance.current_phase not in REACHABLE:
+        return rows
+    try:
+        present = {user.name: user for user in user_admin_client.it.users(instance.pk).users}
+    except DomainError:
+        return rows
+    return [row for row in rows if row.name in present and selectors.is_deleted(present[row.name], row)]
 
 
 def _deleted(instance: Instance, name: str) -> DeletedUser:

@@ -73,8 +73,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
     context = {
         "form": form, "page": page, "words": words, "is_first": not token,
-        "signs_in": sasl_route(instance) is not None, "deleted": list(services.deleted_users(instance)),
-        **new_password,
+        "signs_in": sasl_route(instance) is not None, "deleted": services.deleted_users(instance), **new_password,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200

@@ -42,6 +42,7 @@ class FakeDataPlane:
     descriptions: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     is_down: bool = False
+    silent_instances: set[str] = field(default_factory=set)
     # Nobody says whether what is asked for was done: it is, or not.
     is_lost: bool = False
     does_what_is_lost: bool = False
@@ -58,6 +59,8 @@ class FakeDataPlane:
 
     def topic(self, instance_id: str, name: str) -> TopicDescription:
         self._require_up()
+        if instance_id in self.silent_instances:
+            raise Unavailable("No broker of the instance answers.", retry_after_s=1)
         if (instance_id, name) not in self.descriptions:
             raise NotFound
         return self.descriptions[instance_id, name]

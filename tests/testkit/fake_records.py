@@ -29,6 +29,8 @@ class FakeRecords:
     refused: DomainError | None = None
     trouble: DomainError | None = None
     reads: int = 0
+    # Batch size of the last read.
+    batch_bytes_max: int = 0
 
     def __call__(self, instance_id: str, topic: str) -> FakeTopicRecords:
         partitions = self.data_plane.topic(instance_id, topic).partitions
@@ -58,6 +60,7 @@ class FakeTopicRecords:
 
     def read(self, partition: int, start: int, stop: int, *, batch_bytes_max: int) -> Chunk:
         self.kept.reads += 1
+        self.kept.batch_bytes_max = batch_bytes_max
         if self.kept.trouble:
             raise self.kept.trouble
         self.kept.data_plane.topic(self.instance_id, self.topic)

@@ -28,6 +28,7 @@ class FakeUsers:
     passwords: dict[str, str] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
     is_down: bool = False
+    silent_instances: set[str] = field(default_factory=set)
     # Nobody says whether what is asked for was done; it is not.
     is_lost: bool = False
 
@@ -41,18 +42,18 @@ class FakeUsers:
         return made
 
     def users(self, instance_id: str) -> UserList:
-        self._require_up()
+        self._require_up(instance_id)
         mine = sorted(name for owner, name in self.found if owner == instance_id)
         return UserList(users=tuple(self.found[instance_id, name] for name in mine), silent=self.silent)
 
     def user(self, instance_id: str, name: str) -> UserDescription:
-        self._require_up()
+        self._require_up(instance_id)
         if (instance_id, name) not in self.found:
             raise NotFound(f'There is no user "{name}".')
         return self.found[instance_id, name]
 
     def change(self, instance_id: str, change: UserChange, *, validate_only: bool) -> None:
-        self._require_up()
+        self._require_up(instance_id)
         key = instance_id, change.name
         present = self.found.get(key)
         if present is None and change.presence is Presence.REQUIRED:
@@ -79,8 +80,8 @@ class FakeUsers:
         )
         self.passwords |= {item.id: item.password for item in change.added_secrets}
 
-    def _require_up(self) -> None:
-        if self.is_down:
+    def _require_up(self, instance_id: str) -> None:
+        if self.is_down or instance_id in self.silent_instances:
             raise Unavailable("No broker of the instance answers.", retry_after_s=1)
 
 

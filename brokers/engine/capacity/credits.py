@@ -112,8 +112,16 @@ class StorageCredits:
             self.totals[change.instance_id] = change
         return is_taken_back
 
-    def on_lost(self) -> None:
-        """Makes the next report include all instances again, because a report was not answered and may be lost."""
+    def on_lost(self, lines: Iterable[ReportedUse]) -> None:
+        """Makes the next report include all instances again, and the counters of `lines`, which were not answered and
+        may be lost.
+        """
+        for report in lines:
+            room = self.rooms.get(report.instance_id)
+            if room is not None:
+                room.wanted_bytes = max(room.wanted_bytes, report.wanted_bytes)
+                # One byte stands for those appended: the controller learns only if there are any.
+                room.spent_bytes += report.is_busy
         for reported in self._reported.values():
             reported.used_bytes = UNKNOWN
 

@@ -94,9 +94,12 @@ class Tally:
     names: dict[str, None] = field(default_factory=dict)
     last: Any = None
 
-    def clear(self) -> None:
+    def take(self) -> Tally:
+        """Returns a copy of the counts, which start again at 0."""
+        taken = replace(self)
         self.requests = self.items = 0
         self.names, self.last = {}, None
+        return taken
 
 
 class Tallies:
@@ -145,7 +148,7 @@ class Tallies:
         return key.anonymised
 
     def take_due(self, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
-        """Yields the tallies that are due; each is reset when the next one is requested."""
+        """Yields the counts of tallies that are due. Others may count events between two of them."""
         if now_ms < self._due_ms:
             return
         for key, tally in list(self._tallies.items()):
@@ -154,7 +157,7 @@ class Tallies:
         self._due_ms = min((tally.due_ms for tally in self._tallies.values()), default=NEVER_MS)
 
     def take(self, key: TallyKey, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
-        """Yields the tally of one key if it is due."""
+        """Yields the counts of one key if they are due."""
         tally = self._tallies.get(key)
         if tally is None or tally.due_ms > now_ms:
             return
@@ -162,9 +165,10 @@ class Tallies:
             # No event for an interval: the next one starts a new tally.
             del self._tallies[key]
             return
-        yield key, tally
-        tally.clear()
+        # Before the caller gets them: it may let others run, who count the next events.
+        taken = tally.take()
         tally.due_ms = now_ms + self._rule.interval_ms
+        yield key, taken
 
     def take_all(self) -> Iterator[tuple[TallyKey, Tally]]:
         """Yields all tallies with unreported events, at the end of the process."""

@@ -91,7 +91,7 @@ class Connection(Receiver):
             return
         self._busy &= ~PROCESSING
         if count < len(frame):
-            self._send(Outgoing([frame], None, count))
+            self._send_later(Outgoing([frame], None, count))
         else:
             self._resume_if_idle()
 
@@ -189,8 +189,7 @@ class Connection(Receiver):
         if self.closed:
             outgoing.finish()
             return
-        backlog = self._backlog
-        if backlog is None:
+        if self._backlog is None:
             try:
                 if outgoing.send(self._socket):
                     outgoing.finish()
@@ -199,6 +198,12 @@ class Connection(Receiver):
                 outgoing.finish()
                 self.close(error.strerror or "connection lost")
                 return
+        self._send_later(outgoing)
+
+    def _send_later(self, outgoing: Outgoing) -> None:
+        """Sends the rest when the socket is writable, after what already waits."""
+        backlog = self._backlog
+        if backlog is None:
             self._busy |= WRITING
             backlog = self._backlog = Backlog(
                 self._socket, self._loop, self._owner.readers, self._on_writing, self._unsent, self.turns

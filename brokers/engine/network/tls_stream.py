@@ -28,7 +28,7 @@ AWAITED_BYTES_MAX: Final = 131_072
 HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
 # Bytes of a file slice that are read and encrypted at a time.
 FILE_BYTES_PER_READ: Final = 65_536
-# Bytes encrypted in one turn of the event loop.
+# Bytes encrypted in one turn of the event loop, a multiple of RECORD_BYTES_MAX.
 SENT_PER_TURN_MAX: Final = 262_144
 # The ALPN protocol that a client offers and a server selects to end TLS when the handshake is over. Processes on one
 # machine authenticate by a handshake and continue unencrypted on the loopback interface: a process that can read or
@@ -137,8 +137,9 @@ class TlsStream:
         count = 0
         while count < end:
             try:
-                # Never fewer bytes than in the last attempt: TLS repeats a partly sent record.
-                count += self._tls.write(cast(bytes, view[count:]))
+                # One record, because a longer write ends only when all of it is sent. Never fewer bytes than in the
+                # last attempt: TLS repeats a partly sent record.
+                count += self._tls.write(cast(bytes, view[count : count + RECORD_BYTES_MAX]))
             except ssl.SSLWantWriteError:
                 if not count:
                     raise BlockingIOError from None

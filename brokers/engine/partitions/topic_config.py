@@ -205,12 +205,25 @@ def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None,
     )
 
 
+def in_own_unit(value: str, factor: int) -> str:
+    """Returns a time of another unit in the setting's own; a negative one means no limit, which is -1."""
+    number = int(value)
+    return str(number * factor) if number >= 0 else "-1"
+
+
+def _normalized(setting: Setting, value: str) -> str:
+    try:
+        return formed(setting.type, value)
+    except ValueError:
+        return value
+
+
 def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     """Returns the topic keys and bounds that the broker's own settings (`log.segment.bytes`, …) define (LOG-45)."""
     defaults = {}
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
-            defaults[setting.name] = broker_overrides[setting.broker_key]
+            defaults[setting.name] = _normalized(setting, broker_overrides[setting.broker_key])
     for bound in topic_bounds.BROKER_BOUNDS:
         if bound.broker_key in broker_overrides:
             defaults[bound.broker_key] = broker_overrides[bound.broker_key]
@@ -218,7 +231,7 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
         if SETTINGS[name].broker_key not in broker_overrides:
             for key, factor in others:
                 if key in broker_overrides:
-                    defaults[name] = str(int(broker_overrides[key]) * factor)
+                    defaults[name] = in_own_unit(broker_overrides[key], factor)
                     break
     return defaults
 
@@ -327,7 +340,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         segment_jitter_ms=number("segment.jitter.ms"),
         flush_messages=number("flush.messages"),
         flush_ms=number("flush.ms"),
-        converts_down=text("message.downconversion.enable") != "false",
+        converts_down=text("message.downconversion.enable").lower() != "false",
         unclean_allowed=text("unclean.leader.election.enable").lower() == "true",
         compaction=compaction if rules.compacted else None,
         leader_throttled=throttled_replicas.parse(topic.get("leader.replication.throttled.replicas", "")),

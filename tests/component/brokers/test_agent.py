@@ -250,6 +250,15 @@ def test_without_postgresql_processes_are_watched_on(
     assert connection.is_usable()
 
 
+def test_broker_settings_of_json_are_given_as_kafka_writes_them(cluster: Cluster) -> None:
+    broker = cluster.brokers.get(number=1)
+    broker.overrides = {"log.message.downconversion.enable": False, "log.cleaner.threads": 2, "log.retention.ms": "5"}
+    given = process_settings(broker, ClusterFacts(brokers=2)).overrides
+    assert {key: given[key] for key in broker.overrides} == {
+        "log.message.downconversion.enable": "false", "log.cleaner.threads": "2", "log.retention.ms": "5",
+    }  # fmt: skip
+
+
 def test_a_broker_that_died_before_it_was_to_stop_has_stopped(
     agents: list[Agent], cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from instances.limits import (
     DELETED_TOPICS_MAX,
     PENDING_TOPIC_SHOWN_S,
     PENDING_TOPICS_KEPT_MAX,
+    PURGE_RETRIED_AFTER_S,
+    PURGES_PER_ROUND_MAX,
 )
 from instances.metrics import storage_history
 from instances.models import DeletedTopic, Instance, TopicAllowList
@@ -153,9 +155,34 @@ def test_where_brokers_do_not_say_whether_it_went_the_topic_can_be_asked_for_aga
     assert_problem(api.delete(f"{at}/deleted-topics/{TOPIC}"), 503, "outcome_unknown")
     assert DeletedTopic.objects.count() == 1
     DeletedTopic.objects.update(expires_at=timezone.now())
-    assert services.purge_expired(timezone.now()) == 0
+    now = timezone.now()
+    assert services.purge_expired(now) == 0
     data_plane.is_lost = False
-    assert services.purge_expired(timezone.now()) == 1
+    assert services.purge_expired(now) == 0
+    assert services.purge_expired(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == 1
+
+
+def test_topics_that_cannot_be_purged_keep_no_others_from_it(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    now = timezone.now()
+    api.delete(f"{at}/topics/{TOPIC}")
+    DeletedTopic.objects.update(expires_at=now - timedelta(minutes=1))
+    silent = make_running(make_member().tenant)
+    DeletedTopic.objects.bulk_create(
+        DeletedTopic(
+            instance=silent, topic=f"t{number}", topic_id=f"id-of-t{number}", partitions=1,
+            deleted_at=now, expires_at=now - timedelta(minutes=2),
+        )
+        for number in range(PURGES_PER_ROUND_MAX)
+    )  # fmt: skip
+    data_plane.silent_instances.add(silent.pk)
+    assert services.purge_expired(now) == 0
+    assert services.purge_expired(now) == 1
+    assert not DeletedTopic.objects.filter(instance=instance).exists()
+    assert DeletedTopic.objects.count() == PURGES_PER_ROUND_MAX
+    data_plane.silent_instances.clear()
+    assert services.purge_expired(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == PURGES_PER_ROUND_MAX
 
 
 def test_the_oldest_goes_beyond_the_limit_and_where_storage_is_needed(

@@ -8,7 +8,12 @@ import pytest
 from django.utils import timezone
 
 from instances import services
-from instances.limits import DELETED_USERS_KEPT_DAYS, DELETED_USERS_MAX
+from instances.limits import (
+    DELETED_USERS_KEPT_DAYS,
+    DELETED_USERS_MAX,
+    PURGE_RETRIED_AFTER_S,
+    PURGES_PER_ROUND_MAX,
+)
 from instances.models import DeletedUser, Instance
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
@@ -102,17 +107,44 @@ def test_its_time_is_over_after_days_and_the_oldest_goes_beyond_the_limit(
     assert not users.found
 
 
+def test_users_that_cannot_be_purged_keep_no_others_from_it(
+    api: Api, at: str, instance: Instance, users: FakeUsers
+) -> None:
+    now = timezone.now()
+    api.delete(f"{at}/users/{NAME}")
+    DeletedUser.objects.update(expires_at=now - timedelta(minutes=1))
+    silent = make_running(make_member().tenant)
+    DeletedUser.objects.bulk_create(
+        DeletedUser(
+            instance=silent, name=f"u{number}", created_at_ms=0, deleted_at=now, expires_at=now - timedelta(minutes=2)
+        )
+        for number in range(PURGES_PER_ROUND_MAX)
+    )
+    users.silent_instances.add(silent.pk)
+    assert services.purge_expired_users(now) == 0
+    assert services.purge_expired_users(now) == 1
+    assert (instance.pk, NAME) not in users.found
+    assert DeletedUser.objects.count() == PURGES_PER_ROUND_MAX
+    users.silent_instances.clear()
+    assert services.purge_expired_users(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == PURGES_PER_ROUND_MAX
+
+
 def test_a_user_that_a_kafka_client_changed_or_made_again_is_another_one(
     api: Api, at: str, instance: Instance, users: FakeUsers
 ) -> None:
     api.delete(f"{at}/users/{NAME}")
     users.add(instance.pk, NAME, secrets=(secret("sec-new"),))
     assert api.get(f"{at}/users/{NAME}").status_code == 200
+    assert api.get(f"{at}/deleted-users").json()["items"] == [], "it cannot be restored"
     assert_problem(api.post(f"{at}/users/{NAME}/restore"), 404, "not_found")
     assert api.delete(f"{at}/deleted-users/{NAME}").status_code == 204
     assert (instance.pk, NAME) in users.found, "only the deleted one goes"
     api.delete(f"{at}/users/{NAME}")
+    users.is_down = True
+    assert len(api.get(f"{at}/deleted-users").json()["items"]) == 1, "nobody says whether it is still the same"
+    users.is_down = False
     del users.found[instance.pk, NAME]
+    assert api.get(f"{at}/deleted-users").json()["items"] == []
     assert api.post(f"{at}/users", {"name": NAME}).status_code == 201, "a client has deleted it: the name is free"
     assert not DeletedUser.objects.exists()
 

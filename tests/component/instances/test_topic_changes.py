@@ -21,6 +21,7 @@ from instances.topics.allow_lists import AllowLists
 from tenants.actors import member_actor
 from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
+from tenants.slow_queries import is_given_up
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_token, owner_of
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.instances import make_instance
@@ -151,6 +152,28 @@ def test_a_long_wait_for_a_topic_ends_with_a_retry_time(monkeypatch: pytest.Monk
         thread.start()
         thread.join(20)
     assert [(item.code, item.retry_after_s) for item in message] == [("already_in_progress", 1)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_query_given_up_while_it_waits_for_a_topic_is_no_change_under_way() -> None:
+    instance = make_instance(make_member().tenant)
+    errors: list[OperationalError] = []
+
+    def wait() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SET LOCAL statement_timeout = 50")
+                services.hold_topic(instance, "orders")
+        except OperationalError as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        services.hold_topic(instance, "orders")
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(wait).result(20)
+    assert [is_given_up(error) for error in errors] == [True]
 
 
 def test_address_lists_are_published_though_the_task_for_it_is_lost(

@@ -15,6 +15,7 @@ from instances.copying import turns
 from instances.copying.interfaces import record_log
 from instances.copying.limits import (
     COPIES_PER_TENANT_MAX,
+    COPY_BATCH_OVERHEAD_BYTES,
     COPY_EVERY_S,
     COPY_RESOLVE_AFTER_S,
     COPY_STALLED_S,
@@ -311,6 +312,16 @@ def test_the_least_and_the_most_that_may_be_asked_for(api: Api, at: str) -> None
         assert_problem(api.post(f"{at}/topics/{SOURCE}/clone", body), 400)
     assert_problem(api.post(f"{at}/topics/{SOURCE}/clone", {"name": SOURCE, "copy": "records"}), 409, "already_exists")
     assert not TopicCopy.objects.exists()
+
+
+def test_batches_are_as_large_as_the_copy_accepts(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane, kept_records: FakeRecords
+) -> None:
+    begin(api, at)
+    data_plane.configs[instance.pk, SOURCE][turns.MAX_MESSAGE_BYTES] = "9000"
+    data_plane.configs[instance.pk, TARGET][turns.MAX_MESSAGE_BYTES] = "5000"
+    turn()
+    assert kept_records.batch_bytes_max == 5_000 - COPY_BATCH_OVERHEAD_BYTES
 
 
 def test_a_message_that_the_copy_does_not_accept_fails_it_with_the_brokers_words(

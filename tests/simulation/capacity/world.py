@@ -172,7 +172,7 @@ class World:
         uses = broker.credits.reports({instance.name: self.used(broker, instance) for instance in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
-            broker.credits.on_lost()
+            broker.credits.on_lost(uses)
             broker.is_complete = False
             return
         broker.is_complete = broker.is_complete or is_everything
@@ -180,7 +180,7 @@ class World:
         if is_everything:
             self.unaware.discard(broker.id)
         if lost < 2 * self.loss:
-            broker.credits.on_lost()
+            broker.credits.on_lost(uses)
             broker.is_complete = False
         else:
             broker.credits.apply(self.term, uses, changes)

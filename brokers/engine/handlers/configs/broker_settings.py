@@ -39,7 +39,7 @@ from brokers.engine.config import (
 )
 from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.partitions.topic_bounds import BROKER_BOUNDS, Bound
-from brokers.engine.partitions.topic_config import OTHER_UNITS, ConfigSource, accepted
+from brokers.engine.partitions.topic_config import OTHER_UNITS, ConfigSource, accepted, in_own_unit
 from brokers.engine.partitions.topic_settings import INT_MAX, Setting, ValueType
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.records.validation import LONG_MAX
@@ -468,5 +468,5 @@ def value_of(setting: BrokerSetting, origin: Origin) -> str:
     """Returns the value of an origin in the setting's own unit."""
     for other, factor in setting.falls_back:
         if origin.name == other:
-            return str(int(origin.value) * factor)
+            return in_own_unit(origin.value, factor)
     return origin.value

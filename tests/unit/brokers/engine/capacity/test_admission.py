@@ -65,12 +65,12 @@ class World:
         node.credits.on_controller_epoch(self.term)
         uses = node.credits.reports({NAME: node.used_bytes})
         if request_lost:
-            node.credits.on_lost()
+            node.credits.on_lost(uses)
             return
         changes = self.answer(node, uses)
         self.unaware.discard(id)
         if answer_lost:
-            node.credits.on_lost()
+            node.credits.on_lost(uses)
         else:
             node.credits.apply(self.term, uses, changes)
 
@@ -164,6 +164,16 @@ def test_one_broker_can_fill_the_remaining_storage_once_reports_come_again(drawn
             break
     assert code == FULL
     assert BOUGHT * 0.98 <= world.used_bytes() <= BOUGHT * 1.02
+
+
+def test_an_append_that_did_not_fit_is_reported_again_after_a_lost_report() -> None:
+    node = Node(1)
+    node.start()
+    large_bytes = BOUGHT // 2
+    assert [node.append(1), node.append(large_bytes)] == [OK, ASKED]
+    node.credits.on_lost(node.credits.lines({NAME: node.used_bytes}))
+    (again,) = node.credits.lines({NAME: node.used_bytes})
+    assert (again.wanted_bytes, again.is_busy) == (large_bytes, True)
 
 
 def test_full_instance_takes_records_again_when_less_than_98_percent_is_used() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from brokers.contract.audit import SEVERAL, AuditEvent, AuditItem
@@ -13,7 +15,14 @@ from brokers.contract.audit_limits import (
     TALLIES_REPORTED_EVERY_S,
     TALLY_REPORTED_AFTER_S,
 )
-from brokers.engine.handlers.audit_trail import NAMES_MAX, WAITING_BYTES_MAX, WAITING_MAX, AuditTrail, Source
+from brokers.engine.handlers.audit_trail import (
+    NAMES_MAX,
+    WAITING_BYTES_MAX,
+    WAITING_MAX,
+    WRITTEN_PER_TURN,
+    AuditTrail,
+    Source,
+)
 
 MINE = "ins-aaaaaaaa"
 READER = Source("reader", "10.0.0.9", "tool", "default")
@@ -208,3 +217,46 @@ def test_a_process_that_stops_tells_what_it_has_counted(paper: Paper) -> None:
     paper.trail.sign_in_failed(MINE, READER, "PLAIN", is_refused=False)
     paper.trail.finish()
     assert [event.requests for event in paper.events] == [1]
+
+
+async def test_an_event_that_comes_while_tallies_are_written_is_in_the_next_report(paper: Paper) -> None:
+    sources = [Source("reader", f"10.0.0.{number}", route="default") for number in range(WRITTEN_PER_TURN)]
+    for source in sources:
+        paper.trail.sign_in_failed(MINE, source, "PLAIN", is_refused=False)
+    writing = asyncio.create_task(paper.after(TALLY_REPORTED_AFTER_S))
+    await asyncio.sleep(0)
+    assert not writing.done(), "the tick lets others run after these tallies"
+    paper.trail.sign_in_failed(MINE, sources[-1], "PLAIN", is_refused=False)
+    assert sum(event.requests for event in await writing) == WRITTEN_PER_TURN
+    (event,) = await paper.after(TALLIES_REPORTED_EVERY_S)
+    assert (event.address, event.requests) == (sources[-1].address, 1)
+
+
+async def test_a_commit_that_comes_while_tallies_are_written_is_reported_once(paper: Paper) -> None:
+    groups = [
+        AuditItem(action="group.offsets_committed", kind="group", name=f"g-{number}", after={"offsets": {"t-0": 1}})
+        for number in range(WRITTEN_PER_TURN)
+    ]
+    for _ in range(2):
+        for group in groups:
+            paper.trail.committed(MINE, READER, group)
+    writing = asyncio.create_task(paper.after(COMMITS_REPORTED_EVERY_S))
+    await asyncio.sleep(0)
+    assert not writing.done(), "the tick lets others run after these tallies"
+    paper.trail.committed(MINE, READER, groups[-1])
+    assert sum(event.requests for event in await writing) == WRITTEN_PER_TURN
+    (event,) = await paper.after(COMMITS_REPORTED_EVERY_S)
+    assert (event.items[0].name, event.requests) == (groups[-1].name, 1)
+
+
+async def test_a_tally_whose_write_was_the_last_of_a_stopped_tick_is_not_reported_again(paper: Paper) -> None:
+    for number in range(WRITTEN_PER_TURN):
+        source = Source("reader", f"10.0.0.{number}", route="default")
+        paper.trail.sign_in_failed(MINE, source, "PLAIN", is_refused=False)
+    writing = asyncio.create_task(paper.after(TALLY_REPORTED_AFTER_S))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    paper.trail.finish()
+    assert sum(event.requests for event in paper.events) == WRITTEN_PER_TURN

@@ -84,6 +84,12 @@ def test_retention_falls_back_on_the_keys_of_other_units() -> None:
     ]
 
 
+def test_no_retention_time_is_minus_one_in_every_unit() -> None:
+    retention = SETTINGS["log.retention.ms"]
+    layers = BrokerLayers({"log.retention.hours": "-1", "log.retention.minutes": "-1"})
+    assert [value_of(retention, origin) for origin in origins(layers, retention)] == ["-1", "-1", "604800000"]
+
+
 def test_times_to_roll_fall_back_on_hours() -> None:
     for name, hours, default in (
         ("log.roll.ms", "log.roll.hours", "168"),

@@ -86,6 +86,19 @@ def test_a_description_names_the_source_of_each_value() -> None:
     assert lines["cleanup.policy"].source == ConfigSource.DEFAULT
 
 
+@pytest.mark.parametrize("key", ["log.retention.hours", "log.retention.minutes"])
+def test_a_broker_without_a_retention_time_shows_a_value_that_a_client_can_write_back(key: str) -> None:
+    (shown,) = [line.value for line in describe({}, topic_defaults({key: "-1"})) if line.setting.name == "retention.ms"]
+    assert check_value("retention.ms", shown) == "-1"
+
+
+def test_a_broker_setting_in_another_form_has_the_meaning_of_a_topic_setting() -> None:
+    defaults = topic_defaults({"log.message.downconversion.enable": " False", "log.cleanup.policy": "compact, delete"})
+    assert defaults == {"message.downconversion.enable": "false", "cleanup.policy": "compact,delete"}
+    assert not parse({}, defaults).converts_down
+    assert not parse({}, {"message.downconversion.enable": "FALSE"}).converts_down
+
+
 def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
     view = parse({"cleanup.policy": ""}, {"cleanup.policy": "compact"})
     assert (view.log.retention.delete, view.batch_rules.compacted) == (False, False)
