@@ -182,7 +182,7 @@ class StorageCapacity:
         for number, part in enumerate(parts, 1):
             is_complete = self._is_complete or (everything and number == len(parts))
             if not await self._send(image, part, is_complete):
-                self.credits.on_lost(lines[(number - 1) * LINES_MAX :])
+                self.credits.on_lost(reports[(number - 1) * LINES_MAX :])
                 self._is_complete = False
                 return
             self._is_complete = is_complete

@@ -112,11 +112,11 @@ class StorageCredits:
             self.totals[change.instance_id] = change
         return is_taken_back
 
-    def on_lost(self, lines: Iterable[ReportedUse]) -> None:
-        """Makes the next report include all instances again, and the counters of `lines`, which were not answered and
-        may be lost.
+    def on_lost(self, reports: Iterable[ReportedUse]) -> None:
+        """Makes the next report include all instances again, and the counters of `reports`, which were not answered
+        and may be lost.
         """
-        for report in lines:
+        for report in reports:
             room = self.rooms.get(report.instance_id)
             if room is not None:
                 room.wanted_bytes = max(room.wanted_bytes, report.wanted_bytes)

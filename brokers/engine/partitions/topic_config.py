@@ -212,8 +212,9 @@ def in_own_unit(value: str, factor: int) -> str:
 
 
 def _normalized(setting: Setting, value: str) -> str:
+    """Returns a broker's own value in Kafka's form; one that is malformed stays as it is, so that the broker starts."""
     try:
-        return formed(setting.type, value)
+        return normalized(setting.type, value)
     except ValueError:
         return value
 
