@@ -171,8 +171,8 @@ def test_an_append_that_did_not_fit_is_reported_again_after_a_lost_report() -> N
     node.start()
     large_bytes = BOUGHT // 2
     assert [node.append(1), node.append(large_bytes)] == [OK, ASKED]
-    node.credits.on_lost(node.credits.lines({NAME: node.used_bytes}))
-    (again,) = node.credits.lines({NAME: node.used_bytes})
+    node.credits.on_lost(node.credits.reports({NAME: node.used_bytes}))
+    (again,) = node.credits.reports({NAME: node.used_bytes})
     assert (again.wanted_bytes, again.is_busy) == (large_bytes, True)
 
 
