@@ -169,17 +169,7 @@ async def _create(
     """Creates a topic; without `patience` it only validates the request. `beside` are the topics that the same request
     creates.
     """
-    assignment = None
-    if topic.assignments:
-        if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise ResourceError(
-                ErrorCode.INVALID_REQUEST,
-                "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the "
-                "same time.",
-            )
-        assignment = {partition.partition_index: tuple(partition.broker_ids) for partition in topic.assignments}
-        if len(assignment) != len(topic.assignments):
-            raise ResourceError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
+    assignment = _assignment_of(topic)
 
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
         return await context.services.metadata.store.create_topic(
@@ -224,6 +214,22 @@ async def _create(
             return await create(config, validate_only=False)
     except ClusterError as error:
         raise refusal(context, error) from error
+
+
+def _assignment_of(topic: CreatableTopic) -> dict[int, tuple[int, ...]] | None:
+    """Returns the requested brokers of each partition, None if the controller chooses. Raises ResourceError."""
+    if not topic.assignments:
+        return None
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise ResourceError(
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same "
+            "time.",
+        )
+    assignment = {partition.partition_index: tuple(partition.broker_ids) for partition in topic.assignments}
+    if len(assignment) != len(topic.assignments):
+        raise ResourceError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
+    return assignment
 
 
 def message_bytes_max(context: RequestContext) -> int | None:
