@@ -148,7 +148,8 @@ class Receiver(ABC):
             self._consume_kept()
         elif not self._busy and not self.closed:
             self._read()
-            if not self._busy and not self.closed:
+            if not self.closed:
+                # Also while the request is processed: reading was stopped in the queue, and the peer may close.
                 self._start_reading()
 
     def _read(self) -> None:
@@ -294,6 +295,9 @@ class Receiver(ABC):
             if self._socket.recv(1, MSG_PEEK) == b"":
                 self.close("closed by the peer")
                 return
+        except (BlockingIOError, InterruptedError):
+            self._start_reading()  # what arrived was read meanwhile; the peer may close later
+            return
         except OSError as error:
             self._not_received(error)
             return

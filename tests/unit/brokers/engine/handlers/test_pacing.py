@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.handlers.produce import request
+from brokers.engine.network.connection import Connection
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.native import finder
@@ -87,6 +88,28 @@ async def test_a_client_that_goes_while_it_waits_leaves_its_place_to_the_next(ho
     answer = await stays.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"z")))
 
     assert answer.responses[0].partition_responses[0].base_offset == 1, "nothing of those that left was appended"
+
+
+async def test_a_client_that_leaves_is_noticed_after_an_event_whose_bytes_were_already_read(house: House) -> None:
+    """While an instance waits for the loop, an event may be handled after the turn that has read its bytes."""
+    await house.topic()
+    client = await house.broker.client(house.my_port)
+    await client.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000))
+    group = house.broker.broker.listeners.group_of(MINE)
+    assert group is not None
+
+    def waiting() -> list[Connection]:
+        every = [connection for listener in group.listeners for connection in listener.connections]
+        return [connection for connection in every if isinstance(connection, Connection) and connection.busy]
+
+    await house.broker.until(lambda: waiting())
+    (connection,) = waiting()
+    connection._stop_reading()
+    connection._detect_peer_close()
+
+    await client.close()
+
+    await house.broker.until(lambda: connection.closed)
 
 
 async def test_a_raised_limit_ends_the_silence_of_those_who_wait(house: House) -> None:
