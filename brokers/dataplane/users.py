@@ -30,8 +30,8 @@ UNKNOWN_MS = -1
 class KafkaUserAdminClient:
     """Implements `instances.users.interfaces.UserAdminClient`."""
 
-    def users(self, instance_id: str) -> UserList:
-        users, silent = _described(instance_id, None)
+    def users(self, instance_id: str, names: Sequence[str] | None = None) -> UserList:
+        users, silent = _described(instance_id, names)
         return UserList(users=tuple(sorted(users, key=lambda user: user.name)), silent=silent)
 
     def user(self, instance_id: str, name: str) -> UserDescription:

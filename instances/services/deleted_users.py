@@ -123,9 +123,10 @@ def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
     if not rows or instance.current_phase not in REACHABLE:
         return rows
     try:
-        present = {user.name: user for user in user_admin_client.it.users(instance.pk).users}
+        found = user_admin_client.it.users(instance.pk, [row.name for row in rows])
     except DomainError:
         return rows
+    present = {user.name: user for user in found.users}
     return [row for row in rows if row.name in present and selectors.is_deleted(present[row.name], row)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -84,8 +85,8 @@ class UserAdminClient(Protocol):
     All methods raise `tenants.errors.Unavailable` if no broker answers in time; a change raises the brokers' refusal.
     """
 
-    def users(self, instance_id: str) -> UserList:
-        """Returns all users in the order of names."""
+    def users(self, instance_id: str, names: Sequence[str] | None = None) -> UserList:
+        """Returns all users, or those with these names that exist, in the order of names."""
         ...
 
     def user(self, instance_id: str, name: str) -> UserDescription:

@@ -41,9 +41,9 @@ class FakeUsers:
         self.found[instance_id, name] = made = UserDescription(**{**usual, **fields})  # type: ignore[arg-type]
         return made
 
-    def users(self, instance_id: str) -> UserList:
+    def users(self, instance_id: str, names: Sequence[str] | None = None) -> UserList:
         self._require_up(instance_id)
-        mine = sorted(name for owner, name in self.found if owner == instance_id)
+        mine = sorted(name for owner, name in self.found if owner == instance_id and (names is None or name in names))
         return UserList(users=tuple(self.found[instance_id, name] for name in mine), silent=self.silent)
 
     def user(self, instance_id: str, name: str) -> UserDescription:

@@ -102,6 +102,8 @@ def test_a_user_is_made_changed_rotated_and_deleted(instance: Instance) -> None:
 
     eventually(is_changed)
     assert [item.id for item in users.user(INSTANCE_ID, name).secrets] == ["two"]
+    assert [user.name for user in users.users(INSTANCE_ID, [name, "nobody"]).users] == [name]
+    assert users.users(INSTANCE_ID, ["nobody"]).users == ()
     users.change(INSTANCE_ID, UserChange(name=name, is_deleted=True), validate_only=False)
     with pytest.raises(NotFound):
         users.change(INSTANCE_ID, UserChange(name=name, is_deleted=True), validate_only=False)
