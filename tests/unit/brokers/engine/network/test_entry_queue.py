@@ -52,9 +52,12 @@ class Instance:
         self.dropped: list[str] = []
         self.of_all = of_all or Queued()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        exceeded = lambda: "instance" if self.queue.count > places else None  # noqa: E731
-        self.queue = EntryQueue(loop, exceeded, self.drop, self.of_all)
+        self.places = places
+        self.queue = EntryQueue(loop, self.exceeded, self.drop, self.of_all)
         self.queue.pause(2)
+
+    def exceeded(self) -> str | None:
+        return "instance" if self.queue.count > self.places else None
 
     def drop(self, accepted: Any, address: str, cause: str) -> None:
         assert cause == "instance"
