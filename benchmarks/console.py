@@ -37,6 +37,8 @@ ABANDONED_SCANS = 10
 ABANDONED_AFTER_S = 0.1
 FREE_WITHIN_S = 30.0
 SCANS_AT_ONCE = 10
+# Messages in each topic that is scanned beside a producer.
+SCANNED_MESSAGES_MAX = 1_000_000
 SCAN_FILTERS = {"text": "contains=no-message-has-this", "path": "jq=" + urllib.parse.quote(".total > 1000000")}
 
 PREPARE = """
@@ -88,7 +90,7 @@ def measure(product: Product, *, topics: int, groups: int, audit_rows: int, mess
     for page in _pages(instance_id):
         yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_timed(opener, root + page)}
     yield from _messages(product, opener, root, instance_id, bootstrap, messages)
-    yield from _beside(product, tokens)
+    yield from _beside(product, tokens, min(messages, SCANNED_MESSAGES_MAX))
 
 
 def _pages(instance_id: str) -> Iterator[str]:
@@ -249,7 +251,7 @@ def _abandoned(api: str, token: str, at: str) -> dict[str, Any]:
     }
 
 
-def _beside(product: Product, tokens: list[str]) -> Iterator[dict[str, Any]]:
+def _beside(product: Product, tokens: list[str], messages: int) -> Iterator[dict[str, Any]]:
     """Yields a paced producer's latency alone and beside ten scans by three tenants, in turns."""
     api = product.ready["api_url"].rstrip("/")
     scanned = []
@@ -257,11 +259,12 @@ def _beside(product: Product, tokens: list[str]) -> Iterator[dict[str, Any]]:
         ready = {**product.ready, "tenant": {**product.ready["tenant"], "token": token}}
         tenant = Product(state_dir=product.state_dir, ready=ready, ready_after_s=0, supervisor=product.supervisor)
         instance_id = tenant.create_instance(name="scanned", bandwidth_mb_s=20, storage_gb=5)
-        topic = _filled(bootstrap_of(tenant.wait_running(instance_id)), "scanned", 1_000_000)
+        topic = _filled(bootstrap_of(tenant.wait_running(instance_id)), "scanned", messages)
         scanned.append((token, f"/instances/{instance_id}/topics/{topic}/messages?start=oldest&{SCAN_FILTERS['text']}"))
     modest = product.create_instance(name="modest", bandwidth_mb_s=5, storage_gb=1)
     bootstrap = bootstrap_of(product.wait_running(modest))
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic("modest", 3, 1)])["modest"].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("modest", 3, 1)])["modest"].result(60)
     alone, beside, scans = [], [], []
     for _ in range(3):
         alone.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
