@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, Protocol
 
 from brokers.engine.clock import Clock
@@ -91,10 +92,12 @@ class Deadlines:
                 if not together:
                     heappop(self._ticks)
                     continue
-                first = next(iter(together))
-                self.drop(first, tick)
-                left -= 1
-                first.expire()
+                # Together, because a dict finds its first key behind all deleted ones.
+                for waiting in list(islice(together, left)):
+                    if waiting in together:  # an object that expired may have dropped others
+                        self.drop(waiting, tick)
+                        left -= 1
+                        waiting.expire()
         finally:
             # An expiring object may have added a deadline, and set the timer.
             next_tick = self._first_tick()

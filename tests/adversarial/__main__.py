@@ -74,6 +74,11 @@ class Watch:
         pages = (Path(f"/proc/{broker.pid}/statm").read_text().split()[1] for broker in self.cluster.brokers)
         return [int(count) * 4096 / 2**20 for count in pages]
 
+    def scheduled_s(self) -> tuple[float, float]:
+        """Returns seconds that the loops of all brokers ran, and that they were ready but waited for a processor."""
+        texts = [Path(f"/proc/{broker.pid}/schedstat").read_text().split() for broker in self.cluster.brokers]
+        return sum(int(text[0]) for text in texts) / 1e9, sum(int(text[1]) for text in texts) / 1e9
+
     def log_bytes(self) -> int:
         return max(broker.log_file.stat().st_size for broker in self.cluster.brokers)
 
@@ -134,6 +139,7 @@ def one(
     rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), turns(watch.statuses())
     following = threading.Thread(target=watch.follow, args=(rss,))
     following.start()
+    ran_before_s, waited_before_s = watch.scheduled_s()
     began_s = time.monotonic()
     ports = [str(port) for each in hostile for port in each.document.effective_routes[0].ports.values()]
     with watched(neighbour.bootstrap, TOPIC) as figures:
@@ -143,6 +149,9 @@ def one(
             text=True,
         )
     took_s = time.monotonic() - began_s
+    ran_s, waited_s = watch.scheduled_s()
+    loops_s = took_s * len(cluster.brokers)
+    ran_percent, waited_percent = 100 * (ran_s - ran_before_s) / loops_s, 100 * (waited_s - waited_before_s) / loops_s
     watch.stopped.set()
     following.join()
     statuses = watch.statuses()
@@ -166,7 +175,7 @@ def one(
     ]
     print(
         f"{name:34} p99 {before_ms:6.1f} → {p99_ms:7.1f} ms, max {figures['max_ms']:7.1f}, "
-        f"RSS {watch.peak_mib:+6.1f} MiB, "
+        f"brokers ran {ran_percent:3.0f} %, waited {waited_percent:3.0f} %, RSS {watch.peak_mib:+6.1f} MiB, "
         f"log {log_bytes / 1000:5.0f} kB/min, turns {long_turns}, longest so far {longest[0]:.1f} {longest[1]}, "
         f"{done.stdout.strip()[:120]} {' '.join(filter(None, wrong))}",
         flush=True,

@@ -44,7 +44,11 @@ from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DECOMPRESSED_PER_REQUEST_MAX
-from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX, DELAYED_BYTES_PER_INSTANCE_MAX
+from brokers.engine.scheduling.permits import (
+    DECODED_BYTES_PER_INSTANCE_MAX,
+    DELAYED_BYTES_PER_INSTANCE_MAX,
+    DELAYED_BYTES_PER_TENANT_MAX,
+)
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
 from tests.reference.isolation_fields import HANDSHAKE, KINDS, kinds_of
 from tests.reference.own_things import OWN, TRIED_APART
@@ -297,7 +301,8 @@ def _common_bounds() -> list[str]:
         f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB, or where it may have over {DECODED_AT_ONCE_ITEMS_MAX:,} items, "
         f"it is decoded in pieces of {ITEMS_PER_PIECE} items, if the API has no decoder of its own (Produce, Fetch). "
         f"Of an instance so many bytes of requests are decoded at a time: {DECODED_BYTES_PER_INSTANCE_MAX:,}. "
-        f"Fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records; more are answered at once.",
+        f"Fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records, and of a tenant "
+        f"{DELAYED_BYTES_PER_TENANT_MAX >> 20} MiB; more are answered at once.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
         f"Answers over {long_requests.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "

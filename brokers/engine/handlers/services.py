@@ -299,7 +299,7 @@ class BrokerServices:
         ownership = Ownership(metadata.current.tenant_of, accounting.weights_of)
         accounting.request_turns = TurnQueue(loop, self._request_time_debt_ms, ownership)
         metadata.change_turns = ChangeTurns(Ownership(metadata.current.tenant_of))
-        accounting.decode_memory = DecodeMemoryLimiter()
+        accounting.decode_memory = DecodeMemoryLimiter(tenant_of=metadata.current.tenant_of)
         self.storage.converter_permits = DecodeMemoryLimiter(bytes_max=0)
         self.storage.starts = DurableLogStartOffsets(self.storage.table, self.spawn)
         self.storage.pushes = HighWatermarkPushes(self.storage.followers)

@@ -148,9 +148,9 @@ class Receiver(ABC):
             self._consume_kept()
         elif not self._busy and not self.closed:
             self._read()
-            if not self.closed:
-                # Also while the request is processed: reading was stopped in the queue, and the peer may close.
-                self._start_reading()
+        if not self.closed:
+            # Also while the connection is busy: reading was stopped in the queue, and the peer may close.
+            self._start_reading()
 
     def _read(self) -> None:
         began_s = perf_counter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -19,8 +19,10 @@ from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
 PERMIT: Final = 1.0
 # Received bytes of an instance's requests that are decoded at the same time.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
-# Received bytes of an instance's decoded requests that wait for events, which are some 250,000 partitions of fetches.
-DELAYED_BYTES_PER_INSTANCE_MAX: Final = 8 * 1024 * 1024
+# Received bytes of decoded requests that wait for events, of an instance and of all instances of a tenant. 4 MiB are
+# some 125,000 partitions of fetches, and take about seven times as much memory.
+DELAYED_BYTES_PER_INSTANCE_MAX: Final = 4 * 1024 * 1024
+DELAYED_BYTES_PER_TENANT_MAX: Final = 12 * 1024 * 1024
 
 
 class Permits:
@@ -140,20 +142,29 @@ class Permit:
 
 class DecodeMemoryLimiter:
     """Limits the memory of each instance's decoded requests, which take twelve to thirty times their bytes. One request
-    of any length gets a permit; others wait for room, first come, first served. Requests that wait for events have a
-    limit of their own.
+    of any length gets a permit; others wait for room, first come, first served. Requests that wait for events have
+    limits of their own, for each instance and for each tenant; `tenant_of` returns the tenant's id of an instance's.
     """
 
-    __slots__ = ("_bytes_max", "_delayed_bytes", "_delayed_bytes_max", "_used_bytes", "_waiting")
+    __slots__ = (
+        "_bytes_max", "_delayed_bytes", "_delayed_bytes_max", "_delayed_bytes_of_tenants", "_delayed_tenants",
+        "_tenant_of", "_used_bytes", "_waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
         bytes_max: int = DECODED_BYTES_PER_INSTANCE_MAX,
         delayed_bytes_max: int = DELAYED_BYTES_PER_INSTANCE_MAX,
+        *,
+        tenant_of: Callable[[str], str] = lambda instance_id: instance_id,
     ) -> None:
         self._bytes_max = bytes_max
         self._delayed_bytes_max = delayed_bytes_max
+        self._tenant_of = tenant_of
         self._delayed_bytes: dict[str, int] = {}
+        # The tenant that an instance is counted for while any of its requests wait; it may get another one meanwhile.
+        self._delayed_tenants: dict[str, str] = {}
+        self._delayed_bytes_of_tenants: dict[str, int] = {}
         self._used_bytes: dict[str, int] = {}
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
@@ -167,20 +178,36 @@ class DecodeMemoryLimiter:
         return Permit(self, instance_id, count_bytes, is_short=True)
 
     def begin_delay(self, instance_id: str, count_bytes: int) -> bool:
-        """Counts a request that begins to wait for an event. Returns False if the instance has no room for it."""
+        """Counts a request that begins to wait for an event. Returns False if the instance or its tenant has no room
+        for it.
+        """
         delayed_bytes = self._delayed_bytes.get(instance_id, 0) + count_bytes
         if delayed_bytes > self._delayed_bytes_max:
             return False
+        tenant_id = self._delayed_tenants.get(instance_id)
+        if tenant_id is None:
+            tenant_id = self._tenant_of(instance_id)
+        tenant_bytes = self._delayed_bytes_of_tenants.get(tenant_id, 0) + count_bytes
+        if tenant_bytes > DELAYED_BYTES_PER_TENANT_MAX:
+            return False
         self._delayed_bytes[instance_id] = delayed_bytes
+        self._delayed_tenants[instance_id] = tenant_id
+        self._delayed_bytes_of_tenants[tenant_id] = tenant_bytes
         return True
 
     def end_delay(self, instance_id: str, count_bytes: int) -> None:
         """Removes a request that `begin_delay` counted."""
+        tenant_id = self._delayed_tenants[instance_id]
         delayed_bytes = self._delayed_bytes[instance_id] - count_bytes
         if delayed_bytes:
             self._delayed_bytes[instance_id] = delayed_bytes
         else:
-            del self._delayed_bytes[instance_id]
+            del self._delayed_bytes[instance_id], self._delayed_tenants[instance_id]
+        tenant_bytes = self._delayed_bytes_of_tenants[tenant_id] - count_bytes
+        if tenant_bytes:
+            self._delayed_bytes_of_tenants[tenant_id] = tenant_bytes
+        else:
+            del self._delayed_bytes_of_tenants[tenant_id]
 
     async def await_room(self, instance_id: str, count_bytes: int) -> None:
         """Waits until there is room, and counts the memory as used until `release`."""

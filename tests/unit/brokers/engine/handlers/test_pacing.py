@@ -6,6 +6,7 @@ import pytest
 
 from brokers.engine.handlers.produce import request
 from brokers.engine.network.connection import Connection
+from brokers.engine.network.receiving import Busy
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.native import finder
@@ -107,6 +108,34 @@ async def test_a_client_that_leaves_is_noticed_after_an_event_whose_bytes_were_a
     connection._stop_reading()
     connection._detect_peer_close()
 
+    await client.close()
+
+    await house.broker.until(lambda: connection.closed)
+
+
+@pytest.mark.parametrize("was_kept", [True, False], ids=["its request was read before", "it is muted"])
+async def test_a_client_that_leaves_is_noticed_after_the_turn_of_its_instance(house: House, was_kept: bool) -> None:
+    """Reading stops while an instance queues; its turn may find a request that was read before, or a delay."""
+    await house.topic()
+    client = await house.broker.client(house.my_port)
+    address = client.writer.get_extra_info("sockname")
+    group = house.broker.broker.listeners.group_of(MINE)
+    assert group is not None
+
+    def connections() -> list[Connection]:
+        every = [each for listener in group.listeners for each in listener.connections if isinstance(each, Connection)]
+        return [connection for connection in every if connection._socket.getpeername() == address]
+
+    await house.broker.until(lambda: connections())
+    (connection,) = connections()
+    connection._stop_reading()
+    connection._busy |= Busy.QUEUED if was_kept else Busy.QUEUED | Busy.MUTED
+    if was_kept:
+        connection._resume_scheduled = True
+        connection.inbound.keep(client.frame(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000)))
+
+    connection.on_turn()
+    assert connection.busy == (Busy.PROCESSING if was_kept else Busy.MUTED)
     await client.close()
 
     await house.broker.until(lambda: connection.closed)

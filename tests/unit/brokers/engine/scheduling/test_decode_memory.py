@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.scheduling.permits import DELAYED_BYTES_PER_TENANT_MAX, DecodeMemoryLimiter
 
 ROOM_BYTES: Final = 100
 
@@ -50,3 +50,20 @@ def test_no_memory_is_lost_in_any_order_of_permits_and_cancellations(plan: list[
         assert not limiter._used_bytes and not limiter._waiting
 
     asyncio.run(play())
+
+
+def test_all_instances_of_a_tenant_have_one_limit_for_requests_that_wait() -> None:
+    tenants = dict.fromkeys("abcde", "hostile") | {"n": "neighbour"}
+    limiter = DecodeMemoryLimiter(tenant_of=lambda instance_id: tenants[instance_id])
+    part_bytes = DELAYED_BYTES_PER_TENANT_MAX // 4
+    assert [limiter.begin_delay(instance_id, part_bytes) for instance_id in "abcde"] == [True] * 4 + [False]
+    assert limiter.begin_delay("n", part_bytes)
+
+    tenants["a"] = "another"  # what it began stays counted where it was
+    assert not limiter.begin_delay("a", 1)
+    limiter.end_delay("a", part_bytes)
+    assert limiter.begin_delay("e", part_bytes)
+
+    for instance_id in "bcden":
+        limiter.end_delay(instance_id, part_bytes)
+    assert not limiter._delayed_bytes and not limiter._delayed_tenants and not limiter._delayed_bytes_of_tenants
