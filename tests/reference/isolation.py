@@ -103,7 +103,7 @@ _PARTITIONS: Final = "the partitions bought"
 _CONFIGS: Final = (
     f"{describe_configs.RESOURCES_MAX:,} resources a request, {describe_configs.DESCRIBED_AT_ONCE_MAX} a turn",
 )
-_LINES: Final = f"{long_requests.LINES_PER_TURN_MAX} lines a turn"
+_LINES: Final = f"{long_requests.ELEMENTS_PER_TURN_MAX} lines a turn"
 _REPEATED: Final = f"{long_requests.REPEATED_IDS_MAX} repeated ids"
 
 ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
@@ -131,7 +131,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.LIST_OFFSETS: (
-        Row((0, 0), (f"{list_offsets.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),
+        Row((0, 0), (f"{list_offsets.SEGMENTS_PER_RESPONSE_MAX:,} segments an answer",)),
         Row((1, 9), (f"{list_offsets.SEARCHED_AT_ONCE_MAX} searches by time a turn",)),
     ),
     K.METADATA: (
@@ -299,7 +299,7 @@ def _common_bounds() -> list[str]:
         f"Of an instance so many bytes of requests are decoded at a time: {DECODED_BYTES_PER_INSTANCE_MAX:,}. "
         f"Fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records; more are answered at once.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
-        f"Answers over {long_requests.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
+        f"Answers over {long_requests.ELEMENTS_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "
         "and Fetch are charged in bytes of the bandwidth bought.",
         "Turns of the event loop over 10 ms are counted by API and instance.",

@@ -84,7 +84,7 @@ def answer(context: RequestContext, request: Any) -> Any:
     if is_audited:
         changes.record(context, request, response, image)
     if long_requests.is_long_response(context, response):
-        return long_requests.encoded_in_chunks(context.api_key, context.version, response)
+        return long_requests.encode_in_chunks(context.api_key, context.version, response)
     return response
 
 
@@ -138,14 +138,14 @@ async def _finish(
     if is_audited:
         changes.record(context, request, response, image)
     if long_requests.is_long_response(context, response):
-        return await long_requests.encoded_in_chunks(context.api_key, context.version, response)
+        return await long_requests.encode_in_chunks(context.api_key, context.version, response)
     return response
 
 
 async def _answer_in_parts(context: RequestContext, request: Any) -> Any:
     split = context.api.split
     if split is not None and long_requests.is_long_request(split, request):
-        return await long_requests.answer_in_turns(split, request, lambda part: _answer_by_coordinators(context, part))
+        return await long_requests.handle_in_parts(split, request, lambda part: _answer_by_coordinators(context, part))
     return await _answer_by_coordinators(context, request)
 
 

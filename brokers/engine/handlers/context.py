@@ -58,8 +58,8 @@ class LoopShare(Protocol):
         """Charges the instance for work between two times of `perf_counter`."""
 
 
-class PendingAnswer(Protocol):
-    """A pending response; implemented by `network.pending_responses.PendingResponse`."""
+class DeferredResponse(Protocol):
+    """A response that is completed later; implemented by `network.pending_responses.PendingResponse`."""
 
     def complete(self, frame: bytes) -> None: ...
 
@@ -96,7 +96,7 @@ class Channel(Protocol):
         mute: Mute | None = None,
     ) -> None: ...
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
-    def defer(self, on_closed: Callable[[], object]) -> PendingAnswer: ...
+    def defer(self, on_closed: Callable[[], object]) -> DeferredResponse: ...
     def hold(self, count: int) -> None:
         """Counts the `count` bytes of a copied request, which is decoded later, as memory of its instance until
         `release`.

@@ -161,7 +161,7 @@ class StorageServices:
     converters: Executor | None = None
     # Fetch session of each follower, by its broker id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
-    follower_sessions_made: int = 0
+    last_follower_session_id: int = 0
     # Requests that wait until followers have confirmed that this broker is still the leader.
     leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
     # Limits what this leader sends to throttled replicas.

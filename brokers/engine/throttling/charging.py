@@ -240,7 +240,7 @@ class Limiter:
         if self.waiting is not None:
             self.waiting.debt_changed(now_ms)
 
-    def note_wait(self, delay_ms: int, now_ms: int) -> None:
+    def record_wait(self, delay_ms: int, now_ms: int) -> None:
         """Adds a client's wait to `waited_ms`; time in which other clients wait as well counts once."""
         begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
         ends_ms = now_ms + delay_ms
@@ -264,7 +264,7 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
     if worst is not None:
-        worst.note_wait(worst_ms, now_ms)
+        worst.record_wait(worst_ms, now_ms)
     return worst_ms, worst
 
 
@@ -282,7 +282,7 @@ def charge_fetch(
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
     if worst is not None:
-        worst.note_wait(worst_ms, now_ms)
+        worst.record_wait(worst_ms, now_ms)
     elif not is_held:
         for limiter, amount_bytes in limited:
             limiter.charge(amount_bytes, now_ms)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
 from brokers.engine.handlers.served_api import ListField, RequiredAllowList, RequiredRights, SplitLists
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -39,7 +39,7 @@ def _set_partitions(message: Any, items: list[Any]) -> None:
 
 TOPICS: Final = ListField(lambda message: message.topics, _set_topics)
 PARTITIONS: Final = ListField(lambda message: message.partitions, _set_partitions)
-BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, LINES_PER_TURN_MAX)
+BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, ELEMENTS_PER_TURN_MAX)
 # The partitions of a commit form one record batch, which is written or rejected as a whole.
 COMMITS: Final = BY_PARTITION._replace(lines_max=500)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.handlers.common.peer_brokers import speaker_error
+from brokers.engine.handlers.common.peer_brokers import peer_error
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
@@ -29,5 +29,5 @@ def charge_pools(context: RequestContext, request: ChargePoolsRequest) -> Charge
 
 
 def _answer(context: RequestContext, request: Any, serve: Callable[[Any], Any], refused: Callable[..., Any]) -> Any:
-    error = speaker_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
+    error = peer_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
     return refused(error_code=error) if error else serve(request)

@@ -18,14 +18,14 @@ from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # Number of lines of a request that are processed in one turn of the event loop, some microseconds each.
-LINES_PER_TURN_MAX: Final = 200
+ELEMENTS_PER_TURN_MAX: Final = 200
 # Maximum number of lines of a response that is encoded in one turn of the event loop.
-LINES_AT_ONCE_MAX: Final = 1_000
+ELEMENTS_AT_ONCE_MAX: Final = 1_000
 # Responses to longer requests are encoded in chunks even if they have few lines, since they repeat the names.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 # Maximum number of repetitions in one request, of ids and of partitions. Real clients repeat none.
 REPEATED_IDS_MAX: Final = 10
-REPEATED_LINES_MAX: Final = 1_000
+REPEATED_ELEMENTS_MAX: Final = 1_000
 
 
 def is_long_request(split: SplitLists, request: Any) -> bool:
@@ -52,7 +52,7 @@ def result_lines(split: SplitLists) -> Callable[[Any], int]:
     return count
 
 
-async def answer_in_turns(split: SplitLists, request: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
+async def handle_in_parts(split: SplitLists, request: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
     """Returns the joined responses of `answer` to the parts of `request`."""
     joined: Any = None
     results: list[Any] = []
@@ -104,10 +104,10 @@ def is_long_response(context: RequestContext, response: Any) -> bool:
     result_lines = context.api.result_lines
     if result_lines is None:
         return False
-    return context.request_bytes > REQUEST_BYTES_MAX or result_lines(response) > LINES_AT_ONCE_MAX
+    return context.request_bytes > REQUEST_BYTES_MAX or result_lines(response) > ELEMENTS_AT_ONCE_MAX
 
 
-async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
+async def encode_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
     """Encodes a response, one chunk in each turn of the event loop. Lazy lists in it are generated at the same time."""
     chunks = encode_response_in_chunks(api_key, version, response)
     await yield_to_others()  # creating a long response took this turn
@@ -141,21 +141,21 @@ class DuplicateLimits:
     def are_too_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """True if the request exceeds the limit with these partitions, by topic."""
         lines = sum(len(indexes) for _, indexes in wanted)
-        if lines > REPEATED_LINES_MAX - self._count:
+        if lines > REPEATED_ELEMENTS_MAX - self._count:
             lines -= len({(name, index) for name, indexes in wanted for index in indexes})
         self._count += lines
-        return self._count > REPEATED_LINES_MAX
+        return self._count > REPEATED_ELEMENTS_MAX
 
-    async def are_too_many_of(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+    async def exceeded_by_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """Does the work of `are_too_many` for many partitions, and serves other requests in between."""
         time_slice = TimeSlice()
         known: set[tuple[str, int]] = set()
         for name, indexes in wanted:
-            for begin in range(0, len(indexes), LINES_PER_TURN_MAX):
-                part = indexes[begin : begin + LINES_PER_TURN_MAX]
+            for begin in range(0, len(indexes), ELEMENTS_PER_TURN_MAX):
+                part = indexes[begin : begin + ELEMENTS_PER_TURN_MAX]
                 before = len(known)
                 known.update([(name, index) for index in part])
                 self._count += len(part) - (len(known) - before)
                 await time_slice.pause()
             await time_slice.pause()  # a topic may have no partitions
-        return self._count > REPEATED_LINES_MAX
+        return self._count > REPEATED_ELEMENTS_MAX

@@ -15,7 +15,7 @@ from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, CommittedOffsets, Fetched
 from brokers.engine.handlers.common.background import parts_of
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import ask_group
 from brokers.engine.handlers.offsets import legacy
@@ -341,23 +341,23 @@ class _OffsetLookup:
         self._repeated = repeated
         self.wanted = wanted
         # True if the look-up takes more than one turn of the event loop.
-        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > LINES_PER_TURN_MAX
+        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > ELEMENTS_PER_TURN_MAX
         self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
 
     async def in_turns(self) -> tuple[int, TopicResults]:
         """Looks up the group like `reply`, some topics at a time."""
         result: list[tuple[str, CommittedOrFetched]] = []
         part_lookup = copy(self)
-        self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
+        self._is_excessive = part_lookup._is_excessive = await self._repeated.exceeded_by_many(self.wanted or ())
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
-        for part, goes_on in parts_of(self.wanted or ()):
+        for part, is_continuation in parts_of(self.wanted or ()):
             part_lookup.wanted = part
             reply = part_lookup.reply()
             error, part_results = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
-            if goes_on:
+            if is_continuation:
                 name, last = result.pop()
                 joined = last if isinstance(last, _Joined) else _Joined(last)
                 joined.parts.append(part_results[0][1])
@@ -382,7 +382,7 @@ class _OffsetLookup:
             lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
             int,
         )
-        if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > LINES_PER_TURN_MAX):
+        if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > ELEMENTS_PER_TURN_MAX):
             return self._shown_later(reply, refusals)
         return self._shown(reply, refusals)
 
@@ -393,8 +393,8 @@ class _OffsetLookup:
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply, refusals)
         results: list[tuple[str, CommittedOrFetched]] = []
-        for begin in range(0, len(reply), LINES_PER_TURN_MAX):
-            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX], refusals)[1]
+        for begin in range(0, len(reply), ELEMENTS_PER_TURN_MAX):
+            results += self._shown(reply[begin : begin + ELEMENTS_PER_TURN_MAX], refusals)[1]
             await yield_to_others()
         return 0, results
 

@@ -19,7 +19,7 @@ from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.mutation_quota import take
 from brokers.engine.protocol.errors import ErrorCode
@@ -83,7 +83,7 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
     lines, topics = 0, _topics(context, request)
     for topic in topics:
         lines += _add(response, topic)
-        if lines >= LINES_PER_TURN_MAX:
+        if lines >= ELEMENTS_PER_TURN_MAX:
             return _complete(response, topics)
     return response
 

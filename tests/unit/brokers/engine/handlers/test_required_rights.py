@@ -416,8 +416,8 @@ async def test_a_produce_decides_once_for_each_topic_and_image(house: House) -> 
     view = TenantMetadataView(services.metadata.version, services.metadata.current.image, Principal("alice", MINE))
     client = ClientContext(services, view, peer_address("127.0.0.1"), "test")
 
-    route = client.produce_route(b"orders")
+    route = client.resolve_produce_topic(b"orders")
 
-    assert route.error == 0 and client.produce_routes[b"orders"] is route
-    assert client.produce_route(b"elsewhere").error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert client.consume_route(b"orders", by_id=False).error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert route.error == 0 and client.produce_topics[b"orders"] is route
+    assert client.resolve_produce_topic(b"elsewhere").error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.resolve_consume_topic(b"orders", by_id=False).error == ErrorCode.TOPIC_AUTHORIZATION_FAILED

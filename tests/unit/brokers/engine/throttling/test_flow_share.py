@@ -166,7 +166,7 @@ def test_a_changing_demand_is_reported_between_whole_intervals_and_a_constant_on
     limiter = flow.limiter
     assert limiter is not None
     assert not flow.is_moving
-    limiter.note_wait(300, 1_100)
+    limiter.record_wait(300, 1_100)
     assert flow.is_moving, "somebody waits"
     assert flow.measure(1_000 + REPORT_MS)
     assert not flow.is_moving
