@@ -91,7 +91,7 @@ class ChangeTurns:
                     yield
                 finally:
                     self._permits.release()
-                    await asyncio.sleep(rate.rest_ms(began_ms, now_ms()) / 1000)
+                    await asyncio.sleep(rate.pause_ms(began_ms, now_ms()) / 1000)
             finally:
                 changes.lock.release()
         finally:

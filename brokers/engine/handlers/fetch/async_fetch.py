@@ -133,7 +133,7 @@ async def _read_in_turns(request: FetchRequest, uncached_reads: Sequence[Uncache
         if not uncached_reads:
             return read_result
         read_result.release()
-    raise AssertionError("a read that waits for the disk has nothing uncached_reads")
+    raise AssertionError("a read that waits for the disk has nothing uncached")
 
 
 async def _read_all(request: FetchRequest, *, wait: bool) -> FetchReadResult:

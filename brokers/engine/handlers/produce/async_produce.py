@@ -30,7 +30,7 @@ from brokers.engine.protocol.fast_codec_produce import ProducePartition
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter, in_debt
-from brokers.engine.throttling.waits import queue_of
+from brokers.engine.throttling.waits import queue_for
 
 # Returns the limiters that a request is charged to, given its client with the current metadata.
 LimitersOf = Callable[[ClientContext], Iterable[Limiter]]
@@ -57,7 +57,7 @@ async def wait_until_paid(session: Session, client_id: str | None, limiters_of: 
             limiter.record_wait(debt_ms, now_ms)
             session.client(client_id).record_throttle(limiter, debt_ms, services.clock.now_ms())
         admitted = InlineWakeup(services.loop)
-        wait = queue_of(limiter, services.loop_clock).admit(admitted.begin, session.channel.turns)
+        wait = queue_for(limiter, services.loop_clock).admit(admitted.wake, session.channel.turns)
         try:
             await admitted
         finally:
