@@ -98,7 +98,7 @@ def test_a_mute_lasts_as_long_as_it_was_answered() -> None:
     muted(owed, clock, 500, "b", over)
     clock.move_to(5_000)
     assert over == [("a", 2_000), ("b", 2_500)], "each pays for what was charged up to its request"
-    assert owed.waiting is None
+    assert owed.debt_watcher is None
     assert clock.pending == 0
 
 
@@ -168,7 +168,7 @@ def test_those_that_left_are_not_kept() -> None:
     for _ in range(50):
         for wait in [queue_for(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
             wait.cancel()
-    queue = owed.waiting
+    queue = owed.debt_watcher
     assert isinstance(queue, LimiterQueue)
     assert len(queue) <= 2 * CANCELLED_MIN + 2
     assert not stays.is_cancelled
@@ -178,8 +178,8 @@ def test_limits_that_are_set_anew_let_all_ask_again() -> None:
     clock, owed, over = Clock(), limiter(1), []
     muted(owed, clock, 10**6, "a", over)
     queue_for(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
-    assert owed.waiting is not None
-    owed.waiting.release()
+    assert owed.debt_watcher is not None
+    owed.debt_watcher.release()
     clock.move_to(1)
     assert over == [("a", 0), ("b", 0)]
 
@@ -205,4 +205,4 @@ def test_an_instance_that_used_its_share_of_the_loop_is_admitted_one_request_a_t
     turns.works.pop()()
     clock.move_to(5_003)
     assert over == [0, 1, 2]
-    assert owed.waiting is None
+    assert owed.debt_watcher is None
