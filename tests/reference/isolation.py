@@ -315,7 +315,7 @@ def _sections() -> Iterator[str]:
 def _section(api_key: ApiKey, row: Row) -> str:
     low, high = row.versions
     title = "".join(word.capitalize() for word in api_key.name.split("_"))
-    limit, asked = API_TABLE[api_key].limit, API_TABLE[api_key].topic_list
+    limit, asked = API_TABLE[api_key].limit, API_TABLE[api_key].allow_list
     shown = f" {low}" if low == high else f"s {low} to {high}"
     lines = []
     if row.denied:
@@ -324,7 +324,7 @@ def _section(api_key: ApiKey, row: Row) -> str:
         for kind, names in kinds_of(api_key, row.versions).items():
             lines.append(f"{KINDS[kind][0].capitalize()}, as {kind}: {', '.join(f'`{name}`' for name in names)}")
     lines.append(f"Rights: {_rights(api_key)}")
-    lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.why})")
+    lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.explanation})")
     size = f"{limit.bytes_max >> 20} MiB" if limit.bytes_max >= 1 << 20 else f"{limit.bytes_max >> 10} KiB"
     lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
     if row.bounds:
@@ -338,11 +338,11 @@ def _section(api_key: ApiKey, row: Row) -> str:
 
 def _rights(api_key: ApiKey) -> str:
     required = API_TABLE[api_key].rights
-    asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.asked.items()]
-    also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.also]
+    asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.operations.items()]
+    also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.other_operations]
     named = ", ".join(asked) or "none"
     beside = f", beside that {', '.join(also)}" if also else ""
-    return f"{named}{beside} ({required.why})"
+    return f"{named}{beside} ({required.explanation})"
 
 
 def _words(kind: ResourceType) -> str:

@@ -117,7 +117,7 @@ class ClientContext:
         "_address",
         "_services",
         "accounting",
-        "charged",
+        "charged_accounting",
         "client_id",
         "consume_limiters",
         "consume_topics",
@@ -148,22 +148,22 @@ class ClientContext:
         self._services = services
         self._address = address
         # Accounting whose limits apply to this client even if its traffic is not billed.
-        self.charged: InstanceAccounting | None = None
+        self.charged_accounting: InstanceAccounting | None = None
         if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
-            self.charged = charged = services.accounting.accountings.of(view.instance.id)
-            shares = charged.shares
+            self.charged_accounting = charged_accounting = services.accounting.accountings.of(view.instance.id)
+            shares = charged_accounting.shares
             self.produce_limiters = () if shares.produce is None else (shares.produce,)
             self.consume_limiters = () if shares.consume is None else (shares.consume,)
             if self.client_id == DEMO_CLIENT_ID:
                 quotas = view.image.quotas.of_instance(view.instance.id)
                 self.produce_limiters = self._limiters(
-                    charged, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
+                    charged_accounting, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
                 )
         # Other traffic of the control plane for an instance on the internal listener (probes) is neither billed nor
         # throttled.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.accounting = self.charged = accounting = services.accounting.accountings.of(instance_id)
+            self.accounting = self.charged_accounting = accounting = services.accounting.accountings.of(instance_id)
             limits = view.client_limits
             now_ms = services.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
@@ -186,7 +186,7 @@ class ClientContext:
         """Records why this client is throttled. `now_ms` is wall time."""
         self._services.accounting.totals.delays += 1
         # Throttling of the demo client is recorded so that users can see it.
-        accounting = self.charged if self.client_id == DEMO_CLIENT_ID else self.accounting
+        accounting = self.charged_accounting if self.client_id == DEMO_CLIENT_ID else self.accounting
         if accounting is not None:
             accounting.traffic.delayed(delay_ms, now_ms)
             if limiter.share_key:
@@ -244,9 +244,9 @@ class ClientContext:
             is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
             error = error if is_allowed else _DENIED
         usage = limiter = None
-        if topic is not None and self.charged is not None and not error:
+        if topic is not None and self.charged_accounting is not None and not error:
             if self.accounting is not None:
                 direction = operation.value
                 usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-            limiter = limiter_of(self._services, self.charged, topic, operation)
+            limiter = limiter_of(self._services, self.charged_accounting, topic, operation)
         return ResolvedTopic(error, topic, usage, limiter)

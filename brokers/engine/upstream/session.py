@@ -327,7 +327,7 @@ class GatewaySession:
         return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
 
     def client(self, client_id: str | None) -> ClientContext:
-        """Returns the state of a client id, with its limiters (`throttle_time.Sender`)."""
+        """Returns the state of a client id, with its limiters (`throttle_time.RequestSession`)."""
         client = self._client
         if client is None or client.client_id != (client_id or ""):
             client = self._client = ClientContext(self._node.services, self._view, self._address, client_id)

@@ -139,7 +139,7 @@ def begin(context: RequestContext) -> bool:
     """Prepares a call for the audit log. Returns False for internal calls, which are not recorded."""
     if context.view.internal or context.view.instance is None:
         return False
-    context.noted = {}
+    context.setting_changes = {}
     return True
 
 

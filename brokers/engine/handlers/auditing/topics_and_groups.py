@@ -142,23 +142,23 @@ def configured(asked: Asked) -> Change | None:
 
 
 def _config_error(asked: Asked, resource: Any, result: Any) -> int:
-    """Returns the error code of a change; a noted change was written even if its response is missing."""
-    noted = asked.context.noted or {}
-    return 0 if result is None and resource.resource_name in noted else error_of(result)
+    """Returns the error code of a change; a recorded change was written even if its response is missing."""
+    setting_changes = asked.context.setting_changes or {}
+    return 0 if result is None and resource.resource_name in setting_changes else error_of(result)
 
 
 def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> AuditItem | None:
     if resource.resource_type != _TOPIC_RESOURCE:
         return None
     name = resource.resource_name
-    noted = (asked.context.noted or {}).get(name)
+    setting_change = (asked.context.setting_changes or {}).get(name)
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    if noted is None:
+    if setting_change is None:
         # The outcome is unknown: the requested values are reported.
         before, after = {}, {config.name: config.value for config in resource.configs}
     else:
-        before, after = difference(*noted)
+        before, after = difference(*setting_change)
         if not before and not after:
             return None
     return AuditItem(

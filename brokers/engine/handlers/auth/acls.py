@@ -25,7 +25,7 @@ from brokers.contract.acls import (
 from brokers.engine.access.acl_filters import AclFilter, in_order
 from brokers.engine.cluster.acl_writes import in_parts
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
@@ -176,7 +176,7 @@ async def _change(
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
-            async with changing(context, sum(map(len, part.values()))):
+            async with zookeeper_change(context, sum(map(len, part.values()))):
                 if not number:
                     # A user that lost its right during the wait changes nothing. A user that removes its own right with
                     # this request may finish it.
@@ -187,7 +187,7 @@ async def _change(
             for pattern in part:
                 for result in lines[pattern]:
                     result.error_code, result.error_message = code, str(failure)
-    await until_seen(context.services.metadata.current, written)
+    await wait_until_applied(context.services.metadata.current, written)
 
 
 def _check_known(*kinds: int) -> None:

@@ -25,7 +25,7 @@ from brokers.engine.cluster.user_plans import (
     UserAlteration,
     altered,
 )
-from brokers.engine.handlers.common.changing import SEEN_S_MAX, changing
+from brokers.engine.handlers.common.zookeeper_change import APPLIED_S_MAX, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError
 from brokers.engine.protocol.errors import ErrorCode
@@ -96,7 +96,7 @@ async def alter_user(
     )
     if validate_only:
         return
-    async with changing(context, 1):
+    async with zookeeper_change(context, 1):
         check(context, name)
         written[paths.sanitise(name)] = await services.metadata.store.alter_user(
             services.metadata.current.image, instance_id=instance_id, name=name, change=change
@@ -110,7 +110,7 @@ async def until_users_seen(context: RequestContext, written: Written) -> None:
         return
     await context.services.metadata.current.wait_until(
         lambda image: all(image.users.of_instance(instance_id).get(node) == user for node, user in written.items()),
-        SEEN_S_MAX,
+        APPLIED_S_MAX,
     )
 
 

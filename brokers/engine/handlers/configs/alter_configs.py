@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.configs.broker_settings import InvalidBrokerSetting
@@ -137,7 +137,7 @@ async def _altered(
                 resource_name=resource.resource_name,
             )
         )
-    await until_seen(context.services.metadata.current, written)
+    await wait_until_applied(context.services.metadata.current, written)
     return answers
 
 
@@ -209,13 +209,13 @@ async def _write(
         checked(dict(topic.config))
         if validate_only:
             return None
-        async with changing(context, 1):
+        async with zookeeper_change(context, 1):
             # A user who lost the right while waiting changes nothing.
             check_right_to(context, TOPIC, name)
             altered = await context.services.metadata.store.alter_topic_config(
                 context.services.metadata.current.image, instance_id=context.view.instance_id, name=name, change=checked
             )
-        context.note(name, *written)
+        context.record_setting_change(name, *written)
         return altered.change
     except topic_config.InvalidTopicConfig as error:
         raise ResourceError(ErrorCode.INVALID_CONFIG, str(error)) from error
@@ -328,7 +328,7 @@ async def _write_broker(
         after = change(broker_id, present)
         kept, _ = broker_settings.usable(after)
         layers = services.metadata.broker_layers
-        layers = replaced(layers, of_all=kept) if broker_id is None else replaced(layers, own=kept)
+        layers = replaced(layers, dynamic_default=kept) if broker_id is None else replaced(layers, dynamic=kept)
         services.metadata.check_settings(layers.effective)
         return after
 

@@ -442,8 +442,8 @@ def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
     """Returns all values that are set for a setting, the one in effect first."""
     by_source = (
-        (layers.own, ConfigSource.DYNAMIC_BROKER),
-        (layers.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (layers.dynamic, ConfigSource.DYNAMIC_BROKER),
+        (layers.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (layers.static, ConfigSource.STATIC_BROKER),
     )
     name = setting.name
@@ -461,7 +461,11 @@ def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
 def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
     """Returns the origin of the value that is common to all brokers; an empty list if none is set."""
     name = setting.name
-    return [Origin(name, layers.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in layers.of_all else []
+    return (
+        [Origin(name, layers.dynamic_default[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+        if name in layers.dynamic_default
+        else []
+    )
 
 
 def value_of(setting: BrokerSetting, origin: Origin) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode
@@ -151,7 +151,7 @@ async def alter_client_quotas(context: RequestContext, request: AlterClientQuota
         named = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
         entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
-    await until_seen(context.services.metadata.current, written)
+    await wait_until_applied(context.services.metadata.current, written)
     return AlterClientQuotasResponse(entries=results)
 
 
@@ -172,7 +172,7 @@ async def _alter(context: RequestContext, entry: QuotaAlteration, validate_only:
     change = await alter(validate_only=True)
     if validate_only:
         return change
-    async with changing(context, 1):
+    async with zookeeper_change(context, 1):
         # A user who lost the right while waiting changes nothing.
         check_right(context)
         return await alter(validate_only=False)

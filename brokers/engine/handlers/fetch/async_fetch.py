@@ -99,7 +99,7 @@ async def _serve(
     session = request.session
     readable = TurnEvent(session.services, session.principal.instance_id)
     # Any change of rights ends the wait, even during the read: the request names too many topics to check each.
-    with session.services.access.waiting_calls.holding(session.principal.instance_id, readable.set):
+    with session.services.access.waiting_calls.checking_on_change(session.principal.instance_id, readable.set):
         read_result = await _read_in_turns(request, uncached_reads)
         client = request.client()
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0

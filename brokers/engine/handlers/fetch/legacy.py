@@ -302,7 +302,7 @@ class _OldFetch:
         services, principal = self.session.services, self.session.principal
         woken = TurnEvent(services, None if principal.internal else principal.instance_id)
         operation = DelayedRead(woken.set, missing_bytes)
-        with services.access.waiting_calls.holding(principal.instance_id, operation.end):
+        with services.access.waiting_calls.checking_on_change(principal.instance_id, operation.end):
             await woken.wait(operation, watched, self.request.max_wait_ms)
 
     async def _charge_and_respond(self, topics: _Topics) -> None:

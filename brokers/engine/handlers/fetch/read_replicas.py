@@ -48,7 +48,7 @@ def preferred_replica(
         if _has_offset(follower, offset) and rank > best_rank:
             best_replica, best_rank = replica, rank
     if best_replica != NO_PREFERRED_REPLICA:
-        services.storage.pushes.keep(partition, best_replica, services.clock.monotonic_ms())
+        services.storage.high_watermark_pushes.keep(partition, best_replica, services.clock.monotonic_ms())
     return best_replica
 
 
@@ -58,5 +58,5 @@ def _has_offset(follower: FollowerProgress, offset: int) -> bool:
 
 def _leader_if_lagging(services: BrokerServices, client: ClientContext, partition: Partition) -> int:
     """Returns the leader, if this follower may lag behind it and the client can reach it."""
-    lags = services.broker_id not in partition.isr or not services.storage.reaches(partition.leader)
+    lags = services.broker_id not in partition.isr or not services.storage.reaches_leader(partition.leader)
     return partition.leader if lags and partition.leader in client.view.endpoints else NO_PREFERRED_REPLICA

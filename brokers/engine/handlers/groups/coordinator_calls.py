@@ -108,6 +108,6 @@ async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Lat
         if code:
             ticket.fail(code)
 
-    with access.waiting_calls.holding(asker.instance_id, check):
+    with access.waiting_calls.checking_on_change(asker.instance_id, check):
         check()  # the right may have been revoked since the request began, in an earlier turn
         return await _waited(ticket, later)

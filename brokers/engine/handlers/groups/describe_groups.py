@@ -11,7 +11,7 @@ from typing import Any, Final
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
-from brokers.engine.handlers.common.long_requests import beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import ask_group
 from brokers.engine.protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ def describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> 
         return _describe_many(context, request)
     replies = [
         DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(context, group_id)
-        for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
+        for group_id, excess in zip(request.groups, repetitions_beyond_limit(request.groups), strict=True)
     ]
     if any(hasattr(reply, "__await__") for reply in replies):
         return _describe_when_known(context, request, replies)
@@ -52,7 +52,7 @@ def describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> 
 async def _describe_many(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups: list[DescribedGroup] = []
     are_too_many = len(request.groups) > DESCRIBED_MAX
-    excess = repeat(True) if are_too_many else beyond_duplicate_limit(request.groups)
+    excess = repeat(True) if are_too_many else repetitions_beyond_limit(request.groups)
     for begin in range(0, len(request.groups), DESCRIBED_PER_TURN_MAX):
         part = copy(request)
         part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]

@@ -114,8 +114,8 @@ def make_ready(services: BrokerServices, key_type: int) -> str:
     live = sum(1 for broker in image.brokers.values() if not broker.stopping)
     if live < wanted.replication_factor:
         return f"{wanted.replication_factor} brokers must live before the first coordinator can work, {live} do."
-    if wanted.name not in services.metadata.creating:
-        services.metadata.creating.add(wanted.name)
+    if wanted.name not in services.metadata.topics_being_created:
+        services.metadata.topics_being_created.add(wanted.name)
         services.spawn(_create(services.metadata, wanted))
     return "Coordinators are being set up."
 
@@ -139,4 +139,4 @@ async def _create(metadata: MetadataServices, wanted: StateTopic) -> None:
     else:
         log.info("state_topic_made", topic=wanted.name, partitions=wanted.partitions)
     finally:
-        metadata.creating.discard(wanted.name)
+        metadata.topics_being_created.discard(wanted.name)

@@ -11,7 +11,7 @@ from typing import Final
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
-from brokers.engine.handlers.common.changing import changing
+from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
@@ -44,7 +44,7 @@ async def commit(
         if not code
     }
     try:
-        async with changing(context, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
+        async with zookeeper_change(context, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
             await services.metadata.store.write_legacy_offsets(group_id, offsets)
     except ClusterError as failure:
         return [code or failure.wire_code for code in codes]

@@ -15,7 +15,7 @@ from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, CommittedOffsets, Fetched
 from brokers.engine.handlers.common.background import parts_of
-from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import ask_group
 from brokers.engine.handlers.offsets import legacy
@@ -191,7 +191,7 @@ def offset_fetch(
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if context.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(context, request.group_id, wanted or [])
-    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimits())
+    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimit())
     reply = lookup.in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(context, lookup, reply)
@@ -245,8 +245,8 @@ def partitions_fetched(response: OffsetFetchResponse) -> int:
 async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups: list[OffsetFetchResponseGroup] = []
     replies: list[tuple[str, tuple[int, TopicResults] | Awaitable[tuple[int, TopicResults]]]] = []
-    repeated = DuplicateLimits()
-    excess = beyond_duplicate_limit(group.group_id for group in request.groups)
+    repeated = DuplicateLimit()
+    excess = repetitions_beyond_limit(group.group_id for group in request.groups)
     time_slice = TimeSlice()
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_TOGETHER_MAX == 0:
@@ -332,7 +332,7 @@ class _OffsetLookup:
     __slots__ = ("_context", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
 
     def __init__(
-        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
+        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimit
     ) -> None:
         self._context = context
         self._denied = context.denial(ResourceType.GROUP, group_id)
@@ -342,7 +342,7 @@ class _OffsetLookup:
         self.wanted = wanted
         # True if the look-up takes more than one turn of the event loop.
         self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > ELEMENTS_PER_TURN_MAX
-        self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
+        self._is_excessive = wanted is not None and not self.is_long and repeated.exceeded_by(wanted)
 
     async def in_turns(self) -> tuple[int, TopicResults]:
         """Looks up the group like `reply`, some topics at a time."""

@@ -129,7 +129,7 @@ class ProduceRequest(ProduceCharges):
     def limiters(self, client: ClientContext) -> list[Limiter]:
         """Returns all byte limiters that this request is charged to, as far as it is decoded."""
         result = list(client.produce_limiters)
-        if client.charged is not None and len(client.charged.topic_quotas):
+        if client.charged_accounting is not None and len(client.charged_accounting.topic_quotas):
             for name, _ in self.topics:
                 topic = client.produce_topics.get(name) or client.resolve_produce_topic(name)
                 if topic.limiter is not None:
@@ -139,7 +139,7 @@ class ProduceRequest(ProduceCharges):
     def in_debt(self) -> Limiter | None:
         """Returns the limiter to wait for before the append, None if none is in debt."""
         client = self.client()
-        if not client.produce_limiters and client.charged is None:
+        if not client.produce_limiters and client.charged_accounting is None:
             return None
         return in_debt(self.limiters(client), self.session.services.clock.monotonic_ms())
 

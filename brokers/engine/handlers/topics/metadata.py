@@ -18,10 +18,10 @@ from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Prohibi
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
-from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
+from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import take
+from brokers.engine.handlers.mutation_quota import try_charge
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import (
@@ -80,10 +80,10 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
             cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
-    lines, topics = 0, _topics(context, request)
+    element_count, topics = 0, _topics(context, request)
     for topic in topics:
-        lines += _add(response, topic)
-        if lines >= ELEMENTS_PER_TURN_MAX:
+        element_count += _add(response, topic)
+        if element_count >= ELEMENTS_PER_TURN_MAX:
             return _complete(response, topics)
     return response
 
@@ -99,7 +99,7 @@ async def _complete(response: MetadataResponse, topics: Iterator[MetadataRespons
 
 
 def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int:
-    """Adds a topic, None if it is not shown. Returns the number of lines that it counts as."""
+    """Adds a topic, None if it is not shown. Returns the number of elements that it counts as (`long_requests`)."""
     if topic is None:
         return 1
     response.topics.append(topic)
@@ -239,9 +239,9 @@ def _create_if_wanted(context: RequestContext, name: str, error: int, checks: It
         if denied:
             return denied
     internal = view.namespace.internal_topic(name)
-    if internal not in services.metadata.creating:
-        of_instance = services.metadata.creating.of_instance(view.instance_id)
-        if of_instance >= CREATING_PER_INSTANCE_MAX or len(services.metadata.creating) >= CREATING_MAX:
+    if internal not in services.metadata.topics_being_created:
+        of_instance = services.metadata.topics_being_created.of_instance(view.instance_id)
+        if of_instance >= CREATING_PER_INSTANCE_MAX or len(services.metadata.topics_being_created) >= CREATING_MAX:
             return error
         if next(checks, False):
             try:
@@ -251,7 +251,7 @@ def _create_if_wanted(context: RequestContext, name: str, error: int, checks: It
             except Refused as refused:
                 _report_refused(context, name, refused)
                 return _wire_code(refused)
-        services.metadata.creating.add(internal)
+        services.metadata.topics_being_created.add(internal)
         services.spawn(_create(context, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -259,13 +259,13 @@ def _create_if_wanted(context: RequestContext, name: str, error: int, checks: It
 async def _create(context: RequestContext, name: str, internal: str) -> None:
     services = context.services
     try:
-        async with services.metadata.creating.turn(context.view.instance_id):
+        async with services.metadata.topics_being_created.turn(context.view.instance_id):
             plan = services.metadata.store.plan_topic(
                 services.metadata.current.image, TopicSpec(context.view.instance_id, name)
             )
             count = len(plan.assignment)
-            take(context, count)
-            async with changing(context, count, partitions=count):
+            try_charge(context, count)
+            async with zookeeper_change(context, count, partitions=count):
                 await services.metadata.store.create_topic(
                     services.metadata.current.image, TopicSpec(context.view.instance_id, name)
                 )
@@ -273,7 +273,7 @@ async def _create(context: RequestContext, name: str, internal: str) -> None:
     except ClusterError as failure:
         _report_refused(context, name, failure)
     finally:
-        services.metadata.creating.discard(internal)
+        services.metadata.topics_being_created.discard(internal)
 
 
 def _audit_created(context: RequestContext, name: str, created: CreatedTopic) -> None:

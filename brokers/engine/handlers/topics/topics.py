@@ -14,9 +14,9 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
-from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
+from brokers.engine.handlers.common.zookeeper_change import CHANGE_WAIT_S_MAX, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
+from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, try_charge
 from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.errors import ErrorCode
@@ -80,7 +80,7 @@ def check_right(context: RequestContext, kind: ResourceType = ResourceType.CLUST
 
 def charge_client(context: RequestContext, partitions: int) -> None:
     """Charges the client for a change. Raises ResourceError if it first has to pay for earlier changes (QUO-41)."""
-    if not take(context, partitions):
+    if not try_charge(context, partitions):
         raise ResourceError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
@@ -208,7 +208,7 @@ async def _create(
             return plan
         count = len(plan.assignment)
         charge_client(context, count)
-        async with changing(context, count, partitions=count, wait_s=patience.left_s):
+        async with zookeeper_change(context, count, partitions=count, wait_s=patience.left_s):
             # A user who lost the right while waiting changes nothing.
             _check_right_to_create(context, topic.name)
             return await create(config, validate_only=False)
@@ -350,7 +350,7 @@ async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) 
     """Marks a topic for deletion, which the controller finishes. Raises ResourceError."""
     charge_client(context, len(topic.partitions))
     try:
-        async with changing(context, len(topic.partitions), wait_s=patience.left_s):
+        async with zookeeper_change(context, len(topic.partitions), wait_s=patience.left_s):
             _check_still_allowed(context, topic)
             await context.services.metadata.store.delete_topic(
                 context.services.metadata.current.image,
@@ -425,7 +425,7 @@ async def _grow(
             return plan
         added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
         charge_client(context, added)
-        async with changing(context, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
+        async with zookeeper_change(context, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
             if topic is not None:
                 _check_still_allowed(context, topic)
             return await grow(validate_only=False)

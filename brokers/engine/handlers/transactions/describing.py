@@ -14,7 +14,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
-from brokers.engine.handlers.common.long_requests import beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import ask_at
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -57,7 +57,7 @@ async def describe_transactions(
     described: list[TransactionDescription] = []
     time_slice = TimeSlice()
     for is_excessive, transactional_id in zip(
-        beyond_duplicate_limit(request.transactional_ids), request.transactional_ids, strict=True
+        repetitions_beyond_limit(request.transactional_ids), request.transactional_ids, strict=True
     ):
         if is_excessive or len(described) >= IDS_PER_REQUEST_MAX:
             refused = int(ErrorCode.INVALID_REQUEST)

@@ -8,7 +8,7 @@ import pytest
 
 from brokers.contract import instance_limits
 from brokers.engine.cluster import in_flight_quotas
-from brokers.engine.handlers.common import changing
+from brokers.engine.handlers.common import zookeeper_change
 from brokers.engine.handlers.topics import metadata
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -173,7 +173,7 @@ async def test_configs_quotas_and_deletions_are_charged_as_well(house: House) ->
 async def test_topics_without_leaders_let_the_next_ones_of_the_instance_wait(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "PARTITIONS_UNFINISHED_MAX", 4)
+    monkeypatch.setattr(zookeeper_change, "PARTITIONS_UNFINISHED_MAX", 4)
     creations = house.broker.broker.store.in_flight_creations
     most = 0
 

@@ -14,7 +14,7 @@ from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
 from brokers.engine.handlers.common import long_requests
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
-from brokers.engine.handlers.common.long_requests import DuplicateLimits, encode_in_chunks
+from brokers.engine.handlers.common.long_requests import DuplicateLimit, encode_in_chunks
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.fetch import legacy, list_offsets
@@ -211,7 +211,7 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
 
 async def test_offsets_of_very_many_topics_without_partitions_are_looked_through_in_turns() -> None:
     async with counted_turns() as turns:
-        assert not await DuplicateLimits().exceeded_by_many([(name, []) for name in HOLLOW])
+        assert not await DuplicateLimit().exceeded_by_many([(name, []) for name in HOLLOW])
     assert turns() > 1
     found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
     group = OffsetFetchResponseGroup(group_id="g", topics=found, error_code=0)

@@ -97,8 +97,8 @@ def test_each_split_list_is_a_list_of_its_message() -> None:
         if api.split is None:
             continue
         for direction, field, inner in (
-            ("request", api.split.items, api.split.lines),
-            ("response", api.split.results, api.split.result_lines),
+            ("request", api.split.items, api.split.nested_items),
+            ("response", api.split.results, api.split.nested_results),
         ):
             specs = {name: spec for name, spec, _ in fields_of(message_class(api.key, direction))}
             name = _name_of(field)
