@@ -222,7 +222,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
-    K.DESCRIBE_PRODUCERS: (Row((0, 0), (_LINES, f"{describing.PRODUCERS_PER_ANSWER_MAX:,} producers an answer")),),
+    K.DESCRIBE_PRODUCERS: (Row((0, 0), (_LINES, f"{describing.PRODUCERS_PER_RESPONSE_MAX:,} producers an answer")),),
     K.DESCRIBE_TRANSACTIONS: (
         Row(
             (0, 0),

@@ -106,7 +106,7 @@ class DynamicSettings:
             _apply_to(taker, effective)
 
     def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
-        kept, reasons = broker_settings.usable(values)
+        kept, reasons = broker_settings.split_valid(values)
         for key, reason in reasons.items():
             ignored[f"{whose}/{key}"] = reason
             if self._ignored.get(f"{whose}/{key}") != reason:

@@ -210,7 +210,7 @@ ROWS: Final = (
         RequiredRights({GROUP: DESCRIBE, TOPIC: DESCRIBE}, "a request for all topics omits those without DESCRIBE"),
         allow_list=READER_POSITION_LIST,
         forwarding=ByVersion(forwarding.MANY_GROUPS_FROM, _TO_GROUP_OF_OFFSETS, _OFFSETS_OF_GROUPS),
-        response_length=offsets.partitions_fetched,
+        response_length=offsets.response_length,
     ),
     ServedApi(
         _K.OFFSET_DELETE,
@@ -244,7 +244,7 @@ ROWS: Final = (
         throttled_first=True,
         forwarding=ToCoordinator(find_coordinator.TRANSACTION, forwarding.single_transactional_id),
         named_topics=fresh_topics.topics_of_transaction,
-        response_length=add_partitions.lines_answered,
+        response_length=add_partitions.response_length,
     ),
     ServedApi(
         _K.ADD_OFFSETS_TO_TXN,
@@ -288,7 +288,7 @@ ROWS: Final = (
         RequiredRights({TOPIC: READ}, "shows the producers, and how much they write"),
         allow_list=RequiredAllowList(Operation.CONSUME, "shows the producers, and how much they write"),
         named_topics=fresh_topics.topics,
-        response_length=describing.producers_described,
+        response_length=describing.response_length,
     ),
     ServedApi(
         _K.DESCRIBE_TRANSACTIONS,

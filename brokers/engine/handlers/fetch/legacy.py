@@ -168,7 +168,7 @@ class _OldFetch:
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
         services = self.session.services
-        converting = services.loop.run_in_executor(services.storage.converters, _convert_records, topics, magic)
+        converting = services.loop.run_in_executor(services.storage.converters, _convert, topics, magic)
         # Files stay open as long as the thread reads them, even if the task was cancelled.
         converting.add_done_callback(lambda _: _release(topics))
         await asyncio.shield(converting)
@@ -368,7 +368,7 @@ def _empty_response(index: int, error: int) -> FetchPartitionData:
     return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
 
 
-def _convert_records(topics: _Topics, magic: int) -> None:
+def _convert(topics: _Topics, magic: int) -> None:
     conversion_budget = ConversionBudget(DECOMPRESSED_BYTES_MAX)
     for partition_read in _all_partitions(topics):
         if (

@@ -64,7 +64,7 @@ class ToCoordinator(NamedTuple):
         return await (
             handle_locally(context, request)
             if target == NO_BROKER
-            else _there(handle_locally, context, target, request)
+            else _send_or_handle_locally(handle_locally, context, target, request)
         )
 
     def _target(self, context: RequestContext, request: Any) -> int:
@@ -90,39 +90,48 @@ class ToEachCoordinator(NamedTuple):
         return any(_target(context, self.kind, self.id_of_item(item)) != NO_BROKER for item in items)
 
     async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
-        shares: dict[int, list[Any]] = defaultdict(list)
+        items_by_broker: dict[int, list[Any]] = defaultdict(list)
         time_slice = TimeSlice()
         for item in self.ids.get(request):
-            shares[_target(context, self.kind, self.id_of_item(item))].append(item)
+            items_by_broker[_target(context, self.kind, self.id_of_item(item))].append(item)
             await time_slice.pause()
-        if not shares.keys() - {NO_BROKER}:
+        if not items_by_broker.keys() - {NO_BROKER}:
             return await handle_locally(context, request)
-        return await self._joined(context, request, shares, handle_locally)
+        return await self._forward_shares(context, request, items_by_broker, handle_locally)
 
-    async def _joined(
-        self, context: RequestContext, request: Any, shares: Mapping[int, list[Any]], handle_locally: HandleLocally
+    async def _forward_shares(
+        self,
+        context: RequestContext,
+        request: Any,
+        items_by_broker: Mapping[int, list[Any]],
+        handle_locally: HandleLocally,
     ) -> Any:
         def part(items: list[Any]) -> Any:
-            share = copy(request)
-            self.ids.set(share, items)
-            return share
+            part_request = copy(request)
+            self.ids.set(part_request, items)
+            return part_request
 
-        async def answers(target: int, items: list[Any]) -> list[Any]:
+        async def forward_in_parts(target: int, items: list[Any]) -> list[Any]:
             # Limited parts, since another broker's response is decoded in one turn.
-            begins = range(0, len(items), IDS_AT_ONCE_MAX)
+            starts = range(0, len(items), IDS_AT_ONCE_MAX)
             return [
-                await _there(handle_locally, context, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins
+                await _send_or_handle_locally(
+                    handle_locally, context, target, part(items[start : start + IDS_AT_ONCE_MAX])
+                )
+                for start in starts
             ]
 
-        elsewhere = asyncio.gather(*(answers(target, items) for target, items in shares.items() if target != NO_BROKER))
+        remote_calls = asyncio.gather(
+            *(forward_in_parts(target, items) for target, items in items_by_broker.items() if target != NO_BROKER)
+        )
         gathered = []
         try:
-            if shares.get(NO_BROKER):
+            if items_by_broker.get(NO_BROKER):
                 # Not in a task of its own, whose steps would not be turns of the instance.
-                gathered.append([await handle_locally(context, part(shares[NO_BROKER]))])
-            gathered += await elsewhere
+                gathered.append([await handle_locally(context, part(items_by_broker[NO_BROKER]))])
+            gathered += await remote_calls
         finally:
-            elsewhere.cancel()
+            remote_calls.cancel()
         time_slice = TimeSlice()
         results_by_id: dict[str, list[Any]] = defaultdict(list)
         for response in (response for responses in gathered for response in responses):
@@ -183,12 +192,12 @@ class ByVersion(NamedTuple):
     since: Forwarding
 
     def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
-        return self._of(context).needs_other_brokers(context, request)
+        return self._for_version(context).needs_other_brokers(context, request)
 
     async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
-        return await self._of(context).forward(context, request, handle_locally)
+        return await self._for_version(context).forward(context, request, handle_locally)
 
-    def _of(self, context: RequestContext) -> Forwarding:
+    def _for_version(self, context: RequestContext) -> Forwarding:
         return self.since if context.version >= self.changed_in else self.before
 
 
@@ -213,8 +222,8 @@ def _target(context: RequestContext, kind: int, id: str) -> int:
 
 
 def _forwards(context: RequestContext, internal_id: str) -> bool:
-    named = forwarding_endpoint(context.view, internal_id)
-    return named is not None and named.broker_id == context.services.broker_id
+    endpoint = forwarding_endpoint(context.view, internal_id)
+    return endpoint is not None and endpoint.broker_id == context.services.broker_id
 
 
 async def _send(context: RequestContext, broker_id: int, request: Any) -> Any:
@@ -225,7 +234,9 @@ async def _send(context: RequestContext, broker_id: int, request: Any) -> Any:
     )
 
 
-async def _there(handle_locally: HandleLocally, context: RequestContext, broker_id: int, request: Any) -> Any:
+async def _send_or_handle_locally(
+    handle_locally: HandleLocally, context: RequestContext, broker_id: int, request: Any
+) -> Any:
     try:
         return await _send(context, broker_id, request)
     except ForwardingFailed:

@@ -142,7 +142,7 @@ class _OldProduce:
         record_sets, now_ms = self._record_sets(), self.session.services.clock.now_ms()
         try:
             delay_ms = await run_in_converter_thread(
-                self.session, self.client_id, lambda: _convert_sets(record_sets, now_ms)
+                self.session, self.client_id, lambda: _convert(record_sets, now_ms)
             )
             self.charges.checking_delay_ms = delay_ms
         finally:
@@ -277,7 +277,7 @@ class _OldProduce:
         return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
-def _convert_sets(record_sets: list[_MessageSet], now_ms: int) -> float:
+def _convert(record_sets: list[_MessageSet], now_ms: int) -> float:
     """Converts the message sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
     conversion, decompression = ConversionBudget(DECOMPRESSED_PER_REQUEST_MAX), DecompressionBudget()

@@ -191,7 +191,7 @@ async def test_topics_without_leaders_let_the_next_ones_of_the_instance_wait(
 async def test_automatic_topics_of_one_instance_leave_room_for_those_of_another(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "CREATING_PER_INSTANCE_MAX", 3)
+    monkeypatch.setattr(metadata, "AUTO_CREATIONS_PER_INSTANCE_MAX", 3)
     names = [f"t{number}" for number in range(6)]
 
     mine = await metadata_of(house.mine, *names, auto_create=True)

@@ -22,7 +22,7 @@ from brokers.engine.handlers.fetch.request import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.fetch.special import encode_rejection
 from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
-from brokers.engine.handlers.offsets.offsets import partitions_fetched
+from brokers.engine.handlers.offsets.offsets import response_length
 from brokers.engine.handlers.produce import async_produce
 from brokers.engine.handlers.produce.request import TopicResult
 from brokers.engine.handlers.produce.response import DelayedProduceResponse
@@ -93,7 +93,7 @@ async def test_a_topic_named_a_thousand_times_is_described_once(house: House, ve
 async def test_producers_are_described_until_the_answer_is_long_enough(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describing, "PRODUCERS_PER_ANSWER_MAX", 3)
+    monkeypatch.setattr(describing, "PRODUCERS_PER_RESPONSE_MAX", 3)
     await house.topic()
     for producer_id in (1, 2):
         await produce(house.mine, "orders", batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0))
@@ -204,7 +204,7 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
     request = DescribeProducersRequest(topics=asked)
     answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, request)
     assert [topic.name for topic in answer.topics] == HOLLOW
-    assert describing.producers_described(answer) == len(HOLLOW)  # so it is encoded in turns, too
+    assert describing.response_length(answer) == len(HOLLOW)  # so it is encoded in turns, too
     received = await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[]))
     assert await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, request) > received + 10
 
@@ -215,7 +215,7 @@ async def test_offsets_of_very_many_topics_without_partitions_are_looked_through
     assert turns() > 1
     found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
     group = OffsetFetchResponseGroup(group_id="g", topics=found, error_code=0)
-    assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
+    assert response_length(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
 
 
 async def test_topics_without_partitions_are_assembled_in_turns() -> None:
@@ -239,12 +239,14 @@ async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_tur
 async def test_topics_without_partitions_that_a_transaction_names_are_answered_in_turns() -> None:
     named = [AddPartitionsToTxnTopic(name=name, partitions=[]) for name in HOLLOW]
     async with counted_turns() as turns:
-        assert await add_partitions._named(named) == {}
+        assert await add_partitions._requested_partitions(named) == {}
         assert turns() > 1
     async with counted_turns() as turns:
-        lines = await add_partitions._by_topic(cast(RequestContext, None), named, {})
+        lines = await add_partitions._results_by_topic(cast(RequestContext, None), named, {})
         assert turns() > 1
-    assert add_partitions.lines_answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(HOLLOW)
+    assert add_partitions.response_length(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(
+        HOLLOW
+    )
 
 
 async def test_a_fetch_of_very_many_topics_without_partitions_is_refused_in_turns() -> None:
