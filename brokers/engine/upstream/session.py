@@ -182,7 +182,7 @@ class GatewaySession:
         self.software = software_of(request)
         services = self._node.services
         context = RequestContext(services, self._view, API_VERSIONS_ROW, version, raw.client_id or "", self._address)
-        answer = api_versions.answer(version, request, self.listed())
+        answer = api_versions.build_response(version, request, self.listed())
         answer.throttle_time_ms = throttle_time_ms(self, context, answer, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, answer)
         frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)

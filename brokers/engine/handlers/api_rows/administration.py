@@ -73,7 +73,7 @@ ROWS: Final = (
             None, "the topic does not exist yet; the allow-lists of a deleted one apply at once"
         ),
         limit=limits.ADMINISTRATION,
-        audit=audit_topics.created,
+        audit=audit_topics.describe_topic_creation,
         response_length=element_count(lambda response: response.topics, lambda topic: topic.configs),
     ),
     ServedApi(
@@ -87,7 +87,7 @@ ROWS: Final = (
         allow_list=RequiredAllowList(Operation.ADMINISTER, "deletes the topic"),
         limit=limits.ADMINISTRATION,
         named_topics=fresh_topics.topics_to_delete,
-        audit=audit_topics.deleted,
+        audit=audit_topics.describe_topic_deletion,
         response_length=response_count,
     ),
     ServedApi(
@@ -97,7 +97,7 @@ ROWS: Final = (
         allow_list=RequiredAllowList(Operation.ADMINISTER, "grows the topic"),
         limit=limits.ADMINISTRATION,
         named_topics=fresh_topics.topics,
-        audit=audit_topics.grown,
+        audit=audit_topics.describe_topic_growth,
         response_length=result_count,
     ),
     ServedApi(
@@ -118,7 +118,7 @@ ROWS: Final = (
         allow_list=_CONFIGURES_TOPIC,
         limit=limits.ADMINISTRATION,
         named_topics=fresh_topics.topic_resources,
-        audit=audit_topics.configured,
+        audit=audit_topics.describe_topic_configuration,
         response_length=response_count,
     ),
     ServedApi(
@@ -128,7 +128,7 @@ ROWS: Final = (
         allow_list=_CONFIGURES_TOPIC,
         limit=limits.ADMINISTRATION,
         named_topics=fresh_topics.topic_resources,
-        audit=audit_topics.configured,
+        audit=audit_topics.describe_topic_configuration,
         response_length=response_count,
     ),
     ServedApi(
@@ -163,7 +163,7 @@ ROWS: Final = (
         RequiredRights({CLUSTER: ALTER}, "ALTER on the cluster grants any right, also to oneself"),
         allow_list=RequiredAllowList(None, "grants rights to topics, which no allow-list does"),
         limit=limits.ADMINISTRATION,
-        audit=audit_access.acls_created,
+        audit=audit_access.describe_acl_creation,
         response_length=result_count,
     ),
     ServedApi(
@@ -172,7 +172,7 @@ ROWS: Final = (
         RequiredRights({CLUSTER: ALTER}, "as CreateAcls"),
         allow_list=RequiredAllowList(None, "revokes rights to topics, which no allow-list does"),
         limit=limits.ADMINISTRATION,
-        audit=audit_access.acls_deleted,
+        audit=audit_access.describe_acl_deletion,
         response_length=element_count(lambda response: response.filter_results, lambda result: result.matching_acls),
     ),
     ServedApi(
@@ -187,7 +187,7 @@ ROWS: Final = (
         client_quotas.alter_client_quotas,
         RequiredRights({CLUSTER: ALTER_CONFIGS}, "quotas count as configuration"),
         limit=limits.ADMINISTRATION,
-        audit=audit_access.quotas_altered,
+        audit=audit_access.describe_quota_alteration,
         response_length=lambda response: len(response.entries),
     ),
     ServedApi(
@@ -202,7 +202,7 @@ ROWS: Final = (
         scram_credentials.alter_user_scram_credentials,
         RequiredRights({CLUSTER: ALTER}, "creates, changes and deletes users"),
         limit=limits.ADMINISTRATION,
-        audit=audit_access.users_altered,
+        audit=audit_access.describe_user_alteration,
         response_length=result_count,
     ),
     ServedApi(

@@ -189,7 +189,7 @@ ROWS: Final = (
         throttled_first=True,
         forwarding=_DELETED_GROUPS,
         split=_BY_GROUP_NAME,
-        audit=audit_groups.groups_deleted,
+        audit=audit_groups.describe_group_deletion,
         response_length=response_length_by(_BY_GROUP_NAME),
     ),
     ServedApi(
@@ -201,7 +201,7 @@ ROWS: Final = (
         forwarding=_TO_GROUP_OF_OFFSETS,
         split=COMMITS,
         named_topics=fresh_topics.topics_with_partitions,
-        audit=audit_groups.offsets_committed,
+        audit=audit_groups.describe_offset_commit,
         response_length=response_length_by(COMMITS),
     ),
     ServedApi(
@@ -221,7 +221,7 @@ ROWS: Final = (
         forwarding=_TO_GROUP,
         split=BY_PARTITION,
         named_topics=fresh_topics.topics,
-        audit=audit_groups.offsets_deleted,
+        audit=audit_groups.describe_offset_deletion,
         response_length=response_length_by(BY_PARTITION),
     ),
     ServedApi(

@@ -57,7 +57,7 @@ ROWS: Final = (
         allow_list=RequiredAllowList(Operation.ADMINISTER, "shortens the topic"),
         split=BY_PARTITION,
         named_topics=fresh_topics.topics_with_partitions,
-        audit=audit_topics.records_deleted,
+        audit=audit_topics.describe_record_deletion,
         response_length=response_length_by(BY_PARTITION),
     ),
 )

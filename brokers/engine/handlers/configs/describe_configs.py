@@ -277,8 +277,8 @@ def requested_broker(context: RequestContext, name: str) -> int | None:
     if not name:
         return None
     if not name.isdecimal() or len(name) > BROKER_DIGITS_MAX:
-        entry_origin = name[:BROKER_DIGITS_MAX]
-        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {entry_origin}")
+        truncated_name = name[:BROKER_DIGITS_MAX]
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {truncated_name}")
     if int(name) != context.services.broker_id:
         expected = context.services.broker_id
         raise ResourceError(

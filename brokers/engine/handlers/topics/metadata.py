@@ -290,7 +290,7 @@ def _audit_created(context: RequestContext, name: str, created: CreatedTopic) ->
         "automatically": True,
     }
     item = AuditItem(action="topic.created", kind="topic", name=name, after=after)
-    context.services.access.audit.changed(instance_id, context.source, (item,))
+    context.services.access.audit.report_changes(instance_id, context.source, (item,))
 
 
 def _client_error_code(refusal: Refused) -> int:
