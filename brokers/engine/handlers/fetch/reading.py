@@ -29,10 +29,8 @@ def read(
     wait: bool,
     min_one_batch: bool = True,
 ) -> FetchReadResult:
-    """Reads `topics`, a subset of the request's topics, in their order.
-
-    With `min_one_batch` the first partition that has records returns a whole batch of any size. With `wait` the event
-    loop waits for the disk.
+    """Reads `topics`, a subset of the request's topics, in their order. With `min_one_batch` the first partition that
+    has records returns a whole batch of any size. With `wait` the event loop waits for the disk.
     """
     storage, frame, version = request.session.storage, request.frame, request.version
     by_id, resolved_topics, isolation = request.names_topics_by_id, client.consume_topics, frame.isolation

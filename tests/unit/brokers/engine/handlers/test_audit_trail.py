@@ -185,7 +185,7 @@ async def test_nothing_is_kept_of_an_instance_that_is_quiet(paper: Paper) -> Non
     paper.trail.report_failed_sign_in(MINE, READER, "PLAIN", is_refused=True)
     for _ in range(3):
         await paper.after(2 * COMMITS_REPORTED_EVERY_S)
-    assert not paper.trail._of
+    assert not paper.trail._by_instance
 
 
 async def test_events_wait_while_there_is_nowhere_to_write(paper: Paper) -> None:
