@@ -166,7 +166,7 @@ def _timed_fetch(bench: Bench) -> None:
     for _ in encode_response_in_chunks(ApiKey.OFFSET_FETCH, FETCH_VERSION, response):
         turn()
     print(
-        f"fetch    all {offsets.partitions_fetched(response)} at once: {sum(took_ms):.0f} CPU-ms; {took_ms[0]:.0f} ms "
+        f"fetch    all {offsets.response_length(response)} at once: {sum(took_ms):.0f} CPU-ms; {took_ms[0]:.0f} ms "
         f"until they are taken, then {len(took_ms) - 1} turns of {max(took_ms[1:]):.1f} ms at most"
     )
 

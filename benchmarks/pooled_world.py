@@ -39,9 +39,9 @@ class PooledBrokers:
 
     def _limiter(self, part_bps: int, outbox: PoolOutbox) -> Limiter:
         pool = Pool(KEY, outbox, BURST_MS)
-        pool.limit(self.limit_bps, 0)
+        pool.set_limit(self.limit_bps, 0)
         limiter = Limiter(RULE, part_bps, 0, Pace(BURST_MS))
-        limiter.limit(part_bps, 0, self.limit_bps)
+        limiter.set_limit(part_bps, 0, self.limit_bps)
         limiter.use_pool(pool)
         return limiter
 
@@ -63,13 +63,15 @@ class PooledBrokers:
         silent_bps = sum(self.parts[id] for id, since in self.silent.items() if self.now_ms - since >= SILENT_MS)
         for broker, outbox in enumerate(self.outboxes):
             for pool in () if broker in self.silent else outbox.take(self.now_ms):
-                charged = PoolCharge(self.limit_bps, pool.sent(self.now_ms), pool.contended_until_ms > self.now_ms)
+                charged = PoolCharge(
+                    self.limit_bps, pool.begin_request(self.now_ms), pool.contended_until_ms > self.now_ms
+                )
                 answer = self.ledger.charge(KEY, charged, self.now_ms, silent_bps)
                 assert answer is not None, "an instance's bandwidth always has a place"
                 self._answers.append((self.now_ms + self.trip_ms, pool, answer.due_in_us, answer.is_contended))
         for at_ms, pool, due_in_us, is_contended in self._answers:
             if at_ms <= self.now_ms:
-                pool.answered(due_in_us - self.trip_ms * 1000, is_contended, self.now_ms)
+                pool.apply_answer(due_in_us - self.trip_ms * 1000, is_contended, self.now_ms)
         self._answers = [answer for answer in self._answers if answer[0] > self.now_ms]
 
     def between(self, begin_ms: int, end_ms: int) -> int:

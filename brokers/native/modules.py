@@ -30,7 +30,7 @@ MODULES: Final = (
     "brokers.engine.capacity.room",
     "brokers.engine.deadlines",
     "brokers.engine.handlers.client",
-    "brokers.engine.handlers.fetch.answering",
+    "brokers.engine.handlers.fetch.response",
     "brokers.engine.handlers.fetch.fetch",
     "brokers.engine.handlers.fetch.follower_fetch",
     "brokers.engine.handlers.fetch.read_replicas",

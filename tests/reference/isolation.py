@@ -107,7 +107,7 @@ _PARTITIONS: Final = "the partitions bought"
 _CONFIGS: Final = (
     f"{describe_configs.RESOURCES_MAX:,} resources a request, {describe_configs.DESCRIBED_AT_ONCE_MAX} a turn",
 )
-_LINES: Final = f"{long_requests.LINES_PER_TURN_MAX} lines a turn"
+_LINES: Final = f"{long_requests.ELEMENTS_PER_TURN_MAX} lines a turn"
 _REPEATED: Final = f"{long_requests.REPEATED_IDS_MAX} repeated ids"
 
 ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
@@ -135,7 +135,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.LIST_OFFSETS: (
-        Row((0, 0), (f"{list_offsets.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),
+        Row((0, 0), (f"{list_offsets.SEGMENTS_PER_RESPONSE_MAX:,} segments an answer",)),
         Row((1, 9), (f"{list_offsets.SEARCHED_AT_ONCE_MAX} searches by time a turn",)),
     ),
     K.METADATA: (
@@ -226,7 +226,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
-    K.DESCRIBE_PRODUCERS: (Row((0, 0), (_LINES, f"{describing.PRODUCERS_PER_ANSWER_MAX:,} producers an answer")),),
+    K.DESCRIBE_PRODUCERS: (Row((0, 0), (_LINES, f"{describing.PRODUCERS_PER_RESPONSE_MAX:,} producers an answer")),),
     K.DESCRIBE_TRANSACTIONS: (
         Row(
             (0, 0),
@@ -304,7 +304,7 @@ def _common_bounds() -> list[str]:
         f"Fetches of {DELAYED_BYTES_PER_INSTANCE_MAX >> 20} MiB wait for records, and of a tenant "
         f"{DELAYED_BYTES_PER_TENANT_MAX >> 20} MiB; more are answered at once.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
-        f"Answers over {long_requests.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
+        f"Answers over {long_requests.ELEMENTS_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "
         "and Fetch are charged in bytes of the bandwidth bought.",
         "Turns of the event loop over 10 ms are counted by API and instance.",
@@ -320,7 +320,7 @@ def _sections() -> Iterator[str]:
 def _section(api_key: ApiKey, row: Row) -> str:
     low, high = row.versions
     title = "".join(word.capitalize() for word in api_key.name.split("_"))
-    limit, asked = API_TABLE[api_key].limit, API_TABLE[api_key].topic_list
+    limit, asked = API_TABLE[api_key].limit, API_TABLE[api_key].allow_list
     shown = f" {low}" if low == high else f"s {low} to {high}"
     lines = []
     if row.denied:
@@ -329,7 +329,7 @@ def _section(api_key: ApiKey, row: Row) -> str:
         for kind, names in kinds_of(api_key, row.versions).items():
             lines.append(f"{KINDS[kind][0].capitalize()}, as {kind}: {', '.join(f'`{name}`' for name in names)}")
     lines.append(f"Rights: {_rights(api_key)}")
-    lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.why})")
+    lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.explanation})")
     size = f"{limit.bytes_max >> 20} MiB" if limit.bytes_max >= 1 << 20 else f"{limit.bytes_max >> 10} KiB"
     lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
     if row.bounds:
@@ -343,11 +343,11 @@ def _section(api_key: ApiKey, row: Row) -> str:
 
 def _rights(api_key: ApiKey) -> str:
     required = API_TABLE[api_key].rights
-    asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.asked.items()]
-    also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.also]
+    asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.operations.items()]
+    also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.other_operations]
     named = ", ".join(asked) or "none"
     beside = f", beside that {', '.join(also)}" if also else ""
-    return f"{named}{beside} ({required.why})"
+    return f"{named}{beside} ({required.explanation})"
 
 
 def _words(kind: ResourceType) -> str:

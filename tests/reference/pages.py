@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from brokers.engine.handlers.configs.broker_settings import CHANGEABLE, FIXED, Row
+from brokers.engine.handlers.configs.broker_settings import DYNAMIC_SETTINGS, STATIC_SETTINGS, Row
 from brokers.engine.partitions.topic_settings import SETTINGS
 from brokers.engine.protocol.errors import ErrorCode
 from config.environment import BASE_DIR
@@ -46,9 +46,9 @@ def settings_page() -> str:
         "## Environment variables\n\nA variable wins over what `manage.py up` has started.\n",
         table(["variable", "is"], variables),
         "## Brokers\n\nThese change while a broker runs ([how](../how-to/change-broker-settings.md)):\n",
-        table(["key", "type", "default", "is"], map(_broker_row, sorted(CHANGEABLE))),
+        table(["key", "type", "default", "is"], map(_broker_row, sorted(DYNAMIC_SETTINGS))),
         "These are given when a broker starts (`overrides` of its row):\n",
-        table(["key", "type", "default", "is"], map(_broker_row, sorted(FIXED))),
+        table(["key", "type", "default", "is"], map(_broker_row, sorted(STATIC_SETTINGS))),
         "## Topics\n\nThe broker key sets the default for all topics, also while a broker runs.\n",
         table(["key", "type", "default", "broker key", "is"], topics),
         "A tenant sees these and cannot set them:\n",

@@ -71,7 +71,7 @@ class Node:
         report = answer.report
         if report.sequence == self.sequence and report.epoch == self.master_epoch:
             for share in answer.shares:
-                self.flow.answered(share.basis, share.share_bps, share.is_waiting, report.asked_ms, now_ms)
+                self.flow.apply_answer(share.basis, share.share_bps, share.is_waiting, report.asked_ms, now_ms)
 
     @property
     def leads(self) -> bool:
@@ -150,7 +150,7 @@ class World:
             self.exchange(node, is_due=node.measure(self.now_ms))
         for _ in range(FOLLOW_UPS):
             for node in live:
-                if node.flow.has_to_say or node.flow.is_waiting:
+                if node.flow.has_unreported_change or node.flow.is_waiting:
                     self.exchange(node, is_due=True)
         self.expire()
 

@@ -90,13 +90,15 @@ class DynamicSettings:
             return
         configs, layers = after.broker_configs, self._services.metadata.broker_layers
         ignored: dict[str, str] = {}
-        own = self._usable("own", configs.own(self._broker_id), ignored)
-        of_all = self._usable("all", configs.of_all, ignored)
+        dynamic = self._usable("own", configs.own(self._broker_id), ignored)
+        dynamic_default = self._usable("all", configs.of_all, ignored)
         self._ignored = ignored
-        if (own, of_all) == (layers.own, layers.of_all):
+        if (dynamic, dynamic_default) == (layers.dynamic, layers.dynamic_default):
             return
         was = layers.effective
-        layers = self._services.metadata.broker_layers = replace(layers, own=own, of_all=of_all)
+        layers = self._services.metadata.broker_layers = replace(
+            layers, dynamic=dynamic, dynamic_default=dynamic_default
+        )
         effective = layers.effective
         changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
         log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
@@ -104,7 +106,7 @@ class DynamicSettings:
             _apply_to(taker, effective)
 
     def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
-        kept, reasons = broker_settings.usable(values)
+        kept, reasons = broker_settings.split_valid(values)
         for key, reason in reasons.items():
             ignored[f"{whose}/{key}"] = reason
             if self._ignored.get(f"{whose}/{key}") != reason:

@@ -108,7 +108,7 @@ class FlowControl:
         now_ms, lost = self._services.clock.monotonic_ms(), 0
         for key, flow in tuple(self._given.items()):
             lost += flow.expire(now_ms)
-            if flow.given_bps is None:
+            if flow.assigned_bps is None:
                 del self._given[key]
         if lost:
             log.info(
@@ -123,10 +123,12 @@ class FlowControl:
             is_whole = self._services.clock.now_ms() % INTERVAL_MS < REPORT_MS
             await self._report(await self._measure(is_whole))
             for _ in range(FOLLOW_UPS_MAX):
-                self._pending = {k: flow for k, flow in self._pending.items() if flow.has_to_say or flow.is_waiting}
+                self._pending = {
+                    k: flow for k, flow in self._pending.items() if flow.has_unreported_change or flow.is_waiting
+                }
                 if not self._pending:
                     break
-                says = any(flow.has_to_say for flow in self._pending.values())
+                says = any(flow.has_unreported_change for flow in self._pending.values())
                 pause_s = SAY_PAUSE_S if says else ASK_PAUSE_S
                 if pause_s > self._until_next_s():
                     break
@@ -146,11 +148,11 @@ class FlowControl:
         now_ms = monotonic_ms()
         for instance_id, accounting in tuple(self._services.accounting.accountings):
             for direction, share in enumerate(accounting.shares.flows):
-                if share is not None and (is_whole or share.is_moving) and share.measure(now_ms):
+                if share is not None and (is_whole or share.reports_often) and share.measure(now_ms):
                     due.append(((instance_id, direction, ""), share))
             if accounting.client_shares.flows:
                 for (direction, key), flow in accounting.client_shares:
-                    if (is_whole or flow.is_moving) and flow.measure(now_ms):
+                    if (is_whole or flow.reports_often) and flow.measure(now_ms):
                         due.append(((instance_id, direction, key), flow))
             if monotonic_ms() - now_ms >= TURN_MS_MAX:
                 await self._services.own_turns.enqueue()
@@ -207,10 +209,10 @@ class FlowControl:
             flow = self._flow(key, share, now_ms)
             if flow is None:
                 continue
-            flow.answered(share.basis, share.share_bps, share.is_waiting, asked_ms, now_ms)
-            if flow.given_bps is not None:
+            flow.apply_answer(share.basis, share.share_bps, share.is_waiting, asked_ms, now_ms)
+            if flow.assigned_bps is not None:
                 self._given[key] = flow
-            if flow.has_to_say or flow.is_waiting:
+            if flow.has_unreported_change or flow.is_waiting:
                 self._pending[key] = flow
 
     def _flow(self, key: FlowKey, share: ShareLine, now_ms: int) -> FlowShare | None:
@@ -219,7 +221,7 @@ class FlowControl:
         if accounting is None or direction not in DIRECTION_NAMES:
             return None
         if clients:
-            return accounting.client_shares.answered((direction, clients), share.limit_bps, share.basis, now_ms)
+            return accounting.client_shares.share_for_answer((direction, clients), share.limit_bps, share.basis, now_ms)
         return accounting.shares.flows[direction] if accounting.shares.flows else None
 
     # -- as flow master ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.config import EngineConfig
 from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
-from brokers.engine.handlers.auth.internal_sessions import CertificateSession, SaslSession, UnwelcomeSession
+from brokers.engine.handlers.auth.internal_sessions import CertificateSession, RejectedPeerSession, SaslSession
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
@@ -89,7 +89,7 @@ class InternalSecurity:
         def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
             on_failed = listeners.reports.authentication_failed
             if process is None or is_revoked or not external.may_enter(process, config.cluster_id):
-                return UnwelcomeSession(services, connection, on_failed, process, is_revoked=is_revoked)
+                return RejectedPeerSession(services, connection, on_failed, process, is_revoked=is_revoked)
             return CertificateSession(services, connection, DISPATCH_TABLE, on_failed, process)
 
         def by_certificate(tls: ssl.SSLSocket) -> MakeSession:

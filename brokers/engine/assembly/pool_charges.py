@@ -85,7 +85,7 @@ class PoolCharges:
     async def _run(self) -> None:
         now_ms = self._services.clock.monotonic_ms
         while True:
-            contended = self._pools.contended(now_ms())
+            contended = self._pools.contended_count(now_ms())
             if not contended:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_INTERVAL_S):
@@ -113,14 +113,14 @@ class PoolCharges:
         response = await self._ask(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
             for pool in pools:
-                pool.lost()
+                pool.request_failed()
             return
         now_ms = services.clock.monotonic_ms()
         for pool, pace in zip(pools, response.paces, strict=True):
             if pace.is_known:
-                pool.answered(pace.due_in_us, pace.is_contended, now_ms)
+                pool.apply_answer(pace.due_in_us, pace.is_contended, now_ms)
             else:
-                pool.lost()
+                pool.request_failed()
 
     async def _ask(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
         if flow_master_id == self._services.broker_id:
@@ -187,7 +187,7 @@ def _line(pool: Pool, now_ms: int) -> ChargeLine:
         direction=direction,
         key=clients,
         limit_bps=int(pool.limit_per_s),
-        amount_bytes=pool.sent(now_ms),
+        amount_bytes=pool.begin_request(now_ms),
         is_contended=pool.contended_until_ms > now_ms,
     )
 

@@ -59,7 +59,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
-            persist_log_start_offsets=services.storage.starts.keep,
+            persist_log_start_offsets=services.storage.durable_start_offsets.keep,
             throttle=self.follower_throttle,
         )
         self._own_turns = services.own_turns
@@ -82,7 +82,7 @@ class Replication:
         )
         services.storage.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
         services.storage.may_join_isr = self.publisher.consider
-        services.storage.reaches = self.fetchers.reaches
+        services.storage.reaches_leader = self.fetchers.reaches
         services.storage.stall_detector = self._stall_detector = StallDetector(
             clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION
         )

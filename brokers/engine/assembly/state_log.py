@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
 from brokers.engine.coordinators.result import Now
-from brokers.engine.handlers.fetch.waits import Missing, prefetch
+from brokers.engine.handlers.fetch.waits import UncachedRead, prefetch
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
@@ -91,7 +91,7 @@ class PartitionLog:
                 raise LogUnreadable("the leadership is gone")
             result = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
             if result.uncached is not None:
-                await prefetch(self._services, [Missing(self._partition, result.uncached)])
+                await prefetch(self._services, [UncachedRead(self._partition, result.uncached)])
                 continue
             if result.error_code:
                 raise LogUnreadable(f"reading from offset {offset} failed with error {result.error_code}")

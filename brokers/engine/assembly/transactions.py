@@ -26,7 +26,7 @@ from brokers.engine.coordinators.transactions.replies import (
     Verified,
     coordinator_error,
 )
-from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.groups.coordinator_calls import call_coordinator
 from brokers.engine.handlers.groups.find_coordinator import TRANSACTION, coordinator_of
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.transactions import write_markers
@@ -192,7 +192,7 @@ class Transactions:
         def failed(code: int) -> Verified:
             return Verified(dict.fromkeys(partitions, coordinator_error(code)))
 
-        reply = ask(self._services, self.runtime, transactional_id, operation, failed)
+        reply = call_coordinator(self._services, self.runtime, transactional_id, operation, failed)
         verified: Verified = await reply if isawaitable(reply) else reply
         return verified
 

@@ -33,7 +33,7 @@ class DeletionQueue:
         """Appends a topic, unless one of its name is queued."""
         if topic.name not in self._topics:
             self._topics[topic.name] = topic
-            self._queue.enqueue(self._accounts.to_enqueue(topic.instance_id or CLUSTER), topic.name)
+            self._queue.enqueue(self._accounts.account_to_enqueue(topic.instance_id or CLUSTER), topic.name)
 
     def pop(self) -> TopicImage:
         """Removes and returns the next topic. The queue must not be empty."""

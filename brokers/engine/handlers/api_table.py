@@ -1,7 +1,7 @@
 """The API table: one row for each supported Kafka call, in `api_rows`.
 
 A row declares the handler of the call, the rights (WIRE-20) and the topic allow-list (CKA-11) that it requires, the
-limit of its requests, and the steps around the handler, which `answer` runs in their order. A new call needs a row, a
+limit of its requests, and the steps around the handler, which `dispatch` runs in their order. A new call needs a row, a
 handler, its messages below `protocol/messages/`, and its versions in `protocol.apis`; a test compares this table with
 the advertised calls.
 
@@ -53,10 +53,10 @@ def limit_of(api_key: int) -> RequestLimit:
     return limits.LISTS if api is None else api.limit
 
 
-def answer(context: RequestContext, request: Any) -> Any:
+def dispatch(context: RequestContext, request: Any) -> Any:
     """Answers a decoded request by the steps that the row of its call declares.
 
-    Returns the response, or an awaitable of it if a step has to wait (`_answer_in_steps`).
+    Returns the response, or an awaitable of it if a step has to wait (`_dispatch_in_steps`).
 
     Raises:
         UnsupportedApi: a session has no handler for this call.
@@ -64,8 +64,8 @@ def answer(context: RequestContext, request: Any) -> Any:
     api = context.api
     if api.handle is None:
         raise UnsupportedApi(f"api key {api.key} is not answered in a session")
-    reads_change_log = api.topics_named is not None and fresh_topics.must_read_change_log(
-        context, api.topics_named(request)
+    reads_change_log = api.named_topics is not None and fresh_topics.must_read_change_log(
+        context, api.named_topics(request)
     )
     if (
         reads_change_log
@@ -73,61 +73,61 @@ def answer(context: RequestContext, request: Any) -> Any:
         or (api.forwarding is not None and api.forwarding.needs_other_brokers(context, request))
         or (api.throttled_first and throttle_time.is_in_debt(context))
     ):
-        return _answer_in_steps(context, request, reads_change_log=reads_change_log)
+        return _dispatch_in_steps(context, request, reads_change_log=reads_change_log)
     is_audited = api.audit is not None and changes.begin(context)
     image = context.view.image
     response = api.handle(context, request)
     if hasattr(response, "__await__"):
-        if not is_audited and api.result_lines is None:
+        if not is_audited and api.response_length is None:
             return response
-        return AnswerToRecord(context, request, response, image, is_audited=is_audited)
+        return RecordedResponse(context, request, response, image, is_audited=is_audited)
     if is_audited:
         changes.record(context, request, response, image)
     if long_requests.is_long_response(context, response):
-        return long_requests.encoded_in_chunks(context.api_key, context.version, response)
+        return long_requests.encode_in_chunks(context.api_key, context.version, response)
     return response
 
 
-class AnswerToRecord:
+class RecordedResponse:
     """Awaitable of a response, including the work of `_finish`. `close` closes a coroutine of the handler that has not
     begun.
     """
 
-    __slots__ = ("_answering", "_context", "_image", "_is_audited", "_request")
+    __slots__ = ("_context", "_image", "_is_audited", "_request", "_response")
 
     def __init__(
-        self, context: RequestContext, request: Any, answering: Any, image: ClusterImage, *, is_audited: bool
+        self, context: RequestContext, request: Any, pending_response: Any, image: ClusterImage, *, is_audited: bool
     ) -> None:
         self._context = context
         self._request = request
-        self._answering = answering
+        self._response = pending_response
         self._image = image
         self._is_audited = is_audited
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return _finish(
-            self._context, self._request, self._answering, self._image, is_audited=self._is_audited
+            self._context, self._request, self._response, self._image, is_audited=self._is_audited
         ).__await__()
 
     def close(self) -> None:
-        close_unstarted(self._answering)
+        close_unstarted(self._response)
 
 
-async def _answer_in_steps(context: RequestContext, request: Any, *, reads_change_log: bool) -> Any:
+async def _dispatch_in_steps(context: RequestContext, request: Any, *, reads_change_log: bool) -> Any:
     if reads_change_log:
         await fresh_topics.catch_up(context)
     is_audited = context.api.audit is not None and changes.begin(context)
     return await _finish(
-        context, request, _answer_in_parts(context, request), context.view.image, is_audited=is_audited
+        context, request, _handle_in_parts(context, request), context.view.image, is_audited=is_audited
     )
 
 
 async def _finish(
-    context: RequestContext, request: Any, answering: Awaitable[Any], image: ClusterImage, *, is_audited: bool
+    context: RequestContext, request: Any, pending_response: Awaitable[Any], image: ClusterImage, *, is_audited: bool
 ) -> Any:
     """Awaits the response, records the outcome of the request in the audit log, and encodes a long response."""
     try:
-        response = await answering
+        response = await pending_response
     except MalformedRequest:
         raise  # nothing was done yet
     except BaseException:
@@ -138,36 +138,36 @@ async def _finish(
     if is_audited:
         changes.record(context, request, response, image)
     if long_requests.is_long_response(context, response):
-        return await long_requests.encoded_in_chunks(context.api_key, context.version, response)
+        return await long_requests.encode_in_chunks(context.api_key, context.version, response)
     return response
 
 
-async def _answer_in_parts(context: RequestContext, request: Any) -> Any:
+async def _handle_in_parts(context: RequestContext, request: Any) -> Any:
     split = context.api.split
     if split is not None and long_requests.is_long_request(split, request):
-        return await long_requests.answer_in_turns(split, request, lambda part: _answer_by_coordinators(context, part))
-    return await _answer_by_coordinators(context, request)
+        return await long_requests.handle_in_parts(split, request, lambda part: _forward_or_handle(context, part))
+    return await _forward_or_handle(context, request)
 
 
-async def _answer_by_coordinators(context: RequestContext, request: Any) -> Any:
+async def _forward_or_handle(context: RequestContext, request: Any) -> Any:
     forwarding = context.api.forwarding
     if forwarding is not None and forwarding.needs_other_brokers(context, request):
-        return await forwarding.answer(context, request, _answer_here)
-    return await _answer_here(context, request)
+        return await forwarding.forward(context, request, _handle_locally)
+    return await _handle_locally(context, request)
 
 
-async def _answer_here(context: RequestContext, request: Any) -> Any:
+async def _handle_locally(context: RequestContext, request: Any) -> Any:
     if context.api.throttled_first:
-        async with throttle_time.paid(context) as paid_context:
-            response = _handled(paid_context, request)
+        async with throttle_time.wait_until_paid(context) as admitted_context:
+            response = _call_handler(admitted_context, request)
     else:
-        response = _handled(context, request)
+        response = _call_handler(context, request)
     return await response if hasattr(response, "__await__") else response
 
 
-def _handled(context: RequestContext, request: Any) -> Any:
-    assert context.api.handle is not None, "checked by `answer`"
+def _call_handler(context: RequestContext, request: Any) -> Any:
+    assert context.api.handle is not None, "checked by `dispatch`"
     return context.api.handle(context, request)
 
 
-DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, API_TABLE, answer)
+DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, API_TABLE, dispatch)

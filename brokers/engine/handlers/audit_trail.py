@@ -58,7 +58,7 @@ class TallyRule(NamedTuple):
 
 class TallyKey(NamedTuple):
     """Attributes that events counted together have in common. `name` is the resource, if all events have the same;
-    `asked` the action that was denied, `reason` a word for the cause.
+    `denied_action` the action that was denied, `reason` a word for the cause.
     """
 
     action: str
@@ -68,16 +68,16 @@ class TallyKey(NamedTuple):
     address: str
     client_id: str
     route: str
-    asked: str = ""
+    denied_action: str = ""
     reason: str = ""
 
     @property
-    def of_user(self) -> TallyKey:
+    def without_client_attributes(self) -> TallyKey:
         """Key without the attributes that a client may choose freely."""
         return self._replace(name="", client_id="", reason="")
 
     @property
-    def anonymised(self) -> TallyKey:
+    def without_user(self) -> TallyKey:
         """Key without the attributes of a user."""
         return self._replace(name="", user=SEVERAL, address="", client_id="", route="", reason="")
 
@@ -123,7 +123,7 @@ class Tallies:
         """Counts an event and returns the key it was counted under. `at_ms` is wall time, `now_ms` monotonic."""
         tally = self._tallies.get(key)
         if tally is None and len(self._tallies) >= self._rule.keys_max:
-            key = self._shared(key)
+            key = self._coarser_key(key)
             tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = Tally(now_ms + self._rule.first_ms)
@@ -140,12 +140,14 @@ class Tallies:
         self._due_ms = min(self._due_ms, tally.due_ms)
         return key
 
-    def _shared(self, key: TallyKey) -> TallyKey:
+    def _coarser_key(self, key: TallyKey) -> TallyKey:
         """Returns the coarser key under which an event is counted if there are too many keys."""
-        of_user = key.of_user
-        if of_user != key and (of_user in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
-            return of_user
-        return key.anonymised
+        without_client_attributes = key.without_client_attributes
+        if without_client_attributes != key and (
+            without_client_attributes in self._tallies or len(self._tallies) < 2 * self._rule.keys_max
+        ):
+            return without_client_attributes
+        return key.without_user
 
     def take_due(self, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
         """Yields the counts of tallies that are due. Others may count events between two of them."""
@@ -177,7 +179,9 @@ class Tallies:
                 yield key, tally
 
 
-_OFTEN: Final = TallyRule(TALLY_REPORTED_AFTER_S * 1000, TALLIES_REPORTED_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX)
+_FREQUENT_EVENTS: Final = TallyRule(
+    TALLY_REPORTED_AFTER_S * 1000, TALLIES_REPORTED_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX
+)
 # The first commit is reported at once: it may be an administrator who resets a group.
 _COMMITS: Final = TallyRule(0, COMMITS_REPORTED_EVERY_S * 1000, COMMITS_REPORTED_KEYS_MAX)
 
@@ -211,9 +215,9 @@ class _InstanceTallies:
     def __init__(self, now_ms: int) -> None:
         self.tokens = float(CHANGES_LISTED_BURST)
         self.updated_ms = now_ms
-        self.sign_ins = Tallies(_OFTEN)
-        self.denied = Tallies(_OFTEN)
-        self.merged = Tallies(_OFTEN)
+        self.sign_ins = Tallies(_FREQUENT_EVENTS)
+        self.denied = Tallies(_FREQUENT_EVENTS)
+        self.merged = Tallies(_FREQUENT_EVENTS)
         self.commits = Tallies(_COMMITS)
 
     @property
@@ -253,7 +257,7 @@ class AuditTrail:
         self.counts = AuditCounts()
         self._broker_id = broker_id
         self._clock = clock
-        self._of: dict[str, _InstanceTallies] = {}
+        self._by_instance: dict[str, _InstanceTallies] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
 
@@ -263,14 +267,14 @@ class AuditTrail:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def changed(
+    def report_changes(
         self, instance_id: str, source: Source, items: Sequence[AuditItem], *, more: int = 0, failed: int = 0
     ) -> None:
         """Reports the changes of one request."""
         if not items:
             return
-        of, now_ms = self._of_instance(instance_id), self._clock.monotonic_ms()
-        if of.take(len(items), now_ms):
+        instance_tallies, now_ms = self._tallies_of(instance_id), self._clock.monotonic_ms()
+        if instance_tallies.take(len(items), now_ms):
             at_ms = self._clock.now_ms()
             event = self._event(instance_id, source, tuple(items), at_ms, at_ms)
             self._write(replace(event, more=more, failed=failed))
@@ -280,26 +284,26 @@ class AuditTrail:
         # The client id, which the client chooses, must not multiply tallies.
         source = source._replace(client_id="")
         key = TallyKey(first.action, first.kind, "", *source)
-        self._count(of.merged, key, items=len(items) + more, names=_names(items))
+        self._count(instance_tallies.merged, key, items=len(items) + more, names=_names(items))
 
-    def denied(self, instance_id: str, source: Source, action: str, kind: str, names: Iterable[str]) -> None:
+    def report_denial(self, instance_id: str, source: Source, action: str, kind: str, names: Iterable[str]) -> None:
         """Reports a request that the rights of its user did not allow."""
         shown, source = [name for name in names if name], source._replace(client_id="")
-        denied = self._of_instance(instance_id).denied
-        key = TallyKey(DENIED, kind, "", *source, asked=action)
+        denied = self._tallies_of(instance_id).denied
+        key = TallyKey(DENIED, kind, "", *source, denied_action=action)
         self._count(denied, key, items=max(len(shown), 1), names=shown)
 
-    def committed(self, instance_id: str, source: Source, item: AuditItem) -> None:
+    def report_commit(self, instance_id: str, source: Source, item: AuditItem) -> None:
         """Reports offsets committed by a client that is no member of the group: an administrator, or a consumer without
         group management, which commits every few seconds.
         """
-        commits = self._of_instance(instance_id).commits
+        commits = self._tallies_of(instance_id).commits
         key = TallyKey(item.action, item.kind, item.name, *source)
         key = self._count(commits, key, names=(item.name,), last=item.after)
         for due, tally in commits.take(key, self._clock.monotonic_ms()):
             self._write_tally(instance_id, due, tally)
 
-    def sign_in_failed(
+    def report_failed_sign_in(
         self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool, reason: str = ""
     ) -> None:
         """Reports a failed sign-in. `source.user` is a user of the instance or `NOBODY`: the name that a stranger sends
@@ -307,9 +311,9 @@ class AuditTrail:
         a code such as `user_shut_out`, or empty.
         """
         action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
-        of = self._of_instance(instance_id)
+        instance_tallies = self._tallies_of(instance_id)
         key = TallyKey(action, "user", "", *source, reason=reason)
-        self._count(of.sign_ins, key, last={"mechanism": mechanism})
+        self._count(instance_tallies.sign_ins, key, last={"mechanism": mechanism})
 
     # -- periodic work ------------------------------------------------------------------------------------------------
 
@@ -321,22 +325,22 @@ class AuditTrail:
             if not written % WRITTEN_PER_TURN:
                 await yield_to_others()
         now_ms = self._clock.monotonic_ms()
-        for instance_id, of in list(self._of.items()):
-            for tallies in of.tallies:
+        for instance_id, instance_tallies in list(self._by_instance.items()):
+            for tallies in instance_tallies.tallies:
                 for key, tally in tallies.take_due(now_ms):
                     self._write_tally(instance_id, key, tally)
                     written += 1
                     if not written % WRITTEN_PER_TURN:
                         await yield_to_others()
-            if of.is_idle(now_ms):
-                del self._of[instance_id]
+            if instance_tallies.is_idle(now_ms):
+                del self._by_instance[instance_id]
 
     def finish(self) -> None:
         """Reports all tallies when the process stops."""
         while self._write_first():
             pass
-        for instance_id, of in self._of.items():
-            for tallies in of.tallies:
+        for instance_id, instance_tallies in self._by_instance.items():
+            for tallies in instance_tallies.tallies:
                 for key, tally in tallies.take_all():
                     self._write_tally(instance_id, key, tally)
         if self._waiting:
@@ -363,8 +367,8 @@ class AuditTrail:
             after["items"] = tally.items
         if tally.names and not key.name:
             after["names"] = list(tally.names)
-        if key.asked:
-            after["asked"] = key.asked
+        if key.denied_action:
+            after["asked"] = key.denied_action
         if key.reason:
             after["reason"] = key.reason
         if tally.last:
@@ -419,11 +423,11 @@ class AuditTrail:
         self.counts.written += 1
         return True
 
-    def _of_instance(self, instance_id: str) -> _InstanceTallies:
-        of = self._of.get(instance_id)
-        if of is None:
-            of = self._of[instance_id] = _InstanceTallies(self._clock.monotonic_ms())
-        return of
+    def _tallies_of(self, instance_id: str) -> _InstanceTallies:
+        instance_tallies = self._by_instance.get(instance_id)
+        if instance_tallies is None:
+            instance_tallies = self._by_instance[instance_id] = _InstanceTallies(self._clock.monotonic_ms())
+        return instance_tallies
 
 
 def _names(items: Iterable[AuditItem]) -> Iterable[str]:

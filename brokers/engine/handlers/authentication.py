@@ -72,7 +72,7 @@ class Authentication:
         self.hashing_permits = Permits(1, Ownership(current.tenant_of), queued_per_instance_max=QUEUED_PER_INSTANCE_MAX)
         self.hasher: Executor = ThreadPoolExecutor(1, "password", _lower_priority)
         self._current = current
-        self._of: dict[str, _InstanceState] = {}
+        self._by_instance: dict[str, _InstanceState] = {}
         self.tokens = TokenAuthentication(self, clock, current, os.urandom(_PROVEN_KEY_BYTES))
 
     # -- users --------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Authentication:
                 scram_salt(instance_id, name, SCRAM_SHA_256),
             )
         if secret is not None and user is not None:
-            self.was_right(instance_id, name, address, was_counted=True)
+            self.record_success(instance_id, name, address, was_counted=True)
             self.proven.note(instance_id, user, secret, password)
         return secret
 
@@ -131,7 +131,7 @@ class Authentication:
         user = self.usable_user(instance_id, name)
         secret = None if user is None else self.proven.find(instance_id, user, password)
         if secret is not None:
-            self.was_right(instance_id, name, address, was_counted=False)
+            self.record_success(instance_id, name, address, was_counted=False)
         return secret
 
     # -- attempts -----------------------------------------------------------------------------------------------------
@@ -142,51 +142,51 @@ class Authentication:
         Raises:
             AttemptRefused: too many attempts failed.
         """
-        of = self._of_instance(instance_id)
-        delay_ms = of.attempts.refusal_ms(name, address, self.clock.monotonic_ms())
+        state = self._state_of(instance_id)
+        delay_ms = state.attempts.refusal_ms(name, address, self.clock.monotonic_ms())
         if delay_ms:
-            of.counts.refused += 1
+            state.counts.refused += 1
             raise AttemptRefused(delay_ms)
 
     def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
         """Counts an attempt as failed until it succeeds, so that it also counts if its client disconnects."""
-        self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
+        self._state_of(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
-    def failed(self, instance_id: str) -> None:
+    def record_failure(self, instance_id: str) -> None:
         """Counts a failed authentication."""
-        self._of_instance(instance_id).counts.failed += 1
+        self._state_of(instance_id).counts.failed += 1
 
-    def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
+    def record_success(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
         """Records a correct password or token. `was_counted` is True if `begin_attempt` was called for it."""
-        self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
+        self._state_of(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
-    def signed_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
+    def record_sign_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
         """Records a sign-in; `secret` is None for a token."""
-        of = self._of_instance(instance_id)
-        of.counts.succeeded += 1
+        state = self._state_of(instance_id)
+        state.counts.succeeded += 1
         if secret is None:
             return
-        of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
+        state.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
-    def came_by_certificate(self, instance_id: str) -> None:
+    def record_certificate_sign_in(self, instance_id: str) -> None:
         """Counts a sign-in by client certificate."""
-        self._of_instance(instance_id).counts.succeeded += 1
+        self._state_of(instance_id).counts.succeeded += 1
 
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
         """Yields the counters of each instance, in the order of their ids."""
-        for instance_id, of in sorted(self._of.items(), key=lambda item: item[0]):
-            yield instance_id, of.counts
+        for instance_id, state in sorted(self._by_instance.items(), key=lambda item: item[0]):
+            yield instance_id, state.counts
 
     def last_used_ms(self, instance_id: str, name: str) -> dict[str, int]:
         """Returns the wall time of the last use of each secret of a user, by secret id."""
-        of = self._of.get(instance_id)
-        return {} if of is None else of.last_used_ms.get(name, {})
+        state = self._by_instance.get(instance_id)
+        return {} if state is None else state.last_used_ms.get(name, {})
 
-    def _of_instance(self, instance_id: str) -> _InstanceState:
-        of = self._of.get(instance_id)
-        if of is None:
-            of = self._of[instance_id] = _InstanceState()
-        return of
+    def _state_of(self, instance_id: str) -> _InstanceState:
+        state = self._by_instance.get(instance_id)
+        if state is None:
+            state = self._by_instance[instance_id] = _InstanceState()
+        return state
 
     # -- expiry -------------------------------------------------------------------------------------------------------
 
@@ -195,25 +195,25 @@ class Authentication:
         self.logins.on_image(before, after)
         self.tokens.on_image(before, after)
         if before.users is not after.users:
-            for instance_id, of in self._of.items():
+            for instance_id, state in self._by_instance.items():
                 users = after.users.of_instance(instance_id)
                 if users is not before.users.of_instance(instance_id):
-                    self._forget_users(instance_id, of, users)
+                    self._forget_users(instance_id, state, users)
         if before.instances is not after.instances:
-            for instance_id in [id for id in self._of if id not in after.instances]:
-                del self._of[instance_id]
+            for instance_id in [id for id in self._by_instance if id not in after.instances]:
+                del self._by_instance[instance_id]
 
-    def _forget_users(self, instance_id: str, of: _InstanceState, users: Mapping[str, UserDocument]) -> None:
+    def _forget_users(self, instance_id: str, state: _InstanceState, users: Mapping[str, UserDocument]) -> None:
         """Drops the state of deleted users and of deleted secrets."""
-        for name in tuple(of.last_used_ms):
+        for name in tuple(state.last_used_ms):
             user = users.get(paths.sanitise(name))
             if user is None:
-                del of.last_used_ms[name]
+                del state.last_used_ms[name]
                 self.proven.forget(instance_id, name)
             else:
-                live = {secret.id for secret in user.secrets}
-                for secret_id in of.last_used_ms[name].keys() - live:
-                    del of.last_used_ms[name][secret_id]
+                current_ids = {secret.id for secret in user.secrets}
+                for secret_id in state.last_used_ms[name].keys() - current_ids:
+                    del state.last_used_ms[name][secret_id]
 
     def expire(self) -> None:
         """Ends expired logins; called every `logins.EXPIRY_INTERVAL_S`."""
@@ -281,9 +281,9 @@ class TokenAuthentication:
                 )
             except UnknownKey:
                 if document.is_fetched:
-                    self._ask_for_keys(instance_id)
+                    self._request_keys(instance_id)
                 raise
-        self._shared.was_right(instance_id, NOBODY_YET, address, was_counted=True)
+        self._shared.record_success(instance_id, NOBODY_YET, address, was_counted=True)
         self.proven.note(token, document, verified)
         return verified
 
@@ -292,10 +292,12 @@ class TokenAuthentication:
             for instance_id in [id for id in self._requested_ms if not after.oauth.of_instance(id)]:
                 del self._requested_ms[instance_id]
 
-    def _ask_for_keys(self, instance_id: str) -> None:
+    def _request_keys(self, instance_id: str) -> None:
         now_ms = self._clock.monotonic_ms()
-        before_ms = self._requested_ms.get(instance_id)
-        if self.request_keys is None or (before_ms is not None and now_ms - before_ms < KEY_REQUEST_INTERVAL_MS):
+        last_requested_ms = self._requested_ms.get(instance_id)
+        if self.request_keys is None or (
+            last_requested_ms is not None and now_ms - last_requested_ms < KEY_REQUEST_INTERVAL_MS
+        ):
             return
         self._requested_ms[instance_id] = now_ms
         task = self._shared.loop.create_task(_request(self.request_keys, instance_id))

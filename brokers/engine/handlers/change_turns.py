@@ -27,10 +27,10 @@ CHANGES_AT_ONCE_MAX: Final = 4
 # Maximum number of waiting requests of one instance.
 REQUESTS_WAITING_MAX: Final = 500
 # Maximum number of reads of the change log in a burst, and per second, for one instance and for all together.
-LOOKS_BURST: Final = 10
-LOOKS_PER_S: Final = 2
-ALL_LOOKS_BURST: Final = 40
-ALL_LOOKS_PER_S: Final = 20
+CHANGE_LOG_READS_BURST: Final = 10
+CHANGE_LOG_READS_PER_S: Final = 2
+ALL_CHANGE_LOG_READS_BURST: Final = 40
+ALL_CHANGE_LOG_READS_PER_S: Final = 20
 # Maximum number of instances with a budget of their own; the oldest is dropped, and starts anew.
 INSTANCES_REMEMBERED_MAX: Final = 1_000
 
@@ -59,14 +59,14 @@ class ChangeTurns:
         rate: ChangeRate,
         *,
         now_ms: Callable[[], int],
-        until_ms: int,
+        deadline_ms: int,
         until_ready: Callable[[float], Awaitable[object]] | None = None,
     ) -> AsyncIterator[None]:
         """Waits for the turn of an instance, which lasts as long as the block. When the instance has paid,
         `until_ready` is called with the seconds that are left, and awaited.
 
         Raises:
-            TooManyChanges: the turn would come after `until_ms` (monotonic), or too many requests wait already.
+            TooManyChanges: the turn would come after `deadline_ms` (monotonic), or too many requests wait already.
         """
         changes = self._instances.get(instance_id)
         if changes is None:
@@ -75,23 +75,23 @@ class ChangeTurns:
             raise too_many(0)
         changes.waiting += 1
         try:
-            await _acquired(changes.lock.acquire(), changes.lock.locked(), (until_ms - now_ms()) / 1000)
+            await _acquire_within(changes.lock.acquire(), changes.lock.locked(), (deadline_ms - now_ms()) / 1000)
             try:
                 wait_ms = rate.wait_ms(now_ms())
-                if now_ms() + wait_ms > until_ms:
+                if now_ms() + wait_ms > deadline_ms:
                     raise too_many(wait_ms)
                 if wait_ms:
                     await asyncio.sleep(wait_ms / 1000)
                 if until_ready is not None:
-                    await until_ready(max(0.0, (until_ms - now_ms()) / 1000))
+                    await until_ready(max(0.0, (deadline_ms - now_ms()) / 1000))
                 permit = self._permits.acquire(instance_id)
-                await _acquired(permit, self._permits.would_wait(), (until_ms - now_ms()) / 1000)
+                await _acquire_within(permit, self._permits.would_wait(), (deadline_ms - now_ms()) / 1000)
                 began_ms = now_ms()
                 try:
                     yield
                 finally:
                     self._permits.release()
-                    await asyncio.sleep(rate.rest_ms(began_ms, now_ms()) / 1000)
+                    await asyncio.sleep(rate.pause_ms(began_ms, now_ms()) / 1000)
             finally:
                 changes.lock.release()
         finally:
@@ -100,7 +100,7 @@ class ChangeTurns:
                 del self._instances[instance_id]
 
 
-async def _acquired(acquiring: Awaitable[object], would_wait: bool, timeout_s: float) -> None:
+async def _acquire_within(acquiring: Awaitable[object], would_wait: bool, timeout_s: float) -> None:
     """Awaits a lock or a permit. Raises `TooManyChanges` if it would wait longer than `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s if would_wait else None):
@@ -158,24 +158,24 @@ class TopicsBeingCreated:
                 self._turns.pop(instance_id, None)
 
 
-class TopicLooks:
+class ChangeLogReadBudget:
     """Budget of reads of the change log that requests for unknown topics cause, of each instance and of all."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._all = TokenBucket(ALL_LOOKS_PER_S, ALL_LOOKS_BURST - 1)
-        self._of_instances: dict[str, TokenBucket] = {}
+        self._total_bucket = TokenBucket(ALL_CHANGE_LOG_READS_PER_S, ALL_CHANGE_LOG_READS_BURST - 1)
+        self._by_instance: dict[str, TokenBucket] = {}
 
     def take(self, instance_id: str) -> bool:
         """True if the instance may cause a read now, which is charged."""
         now_ms = self._clock.monotonic_ms()
-        own = self._of_instances.get(instance_id)
-        if own is None:
-            if len(self._of_instances) >= INSTANCES_REMEMBERED_MAX:
-                del self._of_instances[next(iter(self._of_instances))]
-            own = self._of_instances[instance_id] = TokenBucket(LOOKS_PER_S, LOOKS_BURST - 1)
-        if own.is_exhausted(now_ms) or self._all.is_exhausted(now_ms):
+        bucket = self._by_instance.get(instance_id)
+        if bucket is None:
+            if len(self._by_instance) >= INSTANCES_REMEMBERED_MAX:
+                del self._by_instance[next(iter(self._by_instance))]
+            bucket = self._by_instance[instance_id] = TokenBucket(CHANGE_LOG_READS_PER_S, CHANGE_LOG_READS_BURST - 1)
+        if bucket.is_exhausted(now_ms) or self._total_bucket.is_exhausted(now_ms):
             return False
-        own.charge(1, now_ms)
-        self._all.charge(1, now_ms)
+        bucket.charge(1, now_ms)
+        self._total_bucket.charge(1, now_ms)
         return True

@@ -36,15 +36,15 @@ from brokers.engine.throttling.refusals import refusal_rule
 from brokers.engine.throttling.usage import UsageCounter
 from instances.naming import DEMO_CLIENT_ID
 
-_KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
+_LIMIT_KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
     Operation.PRODUCE: (PRODUCE_BYTE_RATE, PRODUCER_BYTE_RATE),
     Operation.CONSUME: (CONSUME_BYTE_RATE, CONSUMER_BYTE_RATE),
 }
 # Maximum number of topics cached for each operation: a client may request any number of names on one connection.
-ROUTES_MAX: Final = 10_000
+RESOLVED_TOPICS_MAX: Final = 10_000
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_REFUSED: Final = int(ErrorCode.POLICY_VIOLATION)
+_POLICY_VIOLATION: Final = int(ErrorCode.POLICY_VIOLATION)
 # Client ids of the control plane whose traffic counts against the instance's limits, although it is not billed.
 CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
@@ -53,7 +53,7 @@ def limiter_of(
     services: BrokerServices, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
 ) -> Limiter | None:
     """Returns the topic's limiter; None if it has no limit, or no partition that clients use on this broker."""
-    key, quota = _KEYS[operation]
+    key, quota = _LIMIT_KEYS[operation]
     value = topic.config.get(key) or services.metadata.topic_defaults.get(key)
     if value is None or value == NO_LIMIT:
         return None
@@ -103,7 +103,7 @@ class ResolvedTopic:
 
     def find(self, index: int, storage: StorageServices) -> Partition | int:
         """Returns the partition, or the error code of requests for it to this broker."""
-        assert self.topic is not None, "a route without a topic has an error"
+        assert self.topic is not None, "a topic that does not exist has an error"
         partition = storage.find(self.topic, index)
         if not isinstance(partition, int):
             self.partitions[index] = partition
@@ -117,13 +117,13 @@ class ClientContext:
         "_address",
         "_services",
         "accounting",
-        "charged",
+        "charged_accounting",
         "client_id",
         "consume_limiters",
-        "consume_routes",
+        "consume_topics",
         "metadata_version",
         "produce_limiters",
-        "produce_routes",
+        "produce_topics",
         "request_limiter",
         "rights",
         "user",
@@ -143,27 +143,27 @@ class ClientContext:
         self.consume_limiters: tuple[Limiter, ...] = ()
         # Limiter of the broker's time that the client's requests take; None without a limit.
         self.request_limiter: Limiter | None = None
-        self.produce_routes: dict[bytes, ResolvedTopic] = {}
-        self.consume_routes: dict[bytes, ResolvedTopic] = {}
+        self.produce_topics: dict[bytes, ResolvedTopic] = {}
+        self.consume_topics: dict[bytes, ResolvedTopic] = {}
         self._services = services
         self._address = address
         # Accounting whose limits apply to this client even if its traffic is not billed.
-        self.charged: InstanceAccounting | None = None
+        self.charged_accounting: InstanceAccounting | None = None
         if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
-            self.charged = charged = services.accounting.accountings.of(view.instance.id)
-            shares = charged.shares
+            self.charged_accounting = charged_accounting = services.accounting.accountings.of(view.instance.id)
+            shares = charged_accounting.shares
             self.produce_limiters = () if shares.produce is None else (shares.produce,)
             self.consume_limiters = () if shares.consume is None else (shares.consume,)
             if self.client_id == DEMO_CLIENT_ID:
                 quotas = view.image.quotas.of_instance(view.instance.id)
                 self.produce_limiters = self._limiters(
-                    charged, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
+                    charged_accounting, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
                 )
         # Other traffic of the control plane for an instance on the internal listener (probes) is neither billed nor
         # throttled.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.accounting = self.charged = accounting = services.accounting.accountings.of(instance_id)
+            self.accounting = self.charged_accounting = accounting = services.accounting.accountings.of(instance_id)
             limits = view.client_limits
             now_ms = services.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
@@ -179,14 +179,14 @@ class ClientContext:
     def _limiters(
         self, accounting: InstanceAccounting, limits: LimitsByEntity, quota: Quota, share: Limiter | None, now_ms: int
     ) -> tuple[Limiter, ...]:
-        of_client = accounting.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
-        return tuple(limiter for limiter in (of_client, share) if limiter is not None)
+        client_limiter = accounting.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
+        return tuple(limiter for limiter in (client_limiter, share) if limiter is not None)
 
     def record_throttle(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
         """Records why this client is throttled. `now_ms` is wall time."""
         self._services.accounting.totals.delays += 1
         # Throttling of the demo client is recorded so that users can see it.
-        accounting = self.charged if self.client_id == DEMO_CLIENT_ID else self.accounting
+        accounting = self.charged_accounting if self.client_id == DEMO_CLIENT_ID else self.accounting
         if accounting is not None:
             accounting.traffic.delayed(delay_ms, now_ms)
             if limiter.share_key:
@@ -203,21 +203,21 @@ class ClientContext:
             return
         counts: dict[Rule, int] = {}
         for code, message in refusals:
-            if code == _REFUSED:
+            if code == _POLICY_VIOLATION:
                 rule = refusal_rule(self.view.state, message)
                 counts[rule] = counts.get(rule, 0) + 1
         for rule, count in counts.items():
             self.accounting.record_refusals(rule, self.user, self.client_id, count, now_ms)
 
-    def produce_route(self, name: bytes) -> ResolvedTopic:
+    def resolve_produce_topic(self, name: bytes) -> ResolvedTopic:
         """Returns the topic to produce to; `name` is the client's name of it in UTF-8."""
         topic = self.view.namespace.topics.get(name)
-        route = self._route(topic, name, Operation.PRODUCE, AclOperation.WRITE)
-        if len(self.produce_routes) < ROUTES_MAX:
-            self.produce_routes[name] = route
-        return route
+        resolved_topic = self._resolve_topic(topic, name, Operation.PRODUCE, AclOperation.WRITE)
+        if len(self.produce_topics) < RESOLVED_TOPICS_MAX:
+            self.produce_topics[name] = resolved_topic
+        return resolved_topic
 
-    def consume_route(self, topic_key: bytes, by_id: bool) -> ResolvedTopic:
+    def resolve_consume_topic(self, topic_key: bytes, by_id: bool) -> ResolvedTopic:
         """Returns the topic to consume from; `topic_key` is its name, or with `by_id` its id (from Fetch 13 on)."""
         namespace = self.view.namespace
         topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
@@ -225,14 +225,16 @@ class ClientContext:
         if by_id:
             # Rights to an unknown id cannot be checked by name.
             name = b"" if topic is None else topic.user_name.encode()
-        route = self._route(topic, name, Operation.CONSUME, AclOperation.READ)
-        if by_id and route.error == _UNKNOWN:
-            route.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
-        if len(self.consume_routes) < ROUTES_MAX:
-            self.consume_routes[topic_key] = route
-        return route
+        resolved_topic = self._resolve_topic(topic, name, Operation.CONSUME, AclOperation.READ)
+        if by_id and resolved_topic.error == _UNKNOWN:
+            resolved_topic.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+        if len(self.consume_topics) < RESOLVED_TOPICS_MAX:
+            self.consume_topics[topic_key] = resolved_topic
+        return resolved_topic
 
-    def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> ResolvedTopic:
+    def _resolve_topic(
+        self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation
+    ) -> ResolvedTopic:
         """Resolves a topic. `name` is the client's name of it, empty if it is unknown. Without a right the response
         does not disclose if the topic exists.
         """
@@ -242,9 +244,9 @@ class ClientContext:
             is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
             error = error if is_allowed else _DENIED
         usage = limiter = None
-        if topic is not None and self.charged is not None and not error:
+        if topic is not None and self.charged_accounting is not None and not error:
             if self.accounting is not None:
                 direction = operation.value
                 usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-            limiter = limiter_of(self._services, self.charged, topic, operation)
+            limiter = limiter_of(self._services, self.charged_accounting, topic, operation)
         return ResolvedTopic(error, topic, usage, limiter)

@@ -58,8 +58,8 @@ class LoopShare(Protocol):
         """Charges the instance for work between two times of `perf_counter`."""
 
 
-class PendingAnswer(Protocol):
-    """A pending response; implemented by `network.pending_responses.PendingResponse`."""
+class DeferredResponse(Protocol):
+    """A response that is completed later; implemented by `network.pending_responses.PendingResponse`."""
 
     def complete(self, frame: bytes) -> None: ...
 
@@ -96,7 +96,7 @@ class Channel(Protocol):
         mute: Mute | None = None,
     ) -> None: ...
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
-    def defer(self, on_closed: Callable[[], object]) -> PendingAnswer: ...
+    def defer(self, on_closed: Callable[[], object]) -> DeferredResponse: ...
     def hold(self, count: int) -> None:
         """Counts the `count` bytes of a copied request, which is decoded later, as memory of its instance until
         `release`.
@@ -253,7 +253,7 @@ class RequestContext:
     # Time in ms that the call waited until its instance had request time on this broker again.
     paused_ms: int = 0
     # Settings before and after a change, by resource, where the handler knows them exactly; None without an audit.
-    noted: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] | None = None
+    setting_changes: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] | None = None
 
     @property
     def api_key(self) -> int:
@@ -265,10 +265,10 @@ class RequestContext:
         view = self.view
         return Source(view.principal.user, str(self.address), self.client_id, view.route_name)
 
-    def note(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Notes a change of settings for the audit log."""
-        if self.noted is not None:
-            self.noted[name] = (before, after)
+    def record_setting_change(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Records a change of settings for the audit log."""
+        if self.setting_changes is not None:
+            self.setting_changes[name] = (before, after)
 
     @property
     def rights(self) -> Rights:
@@ -284,15 +284,18 @@ class RequestContext:
     ) -> int:
         """Returns the error code if the principal may not make this call for a resource; 0 if it may, or if the call
         requires no right to this kind of resource. `name` is the client's name of the resource. `operation` defaults to
-        the one in `RequiredRights.asked`; any other must be in `RequiredRights.also`.
+        the one in `RequiredRights.operations`; any other must be in `RequiredRights.other_operations`.
         """
         required = self.api.rights
         if operation is None:
-            operation = required.asked.get(resource_type)
+            operation = required.operations.get(resource_type)
             if operation is None:
                 return 0
         else:
-            is_in_row = (operation, resource_type) in required.also or required.asked.get(resource_type) is operation
+            is_in_row = (
+                operation,
+                resource_type,
+            ) in required.other_operations or required.operations.get(resource_type) is operation
             assert is_in_row, "a call's operations are in its row"
         rights = self.rights
         if rights.is_unrestricted or rights.allows(operation, resource_type, name):
@@ -304,7 +307,7 @@ class RequestContext:
         None if it does not exist; `name` is the client's name of it. The current metadata decides, since a long call
         outlives its view. Without a right the response does not disclose if the topic exists.
         """
-        operation = self.api.topic_list.operation
+        operation = self.api.allow_list.operation
         assert operation is not None, "a call that names topics requires an allow-list"
         if self.view.state == DELETING:
             return UNKNOWN_TOPIC_OR_PARTITION

@@ -37,7 +37,15 @@ class Login:
     """
 
     __slots__ = (
-        "_logins", "_timer", "began_again_ms", "channel", "instance_id", "lifetime_ms", "mechanism", "secret", "terms",
+        "_logins",
+        "_timer",
+        "channel",
+        "instance_id",
+        "lifetime_ms",
+        "mechanism",
+        "reauthenticated_ms",
+        "secret",
+        "terms",
         "user",
     )  # fmt: skip
 
@@ -53,7 +61,7 @@ class Login:
         self._logins = logins
         self._timer: asyncio.TimerHandle | None = None
         # Monotonic time of the last start of a re-authentication.
-        self.began_again_ms: int | None = None
+        self.reauthenticated_ms: int | None = None
         self.lifetime_ms = 0
         self.channel = channel
         self.instance_id = instance_id
@@ -62,36 +70,38 @@ class Login:
         self.terms = proof if isinstance(proof, OAuthTerms) else None
         self.mechanism = mechanism
 
-    def holds(self, user: UserDocument | None, now_ms: int) -> bool:
+    def is_valid(self, user: UserDocument | None, now_ms: int) -> bool:
         """True if the login is still valid. The user of a token need not exist here (None); if it does, it must not be
         disabled or expired.
         """
-        used = self.secret
-        if used is None:
+        own_secret = self.secret
+        if own_secret is None:
             return user is None or user.is_usable(now_ms)
         if user is None or not user.is_usable(now_ms):
             return False
         for secret in user.secrets:
-            if secret.id == used.id and secret.created_at_ms == used.created_at_ms:
-                kept = {verifier.mechanism for verifier in secret.verifiers if verifier in used.verifiers}
-                return bool(kept) if self.mechanism == PLAIN else self.mechanism in kept
+            if secret.id == own_secret.id and secret.created_at_ms == own_secret.created_at_ms:
+                matching_mechanisms = {
+                    verifier.mechanism for verifier in secret.verifiers if verifier in own_secret.verifiers
+                }
+                return bool(matching_mechanisms) if self.mechanism == PLAIN else self.mechanism in matching_mechanisms
         return False
 
-    def may_begin_again(self, now_ms: int) -> bool:
+    def may_reauthenticate(self, now_ms: int) -> bool:
         """True if the connection may re-authenticate at this monotonic time, which is then recorded."""
-        before_ms = self.began_again_ms
-        if before_ms is not None and now_ms - before_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
+        last_started_ms = self.reauthenticated_ms
+        if last_started_ms is not None and now_ms - last_started_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
             return False
-        self.began_again_ms = now_ms
+        self.reauthenticated_ms = now_ms
         return True
 
     def expire_after(self, lifetime_ms: int, expire: Callable[[], object]) -> None:
         """Calls `expire` after the lifetime, unless the peer re-authenticates or disconnects before."""
-        self.keep()
+        self.cancel_expiry()
         self.lifetime_ms = lifetime_ms
         self._timer = self._logins.loop.call_later(lifetime_ms / 1000, expire)
 
-    def keep(self) -> None:
+    def cancel_expiry(self) -> None:
         """Cancels the pending expiry."""
         if self._timer is not None:
             self._timer.cancel()
@@ -99,7 +109,7 @@ class Login:
 
     def end(self) -> None:
         """Removes the login when its connection has closed."""
-        self.keep()
+        self.cancel_expiry()
         self._logins.remove(self)
 
 
@@ -117,19 +127,19 @@ class Logins:
 
     def add(self, login: Login, user: UserDocument | None) -> None:
         """Adds a login. `user` is None if no user has the name that a certificate or a token proved."""
-        of_instance = self._open.setdefault(login.instance_id, {})
-        of_instance.setdefault(login.user, {})[login] = None
+        logins_by_user = self._open.setdefault(login.instance_id, {})
+        logins_by_user.setdefault(login.user, {})[login] = None
         if user is not None:
-            self._note_expiry(login.instance_id, user)
+            self._record_expiry(login.instance_id, user)
 
     def remove(self, login: Login) -> None:
-        of_instance = self._open.get(login.instance_id, {})
-        of_user = of_instance.get(login.user, {})
-        of_user.pop(login, None)
-        if not of_user and login.user in of_instance:
-            del of_instance[login.user]
+        logins_by_user = self._open.get(login.instance_id, {})
+        user_logins = logins_by_user.get(login.user, {})
+        user_logins.pop(login, None)
+        if not user_logins and login.user in logins_by_user:
+            del logins_by_user[login.user]
             self._expiring.pop((login.instance_id, login.user), None)
-            if not of_instance:
+            if not logins_by_user:
                 del self._open[login.instance_id]
 
     def count(self, instance_id: str, user: str) -> int:
@@ -141,18 +151,18 @@ class Logins:
             self._revoke_tokens(before, after)
         if before.users is after.users:
             return
-        for instance_id, of_instance in self._open.items():
-            old, new = before.users.of_instance(instance_id), after.users.of_instance(instance_id)
+        for instance_id, logins_by_user in self._open.items():
+            old, new = before.users.logins_by_user(instance_id), after.users.logins_by_user(instance_id)
             if old is new:
                 continue
-            for name in tuple(of_instance):
+            for name in tuple(logins_by_user):
                 node = paths.sanitise(name)
                 user = new.get(node)
                 if user is old.get(node):
                     continue
                 self._revoke(instance_id, name, user)
                 if user is not None:
-                    self._note_expiry(instance_id, user)
+                    self._record_expiry(instance_id, user)
 
     def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
         """Closes the connections of expired users. `users_of` takes an instance id, and returns a function that finds a
@@ -163,7 +173,7 @@ class Logins:
             del self._expiring[instance_id, name]
             self._revoke(instance_id, name, users_of(instance_id)(paths.sanitise(name)))
 
-    def _note_expiry(self, instance_id: str, user: UserDocument) -> None:
+    def _record_expiry(self, instance_id: str, user: UserDocument) -> None:
         if user.expires_at_ms is None:
             self._expiring.pop((instance_id, user.name), None)
         else:
@@ -173,30 +183,30 @@ class Logins:
         """Closes logins by token if the terms changed. A change of the key set closes none: servers replace keys while
         tokens of the old ones are valid.
         """
-        for instance_id, of_instance in self._open.items():
-            document = after.oauth.of_instance(instance_id).get(CONFIGURATION)
-            if document is before.oauth.of_instance(instance_id).get(CONFIGURATION):
+        for instance_id, logins_by_user in self._open.items():
+            document = after.oauth.logins_by_user(instance_id).get(CONFIGURATION)
+            if document is before.oauth.logins_by_user(instance_id).get(CONFIGURATION):
                 continue
             terms = None if document is None else document.terms
             self.close(
                 [
                     login
-                    for of_user in of_instance.values()
-                    for login in of_user
+                    for user_logins in logins_by_user.values()
+                    for login in user_logins
                     if login.terms is not None and login.terms != terms
                 ]
             )
 
     def _revoke(self, instance_id: str, name: str, user: UserDocument | None) -> None:
         now_ms = self._now_ms()
-        of_user: Iterable[Login] = self._open.get(instance_id, {}).get(name, ())
-        self.close([login for login in of_user if not login.holds(user, now_ms)])
+        user_logins: Iterable[Login] = self._open.get(instance_id, {}).get(name, ())
+        self.close([login for login in user_logins if not login.is_valid(user, now_ms)])
 
-    def close(self, lost: Sequence[Login]) -> None:
+    def close(self, invalid_logins: Sequence[Login]) -> None:
         """Closes the connections of these logins, some in each turn of the event loop."""
-        if lost and not self._closing:
+        if invalid_logins and not self._closing:
             self.loop.call_soon(self._close_some)
-        self._closing.extend(lost)
+        self._closing.extend(invalid_logins)
 
     def _close_some(self) -> None:
         for _ in range(min(CLOSED_PER_TURN_MAX, len(self._closing))):

@@ -27,10 +27,10 @@ STRICT_FROM: Final[Mapping[int, int]] = {
 }
 EXCEEDED: Final = "The throttling quota has been exceeded."
 # Part of a limit that the broker has which clients see as controller.
-CONTROLLERS_PART: Final = 0.9
+CONTROLLER_SHARE: Final = 0.9
 
 
-def take(context: RequestContext, partitions: int) -> bool:
+def try_charge(context: RequestContext, partitions: int) -> bool:
     """Charges the client for a change of this number of partitions. Returns False, and charges nothing, if the client
     is in debt and its version knows the rejection (`STRICT_FROM`). The response has the delay if the request is
     rejected or of an older version. An accepted request of a strict version is not delayed, as in Apache Kafka: the
@@ -64,8 +64,8 @@ def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) 
     """
     if len(brokers) <= 1:
         return 1.0
-    shown = controller_id if controller_id in brokers else min(brokers)
-    return CONTROLLERS_PART if broker_id == shown else (1.0 - CONTROLLERS_PART) / (len(brokers) - 1)
+    visible_controller = controller_id if controller_id in brokers else min(brokers)
+    return CONTROLLER_SHARE if broker_id == visible_controller else (1.0 - CONTROLLER_SHARE) / (len(brokers) - 1)
 
 
 def _limiter(context: RequestContext) -> Limiter | None:

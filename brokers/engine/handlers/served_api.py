@@ -32,21 +32,21 @@ DENIAL_TEXTS: Final[Mapping[int, str]] = {
 
 
 class RequiredRights(NamedTuple):
-    """Rights that a call requires. `asked` has the operation for each kind of resource; it is checked for each resource
-    that a request names, and once for the cluster. `also` has operations that are checked in addition or instead, as
-    `why` explains.
+    """Rights that a call requires. `operations` has the operation for each kind of resource; it is checked for each
+    resource that a request names, and once for the cluster. `other_operations` are checked in addition or instead, as
+    `explanation` says.
     """
 
-    asked: Mapping[ResourceType, AclOperation]
-    why: str
-    also: tuple[tuple[AclOperation, ResourceType], ...] = ()
+    operations: Mapping[ResourceType, AclOperation]
+    explanation: str
+    other_operations: tuple[tuple[AclOperation, ResourceType], ...] = ()
 
 
 class RequiredAllowList(NamedTuple):
     """Topic allow-list that a call requires (CKA-11), and the reason. Without an operation the call requires none."""
 
     operation: Operation | None
-    why: str
+    explanation: str
 
 
 NO_TOPIC: Final = RequiredAllowList(None, "names no topic")
@@ -62,15 +62,15 @@ class ListField(NamedTuple):
 class SplitLists(NamedTuple):
     """The lists by which a long request is split, and by which the parts of its response are joined.
 
-    `lines` and `result_lines` are lists within each item; without them an item counts as one line. `lines_max` is the
-    number of lines in a part.
+    `nested_items` and `nested_results` are lists within each item; without them an item counts as one element.
+    `elements_max` is the number of elements in a part (`long_requests`).
     """
 
     items: ListField
     results: ListField
-    lines: ListField | None
-    result_lines: ListField | None
-    lines_max: int
+    nested_items: ListField | None
+    nested_results: ListField | None
+    elements_max: int
 
 
 class NamedTopic(NamedTuple):
@@ -81,16 +81,18 @@ class NamedTopic(NamedTuple):
 
 
 class Forwarding(Protocol):
-    """Decides which other brokers answer a request, and joins their responses (`groups.coordinator_forwarding`)."""
+    """Decides to which other brokers a request is forwarded, and joins their responses
+    (`groups.coordinator_forwarding`).
+    """
 
     def needs_other_brokers(self, context: Any, request: Any) -> bool:
-        """True if another broker has to answer a part of the request."""
+        """True if another broker has to handle a part of the request."""
 
-    async def answer(self, context: Any, request: Any, answer_here: AnswerHere) -> Any:
-        """Returns the response. `answer_here` answers the part that this broker coordinates."""
+    async def forward(self, context: Any, request: Any, handle_locally: HandleLocally) -> Any:
+        """Returns the response. `handle_locally` handles the part that this broker coordinates."""
 
 
-AnswerHere = Callable[[Any, Any], Awaitable[Any]]
+HandleLocally = Callable[[Any, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class ServedApi:
     key: ApiKey
     handle: Callable[[Any, Any], Any] | None
     rights: RequiredRights
-    topic_list: RequiredAllowList = NO_TOPIC
+    allow_list: RequiredAllowList = NO_TOPIC
     limit: RequestLimit = LISTS
     # True if coordinators write records for the request. These are charged to the instance's bandwidth, and the request
     # waits while the instance is in debt for earlier ones (`throttle_time`).
@@ -112,8 +114,8 @@ class ServedApi:
     forwarding: Forwarding | None = None
     split: SplitLists | None = None
     # Topics that are looked up in the change log before they are answered as unknown (`fresh_topics`).
-    topics_named: Callable[[Any], Iterable[NamedTopic]] | None = None
+    named_topics: Callable[[Any], Iterable[NamedTopic]] | None = None
     # Describes what the call changed, for the audit log (`auditing`); None if it administers nothing.
     audit: Callable[[Any], Any] | None = None
-    # Counts the lines of a response; long ones are encoded in chunks.
-    result_lines: Callable[[Any], int] | None = None
+    # Counts the elements of a response; long ones are encoded in chunks.
+    response_length: Callable[[Any], int] | None = None

@@ -23,7 +23,7 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.audit_trail import AuditTrail
 from brokers.engine.handlers.authentication import Authentication
-from brokers.engine.handlers.change_turns import ChangeTurns, TopicLooks, TopicsBeingCreated
+from brokers.engine.handlers.change_turns import ChangeLogReadBudget, ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
@@ -53,18 +53,18 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """Layers of settings: `own` overrides `of_all`, and both override `static`, with which the broker was started. The
-    first two hold valid values only.
+    """Layers of settings, in Kafka's terms: `dynamic`, of one broker, overrides `dynamic_default`, of all brokers, and
+    both override `static`, with which the broker was started. The first two have valid values only.
     """
 
     static: Mapping[str, str] = field(default_factory=dict)
-    of_all: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, str] = field(default_factory=dict)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def effective(self) -> dict[str, str]:
         """Returns the settings in effect, without defaults."""
-        return {**self.static, **self.of_all, **self.own}
+        return {**self.static, **self.dynamic_default, **self.dynamic}
 
 
 # -- defaults of services that the assembly has not connected yet, since requests may arrive before --------------------
@@ -77,14 +77,14 @@ async def no_coordinator(
     return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def answer_as_follower(response: Callable[..., T]) -> Callable[[Any], T]:
+def reject_as_non_controller(response: Callable[..., T]) -> Callable[[Any], T]:
     """Returns a service that answers that this broker is neither the controller nor the flow master."""
     return lambda _request: response(error_code=int(ErrorCode.NOT_CONTROLLER))
 
 
-no_controller = answer_as_follower(AllotStorageResponse)
-no_flow_master = answer_as_follower(ReportFlowResponse)
-no_pools = answer_as_follower(ChargePoolsResponse)
+no_controller = reject_as_non_controller(AllotStorageResponse)
+no_flow_master = reject_as_non_controller(ReportFlowResponse)
+no_pools = reject_as_non_controller(ChargePoolsResponse)
 
 
 def no_leader(_broker_id: int) -> bool:
@@ -92,7 +92,7 @@ def no_leader(_broker_id: int) -> bool:
     return False
 
 
-def nothing(*_: object) -> None:
+def do_nothing(*_: object) -> None:
     """Does nothing."""
 
 
@@ -161,20 +161,20 @@ class StorageServices:
     converters: Executor | None = None
     # Fetch session of each follower, by its broker id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
-    follower_sessions_made: int = 0
+    last_follower_session_id: int = 0
     # Requests that wait until followers have confirmed that this broker is still the leader.
     leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
     # Limits what this leader sends to throttled replicas.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
     # Sends high watermarks to the followers that clients read from.
-    pushes: HighWatermarkPushes = field(init=False)
+    high_watermark_pushes: HighWatermarkPushes = field(init=False)
     # Takes a leader's broker id. Returns True if that leader answers the fetches of this broker.
-    reaches: Callable[[int], bool] = no_leader
+    reaches_leader: Callable[[int], bool] = no_leader
     # Called with a partition that this broker leads when a follower outside of its ISR has caught up.
-    may_join_isr: Callable[[Partition], object] = nothing
+    may_join_isr: Callable[[Partition], object] = do_nothing
     # Writes log start offsets to disk.
-    starts: DurableLogStartOffsets = field(init=False)
+    durable_start_offsets: DurableLogStartOffsets = field(init=False)
     # Converter threads are limited to one request of an instance at a time.
     converter_permits: DecodeMemoryLimiter = field(init=False)
 
@@ -198,16 +198,16 @@ class MetadataServices:
     # Returns when the metadata has all changes that were announced before the call.
     catch_up: Callable[[], Awaitable[None]] = no_change_log
     version: object = field(default_factory=object)
-    creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
+    topics_being_created: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
     # Queue of the changes in ZooKeeper.
     change_turns: ChangeTurns = field(init=False)
     # Settings of this broker, and the check of their combination, which raises SettingsWrong.
     broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
-    check_settings: Callable[[Mapping[str, str]], object] = nothing
+    check_settings: Callable[[Mapping[str, str]], object] = do_nothing
     # The setting `delete.topic.enable`.
     deletes_topics: bool = True
     # Limits look-ups of unknown topics in the change log.
-    topic_looks: TopicLooks = field(init=False)
+    change_log_reads: ChangeLogReadBudget = field(init=False)
 
     def bump_version(self) -> None:
         self.version = object()
@@ -253,7 +253,7 @@ class AccountingServices:
     # Shares of instances and tenants in the event loop when it is contended.
     loop_weights: LoopWeights = field(default_factory=LoopWeights)
     # Charges time of the event loop to an instance; takes its id, start and end, in seconds of `perf_counter`.
-    charge_loop: Callable[[str, float, float], object] = nothing
+    charge_loop: Callable[[str, float, float], object] = do_nothing
     # As controller: grants other brokers the bytes that they may append for instances.
     allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = no_controller
     # As flow master: grants brokers their shares of the instances' bandwidth.
@@ -293,7 +293,7 @@ class BrokerServices:
         self.loop_clock = LoopClock(loop, clock)
         self.own_turns = TurnQueue(loop)
         self.deadlines = Deadlines(loop, clock)
-        metadata.topic_looks = TopicLooks(clock)
+        metadata.change_log_reads = ChangeLogReadBudget(clock)
         self.access.audit = AuditTrail(self.broker_id, clock)
         self.access.authentication = Authentication(loop, clock, metadata.current)
         ownership = Ownership(metadata.current.tenant_of, accounting.weights_of)
@@ -301,8 +301,8 @@ class BrokerServices:
         metadata.change_turns = ChangeTurns(Ownership(metadata.current.tenant_of))
         accounting.decode_memory = DecodeMemoryLimiter(tenant_of=metadata.current.tenant_of)
         self.storage.converter_permits = DecodeMemoryLimiter(bytes_max=0)
-        self.storage.starts = DurableLogStartOffsets(self.storage.table, self.spawn)
-        self.storage.pushes = HighWatermarkPushes(self.storage.followers)
+        self.storage.durable_start_offsets = DurableLogStartOffsets(self.storage.table, self.spawn)
+        self.storage.high_watermark_pushes = HighWatermarkPushes(self.storage.followers)
         # A separate queue: an instance in debt for request time must not keep rights that were revoked.
         self.access.waiting_calls = WaitingCalls(
             TurnQueue(loop, ownership=ownership),

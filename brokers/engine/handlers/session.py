@@ -104,8 +104,8 @@ class DispatchTable(NamedTuple):
     # The calls of `fast_codec` in older versions, whose record sets are converted.
     legacy: Mapping[int, Callable[..., None]]
     apis: Mapping[int, ServedApi]
-    # Answers a call of `apis` with the response, or an awaitable of it.
-    answer: Callable[[RequestContext, Any], Any]
+    # Handles a call of `apis`. Returns the response, or an awaitable of it.
+    dispatch: Callable[[RequestContext, Any], Any]
 
 
 class Session:
@@ -116,9 +116,9 @@ class Session:
     __slots__ = (
         "_address",
         "_advertised",
-        "_answer",
         "_apis",
         "_client",
+        "_dispatch",
         "_fast_codec_handlers",
         "_legacy_handlers",
         "_uncharged_since_s",
@@ -169,7 +169,7 @@ class Session:
         # The login of the client, on a listener with authentication.
         self.login: Login | None = None
         self._advertised = dict(advertised)
-        self._fast_codec_handlers, self._legacy_handlers, self._apis, self._answer = dispatch_table
+        self._fast_codec_handlers, self._legacy_handlers, self._apis, self._dispatch = dispatch_table
         self._address: Address
         if principal.internal and address is None:
             self._address = owners_address(channel.peer_host)
@@ -307,7 +307,7 @@ class Session:
         items_max = REQUEST_ITEMS_MAX if self.principal.internal else api.limit.items_max
         if _is_decoded_in_pieces(api_key, raw):
             self.channel.hold(raw.size_bytes)
-            self.cancel = self.services.spawn(self._decode_and_answer(api, raw.copy(), items_max)).cancel
+            self.cancel = self.services.spawn(self._decode_and_dispatch(api, raw.copy(), items_max)).cancel
             return
         began_s = perf_counter()
         version, request = raw.version, None
@@ -317,28 +317,28 @@ class Session:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
             self.software = software_of(request)
         context = RequestContext(self.services, self.view(), api, version, raw.client_id or "", self._address)
-        answer = self._answer(context, request)
+        response = self._dispatch(context, request)
         spent_s = perf_counter() - began_s + NETWORK_S
-        if hasattr(answer, "__await__"):
+        if hasattr(response, "__await__"):
             charge_time(self, context, spent_s)
-            task = self.services.spawn(self._finish(context, raw.correlation_id, answer))
-            task.add_done_callback(lambda _: close_unstarted(answer))  # if it is cancelled before its first step
+            task = self.services.spawn(self._finish(context, raw.correlation_id, response))
+            task.add_done_callback(lambda _: close_unstarted(response))  # if it is cancelled before its first step
             self.cancel = task.cancel
         else:
-            self._respond(context, raw.correlation_id, answer, spent_s)
+            self._respond(context, raw.correlation_id, response, spent_s)
 
-    async def _decode_and_answer(self, api: ServedApi, raw: RawRequest, items_max: int) -> None:
+    async def _decode_and_dispatch(self, api: ServedApi, raw: RawRequest, items_max: int) -> None:
         permit = None
         instance_id = self.principal.instance_id
         try:
             if instance_id is not None and not self.principal.internal:
                 permit = await self.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
-            await self._answer_decoded(api, raw, items_max, permit)
+            await self._dispatch_decoded(api, raw, items_max, permit)
         finally:
             if permit is not None:
                 permit.release()
 
-    async def _answer_decoded(self, api: ServedApi, raw: RawRequest, items_max: int, permit: Permit | None) -> None:
+    async def _dispatch_decoded(self, api: ServedApi, raw: RawRequest, items_max: int, permit: Permit | None) -> None:
         try:
             context = RequestContext(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
             charge_time(self, context, raw.size_bytes / RECEIVED_BYTES_PER_S)
@@ -354,29 +354,29 @@ class Session:
             context = RequestContext(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
             context.paused_ms, context.request_bytes = paused_ms, raw.size_bytes
             began_s = perf_counter()
-            answer = self._answer(context, request)
+            response = self._dispatch(context, request)
             self._on_turn(context, perf_counter() - began_s)
         except Exception as error:  # see `_finish`; also malformed requests
             self.cancel = None
             self.channel.fail(error)
             return
-        if hasattr(answer, "__await__"):
-            await self._finish(context, raw.correlation_id, answer)
+        if hasattr(response, "__await__"):
+            await self._finish(context, raw.correlation_id, response)
         else:
             self.cancel = None
-            self._respond_later(context, raw.correlation_id, answer)
+            self._respond_later(context, raw.correlation_id, response)
 
-    async def _finish(self, context: RequestContext, correlation_id: int, answer: Any) -> None:
+    async def _finish(self, context: RequestContext, correlation_id: int, awaitable: Any) -> None:
         try:
             response = await timed(
-                answer, partial(self._on_turn, context), self._take_turn(context), self.turn_to_resume
+                awaitable, partial(self._on_turn, context), self._take_turn(context), self.turn_to_resume
             )
         except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self.cancel = None
             self.channel.fail(error)
             return
         finally:
-            close_unstarted(answer)  # if the task was cancelled while it waited for its turn
+            close_unstarted(awaitable)  # if the task was cancelled while it waited for its turn
         self.cancel = None
         self._respond_later(context, correlation_id, response)
 
@@ -435,11 +435,11 @@ class Session:
             login.end()
 
 
-def close_unstarted(answering: Any) -> None:
-    """Closes the coroutine of an answer that will not be awaited. A finished coroutine is not affected, and a future
+def close_unstarted(awaitable: Any) -> None:
+    """Closes the coroutine of a response that will not be awaited. A finished coroutine is not affected, and a future
     cannot be closed.
     """
-    close = getattr(answering, "close", None)
+    close = getattr(awaitable, "close", None)
     if close is not None:
         close()
 

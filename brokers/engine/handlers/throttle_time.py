@@ -62,7 +62,7 @@ class Throttle(NamedTuple):
 NO_THROTTLE: Final = Throttle(0, Reason.CLIENT_QUOTA)
 
 
-class Sender(Protocol):
+class RequestSession(Protocol):
     """The session of a request, as this module uses it."""
 
     principal: Principal
@@ -88,28 +88,28 @@ def apply_longest(
     return delay_ms, Mute(limiter, delay_ms, services.loop_clock)
 
 
-def charge_time(sender: Sender, context: RequestContext, spent_s: float) -> int:
+def charge_time(session: RequestSession, context: RequestContext, spent_s: float) -> int:
     """Charges broker time to the client and its instance. Returns the debt of the instance in ms."""
     accounting = _accounting(context)
     if accounting is None:
         return 0
     now_ms = context.services.clock.monotonic_ms()
-    limiter = _time_limiter(sender, context)
+    limiter = _time_limiter(session, context)
     if limiter is not None:
         charging.record_time(limiter, spent_s, now_ms)
     return accounting.request_time.charge(round(spent_s * 1e6), now_ms)
 
 
-def throttle_time_ms(sender: Sender, context: RequestContext, response: Any, spent_s: float) -> int:
+def throttle_time_ms(session: RequestSession, context: RequestContext, response: Any, spent_s: float) -> int:
     """Charges the last turn of a request. Returns the delay of its client after the response, in ms."""
-    throttles = [Throttle(charge_time(sender, context, spent_s), Reason.REQUEST_TIME)]
+    throttles = [Throttle(charge_time(session, context, spent_s), Reason.REQUEST_TIME)]
     if context.api.throttled_first:
         throttles.append(Throttle(state_delay_ms(context, response), Reason.STATE_WRITES))
     if context.has_changed:
-        throttles.append(_by_change_rate(context))
-    throttles.append(_by_client_quotas(sender, context))
+        throttles.append(_change_rate_throttle(context))
+    throttles.append(_client_quota_throttle(session, context))
     longest = max(throttles, key=_delay_ms)
-    _record(sender, context, longest)
+    _record(session, context, longest)
     return longest.delay_ms
 
 
@@ -117,7 +117,7 @@ def _delay_ms(throttle: Throttle) -> int:
     return throttle.delay_ms
 
 
-def _by_change_rate(context: RequestContext) -> Throttle:
+def _change_rate_throttle(context: RequestContext) -> Throttle:
     accounting = _accounting(context)
     if accounting is None:
         return NO_THROTTLE
@@ -125,8 +125,8 @@ def _by_change_rate(context: RequestContext) -> Throttle:
     return Throttle(min(wait_ms, DELAY_MS_MAX), Reason.CHANGE_RATE)
 
 
-def _by_client_quotas(sender: Sender, context: RequestContext) -> Throttle:
-    limiter = _time_limiter(sender, context)
+def _client_quota_throttle(session: RequestSession, context: RequestContext) -> Throttle:
+    limiter = _time_limiter(session, context)
     delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, context.services.clock.monotonic_ms())
     if context.mutation_limiter is not None:
         wait_ms = mutation_quota.wait_ms(context)
@@ -135,21 +135,21 @@ def _by_client_quotas(sender: Sender, context: RequestContext) -> Throttle:
     return Throttle(delay_ms, Reason.CLIENT_QUOTA, limiter)
 
 
-def _record(sender: Sender, context: RequestContext, longest: Throttle) -> None:
+def _record(session: RequestSession, context: RequestContext, longest: Throttle) -> None:
     """Records the reason of the longest delay, and the time that parts of the request waited for their turns."""
     delay_ms, reason, limiter = longest
     time_ms = context.paused_ms + (delay_ms if reason is Reason.REQUEST_TIME else 0)
-    accounting, user, services = _accounting(context), sender.principal.user, context.services
+    accounting, user, services = _accounting(context), session.principal.user, context.services
     if time_ms and accounting is not None:
         _record_instance(services, accounting, Throttle(time_ms, Reason.REQUEST_TIME), user, context.client_id)
     if not delay_ms:
         return
     if reason is Reason.STATE_WRITES:
-        _record_state(context, user, delay_ms)
+        _record_state_writes(context, user, delay_ms)
     elif reason is Reason.CHANGE_RATE and accounting is not None:
         _record_instance(services, accounting, longest, user, context.client_id)
     elif limiter is not None:
-        sender.client(context.client_id).record_throttle(limiter, delay_ms, services.clock.now_ms())
+        session.client(context.client_id).record_throttle(limiter, delay_ms, services.clock.now_ms())
 
 
 def _record_instance(
@@ -170,7 +170,7 @@ def _accounting(context: RequestContext) -> InstanceAccounting | None:
     )
 
 
-def _time_limiter(sender: Sender, context: RequestContext) -> Limiter | None:
+def _time_limiter(session: RequestSession, context: RequestContext) -> Limiter | None:
     """Returns the limiter of the time that requests of the client take, None without a limit."""
     view = context.view
     if view.instance is None or view.internal:
@@ -180,7 +180,7 @@ def _time_limiter(sender: Sender, context: RequestContext) -> Limiter | None:
     quotas = context.services.accounting.accountings.of(view.instance.id).client_quotas
     if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
         return None
-    return sender.client(context.client_id).request_limiter
+    return session.client(context.client_id).request_limiter
 
 
 # -- writes of coordinators -------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def _without_coordinators(services: BrokerServices) -> BrokerServices:
 
 
 @asynccontextmanager
-async def paid(context: RequestContext) -> AsyncIterator[RequestContext]:
-    """Waits until the debt of the instance is low enough, and keeps the next request waiting while this one is handled.
+async def wait_until_paid(context: RequestContext) -> AsyncIterator[RequestContext]:
+    """Waits until the debt of the instance is low enough. The next request waits while this one is handled.
 
     Yields the context with which to handle the request. If too many requests wait already, it has no coordinators, so
     that the response is COORDINATOR_NOT_AVAILABLE.
@@ -257,24 +257,30 @@ def state_delay_ms(context: RequestContext, response: Any) -> int:
     the broker to which the request was forwarded if that is greater.
     """
     shares = _shares(context)
-    owed_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())
+    debt_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())
     if isinstance(response, Encoded):
-        return max(owed_ms, response.throttled_ms)
-    return max(owed_ms, getattr(response, "throttle_time_ms", 0))
+        return max(debt_ms, response.throttled_ms)
+    return max(debt_ms, getattr(response, "throttle_time_ms", 0))
 
 
-def _record_state(context: RequestContext, user: str, waited_ms: int) -> None:
+def _record_state_writes(context: RequestContext, user: str, delay_ms: int) -> None:
     """Records why the client is throttled."""
     services, instance_id = context.services, context.view.instance_id
     accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
     if accounting is None or accounting.shares.state is None:
         return
     now_ms, limiter = services.clock.now_ms(), accounting.shares.state
-    bought = accounting.shares.produce or limiter
+    bandwidth_limiter = accounting.shares.produce or limiter
     services.accounting.totals.delays += 1
-    accounting.traffic.delayed(waited_ms, now_ms)
+    accounting.traffic.delayed(delay_ms, now_ms)
     accounting.ledger.record(
-        limiter.rule, limiter.limit_per_s, user, context.client_id, waited_ms, now_ms, bought.whole_limit_per_s
+        limiter.rule,
+        limiter.limit_per_s,
+        user,
+        context.client_id,
+        delay_ms,
+        now_ms,
+        bandwidth_limiter.whole_limit_per_s,
     )
 
 

@@ -27,7 +27,7 @@ class WaitingCall(Protocol):
 class WaitingCalls:
     """Waiting calls of one broker. `spawn` starts a task; `charge(instance_id, spent_s)` charges the time of checks."""
 
-    __slots__ = ("_by_instance", "_changed", "_charge", "_spawn", "_turns")
+    __slots__ = ("_by_instance", "_charge", "_needs_check", "_spawn", "_turns")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WaitingCalls:
         # In order of arrival: a set would have a different order in every process.
         self._by_instance: dict[str, dict[WaitingCall, None]] = {}
         # Instances whose calls are being checked, and True if something changed since that began.
-        self._changed: dict[str, bool] = {}
+        self._needs_check: dict[str, bool] = {}
 
     def add(self, instance_id: str, call: WaitingCall) -> None:
         waiting = self._by_instance.get(instance_id)
@@ -59,14 +59,14 @@ class WaitingCalls:
                 del self._by_instance[instance_id]
 
     @contextmanager
-    def holding(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
+    def checking_on_change(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
         """Calls `check` after each change of rights while the block lasts. An `instance_id` of None stands for the
         cluster itself, which has all rights: nothing is checked.
         """
         if instance_id is None:
             yield
             return
-        call = _Check(check)
+        call = _CallbackCall(check)
         self.add(instance_id, call)
         try:
             yield
@@ -81,37 +81,37 @@ class WaitingCalls:
             return
         for instance_id in self._by_instance:
             if _have_changed(before, after, instance_id):
-                is_under_way = instance_id in self._changed
-                self._changed[instance_id] = True
+                is_under_way = instance_id in self._needs_check
+                self._needs_check[instance_id] = True
                 if not is_under_way:
-                    self._spawn(self._check_again(instance_id))
+                    self._spawn(self._check_until_unchanged(instance_id))
 
-    async def _check_again(self, instance_id: str) -> None:
+    async def _check_until_unchanged(self, instance_id: str) -> None:
         """Checks the calls of an instance, and repeats that if something changed in the meantime, so that one check of
         an instance runs at a time.
         """
         try:
-            while self._changed[instance_id]:
-                self._changed[instance_id] = False
+            while self._needs_check[instance_id]:
+                self._needs_check[instance_id] = False
                 await self._check_once(instance_id)
         finally:
-            del self._changed[instance_id]
+            del self._needs_check[instance_id]
 
     async def _check_once(self, instance_id: str) -> None:
         # Calls that begin to wait after the change were checked against the new rights.
-        left = list(self._by_instance.get(instance_id, ()))
-        left.reverse()
-        while left:
+        remaining_calls = list(self._by_instance.get(instance_id, ()))
+        remaining_calls.reverse()
+        while remaining_calls:
             await self._turns.enqueue(instance_id)
             began_s = perf_counter()
-            while left and perf_counter() - began_s < TURN_S_MAX:
-                call = left.pop()
+            while remaining_calls and perf_counter() - began_s < TURN_S_MAX:
+                call = remaining_calls.pop()
                 if call in self._by_instance.get(instance_id, ()):
                     call.check_right()
             self._charge(instance_id, perf_counter() - began_s)
 
 
-class _Check:
+class _CallbackCall:
     __slots__ = ("check_right",)
 
     def __init__(self, check: Callable[[], object]) -> None:

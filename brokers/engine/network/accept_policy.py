@@ -127,7 +127,7 @@ class AcceptPolicy:
         self._pace = CreationPace(limits.creations_per_s_max)
         self._queued = Queued()
 
-    def queue_of(self, group: ListenerGroup) -> EntryQueue:
+    def queue_for(self, group: ListenerGroup) -> EntryQueue:
         """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
         return EntryQueue(self._loop, partial(self._exceeded, group), partial(self._drop, group), self._queued)
 

@@ -147,7 +147,7 @@ class Listeners:
             tenant = None if spec.is_protected else self._enter(spec.tenant or spec.name)
             known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
             self.buffers.assign(known, tenant)
-            known.entry_queue = self.policy.queue_of(known)
+            known.entry_queue = self.policy.queue_for(known)
             self._groups[spec.name] = known
         return known
 

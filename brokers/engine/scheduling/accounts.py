@@ -43,16 +43,16 @@ class InstanceAccounts(Generic[T]):
         """Returns the account of an instance if there is one."""
         return self._instances.get(instance_id)
 
-    def to_enqueue(self, instance_id: str) -> InstanceQueue[T]:
+    def account_to_enqueue(self, instance_id: str) -> InstanceQueue[T]:
         """Returns the account of an instance, with its current tenant and weights unless it is already queued."""
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
         if not instance.items:
-            self.renew(instance)
+            self.refresh(instance)
         return instance
 
-    def renew(self, instance: InstanceQueue[T]) -> None:
+    def refresh(self, instance: InstanceQueue[T]) -> None:
         """Updates the tenant and the weights of an account that is not in the queue."""
         tenant = instance.tenant = self._tenant(instance.key)
         instance.weight, tenant.weight = self._ownership.weights_of(instance.key, tenant.key)

@@ -74,10 +74,10 @@ class Rotation(Generic[A]):
         if account.round == NO_ROUND:
             account.round = self._round
             return
-        passed = self._round - account.round
-        if passed > 0:
+        passed_rounds = self._round - account.round
+        if passed_rounds > 0:
             grant = account.weight * self._quantum
-            account.credit = min(grant, account.credit + passed * grant)
+            account.credit = min(grant, account.credit + passed_rounds * grant)
             account.round = self._round
 
     def remove(self, account: A) -> None:
@@ -97,11 +97,11 @@ class Rotation(Generic[A]):
             self._grant(sparse.popleft())
             accounts.append(account)
         account = accounts[0]
-        left = len(accounts)
+        remaining = len(accounts)
         while account.credit <= 0.0:
-            if not left:
+            if not remaining:
                 self._pass_rounds()
-            left -= 1
+            remaining -= 1
             self._grant(account)
             accounts.rotate(-1)
             account = accounts[0]

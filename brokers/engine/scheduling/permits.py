@@ -16,7 +16,7 @@ from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
 from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
 
 # Cost of a permit, and the grant of one tenant, and of one of its instances, of weight one in each round.
-PERMIT: Final = 1.0
+PERMIT_COST: Final = 1.0
 # Received bytes of an instance's requests that are decoded at the same time.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
 # Received bytes of decoded requests that wait for events, of an instance and of all instances of a tenant. 4 MiB are
@@ -37,8 +37,8 @@ class Permits:
         self, permits_max: int, ownership: Ownership | None = None, *, queued_per_instance_max: int = UNBOUNDED
     ) -> None:
         self._free = permits_max
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PERMIT, queued_per_instance_max)
-        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(PERMIT, ownership or Ownership())
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PERMIT_COST, queued_per_instance_max)
+        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(PERMIT_COST, ownership or Ownership())
 
     def queued(self, instance_id: str) -> int:
         """Returns the number of waiters of an instance."""
@@ -58,16 +58,16 @@ class Permits:
         if self._free:
             self._free -= 1
             return
-        instance = self._accounts.to_enqueue(instance_id)
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.enqueue(instance, granted)
+        instance = self._accounts.account_to_enqueue(instance_id)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.enqueue(instance, waiter)
         try:
-            await granted
+            await waiter
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release()
             else:
-                self._queue.cancel(instance, granted)
+                self._queue.cancel(instance, waiter)
                 self._accounts.forget_idle(self._queue)
             raise
 
@@ -75,10 +75,10 @@ class Permits:
         """Returns a permit to the semaphore, which grants it to the next waiter."""
         queue = self._queue
         while (instance := queue.next_instance()) is not None:
-            granted = queue.pop(instance)
-            if not granted.done():
-                queue.charge(instance, PERMIT)
-                granted.set_result(None)
+            waiter = queue.pop(instance)
+            if not waiter.done():
+                queue.charge(instance, PERMIT_COST)
+                waiter.set_result(None)
                 break
         else:
             self._free += 1
@@ -100,21 +100,21 @@ class Permit:
     Short requests are decoded without a permit for it: theirs counts only while they wait for an event.
     """
 
-    __slots__ = ("_count_bytes", "_delayed_bytes", "_instance_id", "_is_short", "_limiter", "_request_bytes")
+    __slots__ = ("_counted_bytes", "_delayed_bytes", "_instance_id", "_is_short", "_limiter", "_request_bytes")
 
     def __init__(self, limiter: DecodeMemoryLimiter, instance_id: str, request_bytes: int, *, is_short: bool) -> None:
         self._limiter = limiter
         self._instance_id = instance_id
         self._request_bytes = request_bytes
         self._is_short = is_short
-        self._count_bytes = 0 if is_short else request_bytes
+        self._counted_bytes = 0 if is_short else request_bytes
         self._delayed_bytes = 0
 
     def release(self) -> None:
         """Frees the memory, or ends the delay, of the request."""
-        count_bytes, self._count_bytes = self._count_bytes, 0
-        if count_bytes:
-            self._limiter.release(self._instance_id, count_bytes)
+        size_bytes, self._counted_bytes = self._counted_bytes, 0
+        if size_bytes:
+            self._limiter.release(self._instance_id, size_bytes)
         delayed_bytes, self._delayed_bytes = self._delayed_bytes, 0
         if delayed_bytes:
             self._limiter.end_delay(self._instance_id, delayed_bytes)
@@ -135,9 +135,9 @@ class Permit:
         if self._is_short:
             self.release()
             return
-        await self._limiter.await_room(self._instance_id, self._request_bytes)
+        await self._limiter.reserve(self._instance_id, self._request_bytes)
         self.release()
-        self._count_bytes = self._request_bytes
+        self._counted_bytes = self._request_bytes
 
 
 class DecodeMemoryLimiter:
@@ -148,7 +148,7 @@ class DecodeMemoryLimiter:
 
     __slots__ = (
         "_bytes_max", "_delayed_bytes", "_delayed_bytes_max", "_delayed_bytes_of_tenants", "_delayed_tenants",
-        "_tenant_of", "_used_bytes", "_waiting",
+        "_tenant_of", "_used_bytes", "_waiters",
     )  # fmt: skip
 
     def __init__(
@@ -166,22 +166,22 @@ class DecodeMemoryLimiter:
         self._delayed_tenants: dict[str, str] = {}
         self._delayed_bytes_of_tenants: dict[str, int] = {}
         self._used_bytes: dict[str, int] = {}
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._waiters: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
-    async def acquire(self, instance_id: str, count_bytes: int) -> Permit:
-        """Waits until there is room for a request of `count_bytes` received bytes, and returns its permit."""
-        await self.await_room(instance_id, count_bytes)
-        return Permit(self, instance_id, count_bytes, is_short=False)
+    async def acquire(self, instance_id: str, size_bytes: int) -> Permit:
+        """Waits until there is room for a request of `size_bytes` received bytes, and returns its permit."""
+        await self.reserve(instance_id, size_bytes)
+        return Permit(self, instance_id, size_bytes, is_short=False)
 
-    def short_permit(self, instance_id: str, count_bytes: int) -> Permit:
+    def short_permit(self, instance_id: str, size_bytes: int) -> Permit:
         """Returns the permit of a short request, which is decoded at once."""
-        return Permit(self, instance_id, count_bytes, is_short=True)
+        return Permit(self, instance_id, size_bytes, is_short=True)
 
-    def begin_delay(self, instance_id: str, count_bytes: int) -> bool:
+    def begin_delay(self, instance_id: str, size_bytes: int) -> bool:
         """Counts a request that begins to wait for an event. Returns False if the instance or its tenant has no room
         for it.
         """
-        delayed_bytes = self._delayed_bytes.get(instance_id, 0) + count_bytes
+        delayed_bytes = self._delayed_bytes.get(instance_id, 0) + size_bytes
         if delayed_bytes > self._delayed_bytes_max:
             return False
         tenant_id = self._delayed_tenants.get(instance_id)
@@ -195,10 +195,10 @@ class DecodeMemoryLimiter:
         self._delayed_bytes_of_tenants[tenant_id] = tenant_bytes
         return True
 
-    def end_delay(self, instance_id: str, count_bytes: int) -> None:
+    def end_delay(self, instance_id: str, size_bytes: int) -> None:
         """Removes a request that `begin_delay` counted."""
         tenant_id = self._delayed_tenants[instance_id]
-        delayed_bytes = self._delayed_bytes[instance_id] - count_bytes
+        delayed_bytes = self._delayed_bytes[instance_id] - size_bytes
         if delayed_bytes:
             self._delayed_bytes[instance_id] = delayed_bytes
         else:
@@ -209,36 +209,36 @@ class DecodeMemoryLimiter:
         else:
             del self._delayed_bytes_of_tenants[tenant_id]
 
-    async def await_room(self, instance_id: str, count_bytes: int) -> None:
+    async def reserve(self, instance_id: str, size_bytes: int) -> None:
         """Waits until there is room, and counts the memory as used until `release`."""
         used_bytes = self._used_bytes.get(instance_id, 0)
-        if instance_id not in self._waiting and self._has_room(used_bytes, count_bytes):
-            self._used_bytes[instance_id] = used_bytes + count_bytes
+        if instance_id not in self._waiters and self._has_room(used_bytes, size_bytes):
+            self._used_bytes[instance_id] = used_bytes + size_bytes
         else:
-            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(instance_id, deque()).append((count_bytes, granted))
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.setdefault(instance_id, deque()).append((size_bytes, waiter))
             try:
-                await granted
+                await waiter
             except asyncio.CancelledError:
-                if granted.done() and not granted.cancelled():
-                    self.release(instance_id, count_bytes)
+                if waiter.done() and not waiter.cancelled():
+                    self.release(instance_id, size_bytes)
                 raise
 
-    def release(self, instance_id: str, count_bytes: int) -> None:
+    def release(self, instance_id: str, size_bytes: int) -> None:
         """Frees memory, and grants it to waiting requests of the instance."""
-        used_bytes = self._used_bytes[instance_id] - count_bytes
-        waiting = self._waiting.get(instance_id)
-        while waiting and (waiting[0][1].done() or self._has_room(used_bytes, waiting[0][0])):
-            wanted_bytes, granted = waiting.popleft()
-            if not granted.done():  # else the waiting task was cancelled
-                used_bytes += wanted_bytes
-                granted.set_result(None)
-        if waiting is not None and not waiting:
-            del self._waiting[instance_id]
+        used_bytes = self._used_bytes[instance_id] - size_bytes
+        waiters = self._waiters.get(instance_id)
+        while waiters and (waiters[0][1].done() or self._has_room(used_bytes, waiters[0][0])):
+            waiter_bytes, waiter = waiters.popleft()
+            if not waiter.done():  # else the waiting task was cancelled
+                used_bytes += waiter_bytes
+                waiter.set_result(None)
+        if waiters is not None and not waiters:
+            del self._waiters[instance_id]
         if used_bytes:
             self._used_bytes[instance_id] = used_bytes
         else:
             del self._used_bytes[instance_id]
 
-    def _has_room(self, used_bytes: int, count_bytes: int) -> bool:
-        return not used_bytes or used_bytes + count_bytes <= self._bytes_max
+    def _has_room(self, used_bytes: int, size_bytes: int) -> bool:
+        return not used_bytes or used_bytes + size_bytes <= self._bytes_max

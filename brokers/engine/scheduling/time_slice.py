@@ -32,13 +32,13 @@ class TimeSlice:
             self._until_s = perf_counter() + SLICE_S
 
 
-async def free_incrementally(items: list[Any], within: Callable[[Any], list[Any]]) -> None:
-    """Empties a long list of lists in parts. `within` returns the inner list of an item."""
+async def free_incrementally(items: list[Any], inner_list_of: Callable[[Any], list[Any]]) -> None:
+    """Empties a long list of lists in parts. `inner_list_of` returns the inner list of an item."""
     time_slice = TimeSlice()
     for item in items:
-        inner = within(item)
-        while len(inner) > FREED_AT_ONCE_MAX:
-            del inner[-FREED_AT_ONCE_MAX:]
+        inner_list = inner_list_of(item)
+        while len(inner_list) > FREED_AT_ONCE_MAX:
+            del inner_list[-FREED_AT_ONCE_MAX:]
             await time_slice.pause()
     while items:
         del items[-FREED_AT_ONCE_MAX:]

@@ -17,14 +17,14 @@ from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue
 T = TypeVar("T")
 
 # Cost of a turn, and the grant of one tenant, and of one of its instances, in each round.
-TURN: Final = 1.0
+TURN_COST: Final = 1.0
 # Work that can stop anywhere stops after this time and waits for its next turn.
 TURN_MS_MAX: Final = 5
 # Instance id under which the broker's own work is queued.
-OWN_WORK: Final = ""
+BROKER_WORK: Final = ""
 
 
-def _owes_nothing(instance_id: str) -> int:
+def _no_debt(instance_id: str) -> int:
     return 0
 
 
@@ -34,24 +34,24 @@ class TurnQueue:
     `debt_ms` returns the time in milliseconds for which an instance must wait, because it exceeded its share.
     """
 
-    __slots__ = ("_accounts", "_debt_ms", "_is_due", "_loop", "_queue")
+    __slots__ = ("_accounts", "_debt_ms", "_is_scheduled", "_loop", "_queue")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        debt_ms: Callable[[str], int] = _owes_nothing,
+        debt_ms: Callable[[str], int] = _no_debt,
         ownership: Ownership | None = None,
     ) -> None:
         self._loop = loop
         self._debt_ms = debt_ms
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(TURN)
-        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(TURN, ownership or Ownership())
-        self._is_due = False
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(TURN_COST)
+        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(TURN_COST, ownership or Ownership())
+        self._is_scheduled = False
 
-    def enqueue(self, instance_id: str = OWN_WORK) -> asyncio.Future[None]:
+    def enqueue(self, instance_id: str = BROKER_WORK) -> asyncio.Future[None]:
         """Returns a future that is done when the turn of the task begins; it may be cancelled."""
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._queue.enqueue(self._accounts.to_enqueue(instance_id), turn)
+        self._queue.enqueue(self._accounts.account_to_enqueue(instance_id), turn)
         self._schedule()
         return turn
 
@@ -62,20 +62,20 @@ class TurnQueue:
         """
         while True:
             await self.enqueue()
-            ends_s = perf_counter() + TURN_MS_MAX / 1000
-            while perf_counter() < ends_s:
+            deadline_s = perf_counter() + TURN_MS_MAX / 1000
+            while perf_counter() < deadline_s:
                 try:
                     next(steps)
                 except StopIteration as end:
                     return end.value
 
     def _schedule(self) -> None:
-        if not self._is_due and len(self._queue):
-            self._is_due = True
-            self._loop.call_soon(self._next)
+        if not self._is_scheduled and len(self._queue):
+            self._is_scheduled = True
+            self._loop.call_soon(self._grant_next)
 
-    def _next(self) -> None:
-        self._is_due = False
+    def _grant_next(self) -> None:
+        self._is_scheduled = False
         queue = self._queue
         while (instance := queue.next_instance()) is not None:
             debt_ms = self._debt_ms(instance.key)
@@ -85,14 +85,14 @@ class TurnQueue:
                 continue
             turn = queue.pop(instance)
             if not turn.done():  # else the waiting task was cancelled
-                queue.charge(instance, TURN)
+                queue.charge(instance, TURN_COST)
                 turn.set_result(None)
                 break
         self._accounts.forget_idle(queue)
         self._schedule()
 
     def _resume(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
-        self._accounts.renew(instance)
+        self._accounts.refresh(instance)
         self._queue.resume(instance)
         self._schedule()
 

@@ -14,8 +14,8 @@ INSTANCE_WEIGHT_MAX: Final = 1.0
 
 def weight_of(produce_bps: int, consume_bps: int) -> float:
     """Returns the weight of an instance with this bandwidth."""
-    wanted = max(produce_bps, consume_bps) / HEAVIEST_BPS
-    return min(INSTANCE_WEIGHT_MAX, max(INSTANCE_WEIGHT_MIN, wanted))
+    weight = max(produce_bps, consume_bps) / HEAVIEST_BPS
+    return min(INSTANCE_WEIGHT_MAX, max(INSTANCE_WEIGHT_MIN, weight))
 
 
 class LoopWeights:
@@ -40,15 +40,15 @@ class LoopWeights:
         tenant_id, _ = self._instances.pop(instance_id, (None, 0.0))
         if tenant_id is None:
             return
-        members = self._tenants[tenant_id]
-        del members[instance_id]
-        if not members:
+        weights = self._tenants[tenant_id]
+        del weights[instance_id]
+        if not weights:
             del self._tenants[tenant_id]
 
     def siblings(self, instance_id: str) -> Collection[str]:
         """Returns the instances of an instance's tenant, itself included."""
-        known = self._instances.get(instance_id)
-        return (instance_id,) if known is None else self._tenants[known[0]]
+        account = self._instances.get(instance_id)
+        return (instance_id,) if account is None else self._tenants[account[0]]
 
     def of_instance(self, instance_id: str) -> float:
         """Returns the weight of an instance; the largest if it is unknown."""
@@ -59,7 +59,7 @@ class LoopWeights:
         """Returns the weight of a tenant: the sum of its instances' weights, up to `TENANT_WEIGHT_MAX` times the
         largest of them; the largest weight if none of its instances is known.
         """
-        members = self._tenants.get(tenant_id)
-        if members is None:
+        weights = self._tenants.get(tenant_id)
+        if weights is None:
             return INSTANCE_WEIGHT_MAX
-        return min(sum(members.values()), TENANT_WEIGHT_MAX * max(members.values()))
+        return min(sum(weights.values()), TENANT_WEIGHT_MAX * max(weights.values()))

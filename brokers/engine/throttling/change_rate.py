@@ -27,7 +27,7 @@ class ChangeRate(TokenBucket):
     def __init__(self, per_s: float = CHANGES_PER_S_MAX, burst: float = CHANGES_BURST) -> None:
         super().__init__(per_s, burst)
 
-    def rest_ms(self, began_ms: int, ended_ms: int) -> int:
+    def pause_ms(self, began_ms: int, ended_ms: int) -> int:
         """Returns the pause after a change in milliseconds, which lets other instances proceed.
 
         It is 0 for the first `UNPAUSED_TOKENS` of a burst, then the duration of the change, up to `PAUSE_MS_MAX`.

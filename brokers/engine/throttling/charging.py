@@ -102,12 +102,14 @@ class Limiter:
         owed_until_ms: no debt lasts longer than this.
         unrecorded_s: time spent that the next `record_time` adds, for a limit of time.
         bucket: the token bucket of a `controller_mutation_rate` (QUO-40).
-        waiting: is notified when the debt becomes smaller.
+        debt_watcher: is notified when the debt becomes smaller.
     """
 
     __slots__ = (
         "admitted_bytes",
         "bucket",
+        "debt_watcher",
+        "last_used_ms",
         "limit_per_s",
         "owed_until_ms",
         "pace",
@@ -116,9 +118,7 @@ class Limiter:
         "rule",
         "share_key",
         "unrecorded_s",
-        "used_ms",
         "waited_ms",
-        "waiting",
         "waits_until_ms",
         "whole_limit_per_s",
     )
@@ -134,7 +134,7 @@ class Limiter:
         self.rule = rule
         self.limit_per_s = limit_per_s
         self.whole_limit_per_s = limit_per_s
-        self.used_ms = now_ms
+        self.last_used_ms = now_ms
         self.rate = Rate(window)
         self.pace = pace
         self.unrecorded_s = 0.0
@@ -147,25 +147,25 @@ class Limiter:
         self.waits_until_ms = now_ms
         self.owed_until_ms = now_ms
         self.pool: Pool | None = None
-        self.waiting: DebtWatcher | None = None
+        self.debt_watcher: DebtWatcher | None = None
 
-    def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
+    def set_limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
         """Sets a new limit. If only this broker's part of an unchanged whole limit changes, the samples are scaled, so
         that admitted bytes use up the same fraction of the new part as of the old one.
         """
-        whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
-        before = self.limit_per_s
-        if limit_per_s == before and whole == self.whole_limit_per_s:
+        whole_per_s = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
+        previous_per_s = self.limit_per_s
+        if limit_per_s == previous_per_s and whole_per_s == self.whole_limit_per_s:
             return
-        if self.pace is not None and limit_per_s > before:
-            self.pace.raised(before, limit_per_s, now_ms)
+        if self.pace is not None and limit_per_s > previous_per_s:
+            self.pace.raised(previous_per_s, limit_per_s, now_ms)
         if self.bucket is not None:
             self.bucket.change(limit_per_s, self._burst(limit_per_s))
-        if whole == self.whole_limit_per_s and whole_limit_per_s is not None and before > 0:
-            self.rate.scale(limit_per_s / before)
+        if whole_per_s == self.whole_limit_per_s and whole_limit_per_s is not None and previous_per_s > 0:
+            self.rate.scale(limit_per_s / previous_per_s)
         self.limit_per_s = limit_per_s
-        self.whole_limit_per_s = whole
-        if limit_per_s > before:
+        self.whole_limit_per_s = whole_per_s
+        if limit_per_s > previous_per_s:
             self.debt_changed(now_ms)
 
     def use_pool(self, pool: Pool | None) -> None:
@@ -185,7 +185,7 @@ class Limiter:
 
     def charge(self, amount: int, now_ms: int) -> int:
         """Records an admitted amount and returns the delay that it causes, in milliseconds."""
-        self.used_ms = now_ms
+        self.last_used_ms = now_ms
         self.admitted_bytes += amount
         pace, pool = self.pace, self.pool
         if pool is not None and pace is not None:
@@ -194,7 +194,7 @@ class Limiter:
             pool.charge(amount)
             delay_ms = pace.charge(amount, self.limit_per_s, now_ms)
             if delay_ms > 0:
-                pool.wait(now_ms)
+                pool.mark_contended(now_ms)
                 delay_ms = min(delay_ms, pool.debt_ms(now_ms))
         else:
             delay_ms = throttle.charge(self.rate, amount, self.limit_per_s, now_ms)
@@ -206,15 +206,15 @@ class Limiter:
             self.owed_until_ms = now_ms + delay_ms
         return delay_ms
 
-    def debt_ms(self, now_ms: int, later: int = 0) -> int:
-        """Returns the time until all recorded units except the last `later` ones are paid for, in milliseconds."""
-        later_ms = int(later * 1000 / self.limit_per_s) if later and self.limit_per_s > 0 else 0
+    def debt_ms(self, now_ms: int, excluded_amount: int = 0) -> int:
+        """Returns the time until all recorded units but the last `excluded_amount` are paid for, in milliseconds."""
+        excluded_ms = int(excluded_amount * 1000 / self.limit_per_s) if excluded_amount and self.limit_per_s > 0 else 0
         pace, pool = self.pace, self.pool
         if pool is not None and pace is not None:
-            debt_ms = pace.debt_ms(now_ms + later_ms)
-            return min(debt_ms, pool.debt_ms(now_ms, later)) if debt_ms else 0
-        debt_ms = max(0, throttle.delay_ms(self.rate, self.limit_per_s, now_ms) - later_ms)
-        return debt_ms if pace is None else max(debt_ms, pace.debt_ms(now_ms + later_ms))
+            debt_ms = pace.debt_ms(now_ms + excluded_ms)
+            return min(debt_ms, pool.debt_ms(now_ms, excluded_amount)) if debt_ms else 0
+        debt_ms = max(0, throttle.delay_ms(self.rate, self.limit_per_s, now_ms) - excluded_ms)
+        return debt_ms if pace is None else max(debt_ms, pace.debt_ms(now_ms + excluded_ms))
 
     def fetch_debt_ms(self, amount: int, now_ms: int) -> int:
         """Returns the delay of a response of `amount` bytes in milliseconds, without recording it (QUO-20).
@@ -222,7 +222,7 @@ class Limiter:
         With a pace, only the debt of earlier responses counts, and this one may run into debt itself. Kafka's window
         alone counts this response as well.
         """
-        self.used_ms = now_ms
+        self.last_used_ms = now_ms
         if self.pace is not None:
             return self.debt_ms(now_ms)
         delay_ms = throttle.charge(self.rate, amount, self.limit_per_s, now_ms)
@@ -230,17 +230,17 @@ class Limiter:
         return delay_ms
 
     def debt_changed(self, now_ms: int) -> None:
-        """Adjusts the waits after the debt has changed, and notifies `waiting`."""
+        """Adjusts the end of the waits after the debt has changed, and notifies `debt_watcher`."""
         ends_ms = now_ms + self.debt_ms(now_ms)
         if ends_ms > self.owed_until_ms:
             self.owed_until_ms = ends_ms
         if now_ms <= ends_ms < self.waits_until_ms:
             self.waited_ms -= self.waits_until_ms - ends_ms
             self.waits_until_ms = ends_ms
-        if self.waiting is not None:
-            self.waiting.debt_changed(now_ms)
+        if self.debt_watcher is not None:
+            self.debt_watcher.debt_changed(now_ms)
 
-    def note_wait(self, delay_ms: int, now_ms: int) -> None:
+    def record_wait(self, delay_ms: int, now_ms: int) -> None:
         """Adds a client's wait to `waited_ms`; time in which other clients wait as well counts once."""
         begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
         ends_ms = now_ms + delay_ms
@@ -258,35 +258,35 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
 
     `now_ms` is monotonic.
     """
-    worst_ms, worst = 0, None
+    longest_ms, longest_limiter = 0, None
     for limiter in limiters:
         delay_ms = limiter.charge(amount_bytes, now_ms)
-        if delay_ms > worst_ms:
-            worst_ms, worst = delay_ms, limiter
-    if worst is not None:
-        worst.note_wait(worst_ms, now_ms)
-    return worst_ms, worst
+        if delay_ms > longest_ms:
+            longest_ms, longest_limiter = delay_ms, limiter
+    if longest_limiter is not None:
+        longest_limiter.record_wait(longest_ms, now_ms)
+    return longest_ms, longest_limiter
 
 
 def charge_fetch(
-    limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool = False
+    charges: Sequence[tuple[Limiter, int]], now_ms: int, is_delayed: bool = False
 ) -> tuple[int, Limiter | None]:
     """Charges a fetch response unless it has to wait (QUO-20); returns the longest delay and its limiter.
 
-    `limited` are the limiters with the bytes that count for each. With `is_held` the response waits for another reason
-    and is not charged either.
+    `charges` are the limiters with the bytes that count for each. With `is_delayed` the response waits for another
+    reason and is not charged either.
     """
-    worst_ms, worst = 0, None
-    for limiter, amount_bytes in limited:
+    longest_ms, longest_limiter = 0, None
+    for limiter, amount_bytes in charges:
         delay_ms = limiter.fetch_debt_ms(amount_bytes, now_ms)
-        if delay_ms > worst_ms:
-            worst_ms, worst = delay_ms, limiter
-    if worst is not None:
-        worst.note_wait(worst_ms, now_ms)
-    elif not is_held:
-        for limiter, amount_bytes in limited:
+        if delay_ms > longest_ms:
+            longest_ms, longest_limiter = delay_ms, limiter
+    if longest_limiter is not None:
+        longest_limiter.record_wait(longest_ms, now_ms)
+    elif not is_delayed:
+        for limiter, amount_bytes in charges:
             limiter.charge(amount_bytes, now_ms)
-    return worst_ms, worst
+    return longest_ms, longest_limiter
 
 
 def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
@@ -294,15 +294,15 @@ def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
 
     Limiters without a pace are skipped: under Kafka's window a debt delays only the connection that caused it.
     """
-    worst_ms, worst = 0, None
+    longest_ms, longest_limiter = 0, None
     for limiter in limiters:
         if limiter.owed_until_ms > now_ms and limiter.pace is not None:
             debt_ms = limiter.debt_ms(now_ms)
-            if debt_ms > worst_ms:
-                worst_ms, worst = debt_ms, limiter
+            if debt_ms > longest_ms:
+                longest_ms, longest_limiter = debt_ms, limiter
             elif not debt_ms:
                 limiter.owed_until_ms = now_ms
-    return worst
+    return longest_limiter
 
 
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
@@ -317,7 +317,7 @@ def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
 
 def record_time(limiter: Limiter, spent_s: float, now_ms: int) -> None:
     """Records the time that requests took of the event loop (QUO-21)."""
-    limiter.used_ms = now_ms
+    limiter.last_used_ms = now_ms
     limiter.rate.record(int((spent_s + limiter.unrecorded_s) * NS_PER_S), now_ms)
     limiter.unrecorded_s = 0.0
 
@@ -407,10 +407,10 @@ class ClientQuotas:
             if limiter is None:
                 limiter = self._limiters[key] = self._make_limiter(rule, quota, limit_per_s, now_ms)
         if self.parts is None or quota not in BYTE_RATES:
-            limiter.limit(limit_per_s * part, now_ms, limit_per_s)
+            limiter.set_limit(limit_per_s * part, now_ms, limit_per_s)
         else:
             self.parts.apply(quota, key, limiter, limit_per_s, now_ms)
-        limiter.rule, limiter.used_ms = rule, now_ms
+        limiter.rule, limiter.last_used_ms = rule, now_ms
         return limiter
 
     def _make_limiter(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
@@ -422,15 +422,15 @@ class ClientQuotas:
     def release_waits(self) -> None:
         """Ends all waits, so that clients are charged again under changed limits."""
         for limiter in self._limiters.values():
-            if limiter.waiting is not None:
-                limiter.waiting.release()
+            if limiter.debt_watcher is not None:
+                limiter.debt_watcher.release()
 
     def drop_unused(self, now_ms: int) -> int:
         """Drops limiters that were not used for an hour and returns their number (QUO-8).
 
         If it is not 0, callers that keep references to limiters must look them up again.
         """
-        unused = [key for key, limiter in self._limiters.items() if now_ms - limiter.used_ms >= UNUSED_MS_MAX]
+        unused = [key for key, limiter in self._limiters.items() if now_ms - limiter.last_used_ms >= UNUSED_MS_MAX]
         for key in unused:
             del self._limiters[key]
         return len(unused)

@@ -65,13 +65,13 @@ class ClientShares:
         direction = DIRECTIONS.get(quota)
         layout = self._layout(direction)
         if direction is None or layout is None or not layout.is_shared:
-            limiter.limit(limit_per_s, now_ms)
+            limiter.set_limit(limit_per_s, now_ms)
             return
         if not limiter.share_key:
             limiter.share_key = share_key(key[1], key[2])
         flow = self.flows.get((direction, limiter.share_key))
         if flow is None:
-            limiter.limit(static_part(limit_per_s, layout, self._broker_id), now_ms, limit_per_s)
+            limiter.set_limit(static_part(limit_per_s, layout, self._broker_id), now_ms, limit_per_s)
             return
         flow.use(limiter, now_ms)
         self._rebase(flow, limit_per_s, layout, now_ms)
@@ -92,8 +92,8 @@ class ClientShares:
         flow = self.flows[key] = FlowShare(limiter, now_ms, self._pool(key))
         self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
 
-    def answered(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
-        """Returns the share that an answer of the flow master is about; None if it does not apply here.
+    def share_for_answer(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
+        """Returns the share to which an answer of the flow master applies; None if it does not apply here.
 
         The share is created if no client has used the limit on this broker yet.
         """

@@ -16,17 +16,17 @@ from __future__ import annotations
 from typing import Final
 
 # The time without waiting is taken to be at least the interval divided by this.
-FREE_PART: Final = 16
+FREE_DIVISOR: Final = 16
 
 
 def wanted_bps(admitted_bps: int, waited_ms: int, interval_ms: int, share_bps: int) -> int:
     """Returns the estimated demand, at least `admitted_bps`.
 
-    `waited_ms` is the time in the interval during which a client waited for this limit, with `share_bps` in force.
+    `waited_ms` is the part of the interval in which a client waited for this limit, with `share_bps` in force.
     """
     if waited_ms <= 0:
         return admitted_bps
     waited_ms = min(waited_ms, interval_ms)
     moved_bps = max(admitted_bps, share_bps * waited_ms // interval_ms)
-    free_ms = max(interval_ms - waited_ms, -(-interval_ms // FREE_PART))
+    free_ms = max(interval_ms - waited_ms, -(-interval_ms // FREE_DIVISOR))
     return max(admitted_bps, moved_bps * interval_ms // free_ms)

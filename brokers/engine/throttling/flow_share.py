@@ -53,12 +53,12 @@ class FlowShare:
 
     Attributes:
         limiter: the limiter on this broker, None until a client uses the limit here.
-        given_bps: the share from the flow master, None without a valid one.
+        assigned_bps: the share from the flow master, None without a valid one.
         share_bps: the share in force.
         static_bps: the share by partitions.
-        is_lost: True if the lease of the last share ran out without an answer.
+        has_lease_expired: True if the lease of the last share ran out without an answer.
         is_waiting: True if the flow master will raise the share once other brokers have lowered theirs.
-        has_to_say: True if the share in force differs from the one that the flow master knows.
+        has_unreported_change: True if the share in force differs from the one that the flow master knows.
         has_basis_changed: True from a change of the basis until the next answer.
     """
 
@@ -71,11 +71,11 @@ class FlowShare:
         "_is_report_unanswered",
         "_waited_ms_before",
         "admitted_bps",
+        "assigned_bps",
         "basis",
-        "given_bps",
         "has_basis_changed",
-        "has_to_say",
-        "is_lost",
+        "has_lease_expired",
+        "has_unreported_change",
         "is_waiting",
         "limit_bps",
         "limiter",
@@ -93,7 +93,7 @@ class FlowShare:
         self.limit_bps = -1
         self.whole_limit_per_s = -1.0
         self.static_bps: float = 0
-        self.given_bps: int | None = None
+        self.assigned_bps: int | None = None
         self.share_bps: float = 0
         # Upper bound of the share until the flow master answers: more may belong to another broker.
         self._cap_bps: float | None = None
@@ -102,11 +102,11 @@ class FlowShare:
         self.basis = -1
         self.policy = STATIC
         self.admitted_bps = self.wanted_bps = 0
-        self.is_lost = False
+        self.has_lease_expired = False
         # True after a report until it is answered: it may have been lost.
         self._is_report_unanswered = False
         self.is_waiting = False
-        self.has_to_say = False
+        self.has_unreported_change = False
         self.has_basis_changed = False
         self._answered_ms = 0
         self._begin_measuring(now_ms)
@@ -122,18 +122,20 @@ class FlowShare:
         self.has_basis_changed = self.basis != -1 and policy != STATIC
         self._former_shares[self.basis] = self.share_bps, now_ms
         self._former_shares = {
-            former: kept for former, kept in self._former_shares.items() if now_ms - kept[1] < REMEMBERED_MS
+            former: former_share
+            for former, former_share in self._former_shares.items()
+            if now_ms - former_share[1] < REMEMBERED_MS
         }
         is_same_limit = limit_per_s == self.whole_limit_per_s
-        if not is_same_limit and self.limiter is not None and self.given_bps is not None:
+        if not is_same_limit and self.limiter is not None and self.assigned_bps is not None:
             # Scales the samples from the assigned share to the static one, before the whole limit changes.
-            self.limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
+            self.limiter.set_limit(self.static_bps, now_ms, self.whole_limit_per_s)
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         if self.pool is not None:
-            self.pool.limit(limit_per_s, now_ms)
+            self.pool.set_limit(limit_per_s, now_ms)
         self.basis, self.policy = basis, policy
-        self.given_bps = None
-        self.is_lost = self.is_waiting = self.has_to_say = self._is_report_unanswered = False
+        self.assigned_bps = None
+        self.has_lease_expired = self.is_waiting = self.has_unreported_change = self._is_report_unanswered = False
         self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_basis_changed else 0
         former = self._former_shares.get(basis)
         self._cap_bps = None if former is None or policy == STATIC else former[0]
@@ -158,10 +160,10 @@ class FlowShare:
             return
         if self.pool is not None and self.policy == POOLED and limiter.pace is not None:
             limiter.use_pool(self.pool)
-            limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
+            limiter.set_limit(self.static_bps, now_ms, self.whole_limit_per_s)
         else:
             limiter.use_pool(None)
-            limiter.limit(share_bps, now_ms, self.whole_limit_per_s)
+            limiter.set_limit(share_bps, now_ms, self.whole_limit_per_s)
 
     def close(self) -> None:
         """Detaches the pool from the limiter, so that this broker's part applies alone."""
@@ -180,18 +182,23 @@ class FlowShare:
     def is_idle(self) -> bool:
         """True if there was no traffic and no demand in the last interval, and nothing to report."""
         is_unknown = (
-            self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_report_unanswered
+            self.assigned_bps is not None
+            or self._cap_bps is not None
+            or self.has_lease_expired
+            or self._is_report_unanswered
         )
         return not self.admitted_bps and not self.wanted_bps and not is_unknown
 
     @property
-    def is_moving(self) -> bool:
-        """True if a client waited for this limit since the last report, or the share differs from the static one."""
+    def reports_often(self) -> bool:
+        """True if the limit is reported every `REPORT_MS`: a client waited for it since the last report, or the share
+        differs from the static one.
+        """
         limiter = self.limiter
         if limiter is None or self.policy == STATIC:
             return False
-        is_given = self.given_bps is not None and self.given_bps != int(self.static_bps)
-        return is_given or limiter.waits_until_ms > self._began_ms
+        is_assigned = self.assigned_bps is not None and self.assigned_bps != int(self.static_bps)
+        return is_assigned or limiter.waits_until_ms > self._began_ms
 
     def measure(self, now_ms: int) -> bool:
         """Ends the measuring interval if it is long enough; returns True if there is something to report."""
@@ -220,26 +227,28 @@ class FlowShare:
 
     def report(self) -> ReportedFlow:
         """Returns the report to send to the flow master, with the last complete measurement."""
-        self.has_to_say = False
+        self.has_unreported_change = False
         self._is_report_unanswered = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
 
-    def answered(self, basis: int, share_bps: int, is_waiting: bool, asked_ms: int, now_ms: int) -> None:
-        """Applies the flow master's answer to the request of `asked_ms`; ignored if too late or of another basis."""
-        if basis != self.basis or self.policy == STATIC or now_ms - asked_ms >= LEASE_MS:
+    def apply_answer(self, basis: int, share_bps: int, is_waiting: bool, requested_ms: int, now_ms: int) -> None:
+        """Applies the flow master's answer to the request that was sent at `requested_ms`. An answer that is too late,
+        or of another basis, is ignored.
+        """
+        if basis != self.basis or self.policy == STATIC or now_ms - requested_ms >= LEASE_MS:
             return
         is_at_rest = share_bps == int(self.share_bps) == int(self.static_bps)
         change_bps = abs(share_bps - int(self.share_bps))
-        self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
+        self.has_unreported_change = self.assigned_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
-        self.is_lost = self.has_basis_changed = self._is_report_unanswered = False
+        self.has_lease_expired = self.has_basis_changed = self._is_report_unanswered = False
         self._cap_bps = None
-        self._answered_ms = asked_ms
+        self._answered_ms = requested_ms
         if is_at_rest and not self.admitted_bps and not self.wanted_bps:
             # There is no demand here, and the flow master knows the share in force, so no report is needed.
-            self.given_bps = None
+            self.assigned_bps = None
             return
-        self.given_bps = share_bps
+        self.assigned_bps = share_bps
         self._apply_share(share_bps, now_ms)
 
     def expire(self, now_ms: int) -> bool:
@@ -247,10 +256,10 @@ class FlowShare:
 
         The caller repeats this several times within a lease.
         """
-        if self.given_bps is None or now_ms - self._answered_ms < LEASE_MS:
+        if self.assigned_bps is None or now_ms - self._answered_ms < LEASE_MS:
             return False
-        self.is_lost, self.is_waiting = True, False
-        self._cap_bps, self.given_bps = self.given_bps, None
+        self.has_lease_expired, self.is_waiting = True, False
+        self._cap_bps, self.assigned_bps = self.assigned_bps, None
         self._apply_share(self._fallback_bps, now_ms)
         return True
 
@@ -259,9 +268,9 @@ class FlowShare:
         """Reason for the share in force."""
         if self.policy == STATIC:
             return "static"
-        if self.is_lost:
+        if self.has_lease_expired:
             return "no_answer"
-        if self.given_bps is not None:
+        if self.assigned_bps is not None:
             return "follows_demand"
         return "layout_changed" if self.has_basis_changed else "not_reported"
 

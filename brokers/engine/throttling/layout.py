@@ -39,10 +39,12 @@ class Layout(NamedTuple):
         is_shared: bool = True,
     ) -> Layout:
         """Returns the layout for these numbers of leader partitions by broker; `moves` counts the leader changes."""
-        counted = {broker: count for broker, count in sorted(leaders.items()) if count}
+        leader_counts = {broker: count for broker, count in sorted(leaders.items()) if count}
         epochs = broker_epochs or {}
-        text = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
-        return cls(counted, crc32(f"{moves};{text}".encode()), policy if policy in POLICIES else STATIC, is_shared)
+        text = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in leader_counts.items())
+        return cls(
+            leader_counts, crc32(f"{moves};{text}".encode()), policy if policy in POLICIES else STATIC, is_shared
+        )
 
     @property
     def effective_policy(self) -> str:

@@ -19,7 +19,7 @@ RECENT_MAX: Final = 128
 REFUSAL_ACTIVE_MS: Final = 5_000
 # A pause longer than this ends a burst of delays; the next delay begins another one.
 BURST_GAP_MS: Final = 10_000
-IN_BYTES: Final = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
+BYTE_RATE_QUOTAS: Final = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
 
 Key = tuple[Rule, str, str]
 
@@ -43,13 +43,13 @@ class ThrottleEntry:
     count: int = 0
     waited_ms: int = 0
     longest_ms: int = 0
-    recent_ms: list[int] = field(default_factory=list)
+    recent_delays_ms: list[int] = field(default_factory=list)
 
     def percentile_ms(self, part: float) -> int:
         """Returns the percentile of the latest delays at `part` (0 to 1); 0 before the first delay."""
-        if not self.recent_ms:
+        if not self.recent_delays_ms:
             return 0
-        ordered = sorted(self.recent_ms)
+        ordered = sorted(self.recent_delays_ms)
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
@@ -99,13 +99,13 @@ class Ledger:
         entry.until_ms = max(entry.until_ms, now_ms + delay_ms)
         entry.waited_ms += delay_ms
         entry.longest_ms = max(entry.longest_ms, delay_ms)
-        if len(entry.recent_ms) < RECENT_MAX:
-            entry.recent_ms.append(delay_ms)
+        if len(entry.recent_delays_ms) < RECENT_MAX:
+            entry.recent_delays_ms.append(delay_ms)
         else:
-            entry.recent_ms[entry.count % RECENT_MAX] = delay_ms
+            entry.recent_delays_ms[entry.count % RECENT_MAX] = delay_ms
         entry.count += 1
         self._count(rule.kind, 1, delay_ms)
-        self.minutes.note(key, whole_limit_per_s, 1, delay_ms, now_ms)
+        self.minutes.record(key, whole_limit_per_s, 1, delay_ms, now_ms)
 
     def record_refusals(
         self, rule: Rule, limit_per_s: float | None, user: str, client_id: str, count: int, now_ms: int
@@ -116,7 +116,7 @@ class Ledger:
         entry.until_ms = now_ms + REFUSAL_ACTIVE_MS
         entry.count += count
         self._count(rule.kind, count, 0)
-        self.minutes.note(key, limit_per_s, count, 0, now_ms)
+        self.minutes.record(key, limit_per_s, count, 0, now_ms)
 
     def _entry(
         self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int
@@ -156,7 +156,7 @@ def _entry_json(key: Key, entry: ThrottleEntry, now_ms: int) -> dict[str, object
     rule, user, client_id = key
     return {
         "rule": rule_json(rule),
-        "limit_bytes_per_s": entry.limit_per_s if rule.quota in IN_BYTES else None,
+        "limit_bytes_per_s": entry.limit_per_s if rule.quota in BYTE_RATE_QUOTAS else None,
         "limit_per_s": entry.limit_per_s,
         "whole_limit_per_s": entry.whole_limit_per_s,
         "user": user,

@@ -39,7 +39,7 @@ class Increment(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Rest:
+class _Remainder:
     """Remainders of one instance below a whole unit, and the peak number of connections of the current hour."""
 
     stored_byte_ms: int = 0
@@ -58,40 +58,44 @@ class LevelMeters:
     def __init__(self, monotonic_ms: int, now_ms: int) -> None:
         self._sampled_ms = monotonic_ms
         self._first_hour = now_ms // MS_PER_HOUR
-        self._rests: dict[str, _Rest] = {}
+        self._remainders: dict[str, _Remainder] = {}
 
-    def sample(self, had: Mapping[str, InstanceLevels], *, monotonic_ms: int, now_ms: int) -> Iterator[Increment]:
-        """Yields the increments since the last sample, from the levels that instances `had` in that time.
+    def sample(
+        self, levels_by_instance: Mapping[str, InstanceLevels], *, monotonic_ms: int, now_ms: int
+    ) -> Iterator[Increment]:
+        """Yields the increments since the last sample. `levels_by_instance` are the levels in that time.
 
         The remainders of instances without levels are dropped. `now_ms` is wall time.
         """
         elapsed_ms = min(max(0, monotonic_ms - self._sampled_ms), ELAPSED_MS_MAX)
         self._sampled_ms = monotonic_ms
-        for instance_id in self._rests.keys() - had.keys():
-            del self._rests[instance_id]
+        for instance_id in self._remainders.keys() - levels_by_instance.keys():
+            del self._remainders[instance_id]
         # A sample taken exactly on the hour belongs to the hour that ended, as in the sums of usage rows.
         hour = (now_ms - 1) // MS_PER_HOUR
-        for instance_id, levels in had.items():
-            rest = self._rests.get(instance_id)
-            if rest is None:
+        for instance_id, levels in levels_by_instance.items():
+            remainder = self._remainders.get(instance_id)
+            if remainder is None:
                 if not any(levels):
                     continue
-                rest = self._rests[instance_id] = _Rest()
-            yield from self._increments(instance_id, rest, levels, elapsed_ms, hour)
+                remainder = self._remainders[instance_id] = _Remainder()
+            yield from self._increments(instance_id, remainder, levels, elapsed_ms, hour)
 
     def _increments(
-        self, instance_id: str, rest: _Rest, levels: InstanceLevels, elapsed_ms: int, hour: int
+        self, instance_id: str, remainder: _Remainder, levels: InstanceLevels, elapsed_ms: int, hour: int
     ) -> Iterator[Increment]:
-        stored, rest.stored_byte_ms = divmod(rest.stored_byte_ms + levels.stored_bytes * elapsed_ms, MS_PER_HOUR)
-        if stored:
-            yield Increment(instance_id, "stored", stored)
-        partition_s, rest.partition_ms = divmod(rest.partition_ms + levels.partitions * elapsed_ms, MS_PER_S)
+        byte_hours, remainder.stored_byte_ms = divmod(
+            remainder.stored_byte_ms + levels.stored_bytes * elapsed_ms, MS_PER_HOUR
+        )
+        if byte_hours:
+            yield Increment(instance_id, "stored", byte_hours)
+        partition_s, remainder.partition_ms = divmod(remainder.partition_ms + levels.partitions * elapsed_ms, MS_PER_S)
         if partition_s:
             yield Increment(instance_id, "partitions", partition_s)
-        if hour != rest.hour:
-            rest.hour, rest.connections = hour, 0
-        more = levels.connections - rest.connections
-        if more > 0:
-            rest.connections = levels.connections
+        if hour != remainder.hour:
+            remainder.hour, remainder.connections = hour, 0
+        increase = levels.connections - remainder.connections
+        if increase > 0:
+            remainder.connections = levels.connections
             if hour > self._first_hour:
-                yield Increment(instance_id, "connections", more)
+                yield Increment(instance_id, "connections", increase)

@@ -7,7 +7,7 @@ answers the broker adds only its own bytes.
 
     pool.charge(bytes)                         each admission
     outbox.take(now_ms)                        pools whose sums are due, for a request to the flow master
-    pool.answered(due_in_us, ...)              its answer
+    pool.apply_answer(due_in_us, ...)              its answer
     pool.debt_ms(now_ms)                       time until the whole limit is paid; DELAY_MS_MAX while it is not known
 """
 
@@ -26,7 +26,7 @@ IDLE_CHARGE_INTERVAL_MS: Final = 1_000
 CONTENDED_MS: Final = 3_000
 # An answer that takes longer, or is older, is ignored: the broker's own part applies alone.
 ANSWER_MS_MAX: Final = 250
-KNOWN_MS: Final = 1_500
+ANSWER_VALID_MS: Final = 1_500
 NEVER_MS: Final = -(2**62)
 
 # Instance id, direction (0 produce, 1 consume), and the sharing group of a client quota ("" for the instance itself).
@@ -52,7 +52,7 @@ class Pool:
         "burst_ms",
         "contended_until_ms",
         "in_flight_bytes",
-        "is_listed",
+        "is_in_outbox",
         "key",
         "limit_per_s",
         "on_answer",
@@ -72,11 +72,11 @@ class Pool:
         self.in_flight_bytes = 0
         self.contended_until_ms = NEVER_MS
         # Set by the outbox.
-        self.is_listed = False
+        self.is_in_outbox = False
         # Called after an answer, which may change the debt.
         self.on_answer: Callable[[int], object] | None = None
 
-    def limit(self, limit_per_s: float, now_ms: int) -> None:
+    def set_limit(self, limit_per_s: float, now_ms: int) -> None:
         """Sets another whole limit. The debt stays the same in bytes, so its time is scaled."""
         before = self.limit_per_s
         if 0 < before != limit_per_s > 0 and self._due_ms > now_ms:
@@ -86,31 +86,31 @@ class Pool:
     def charge(self, amount_bytes: int) -> None:
         """Adds admitted bytes, which are sent to the flow master with the next request."""
         self.unsent_bytes += amount_bytes
-        if not self.is_listed:
+        if not self.is_in_outbox:
             self._outbox.add(self)
 
-    def wait(self, now_ms: int) -> None:
+    def mark_contended(self, now_ms: int) -> None:
         """Marks the limit as contended because the broker's own part does not suffice; a request follows soon."""
         if self.contended_until_ms < now_ms + CONTENDED_MS:
             self.contended_until_ms = now_ms + CONTENDED_MS
-        if not self.is_listed:
+        if not self.is_in_outbox:
             self._outbox.add(self)
         self._outbox.request_soon()
 
-    def is_known(self, now_ms: int) -> bool:
+    def is_current(self, now_ms: int) -> bool:
         """True while the flow master's answers are recent enough to rely on."""
-        if self.limit_per_s <= 0 or now_ms - self._answered_ms > KNOWN_MS:
+        if self.limit_per_s <= 0 or now_ms - self._answered_ms > ANSWER_VALID_MS:
             return False
         return not self.in_flight_bytes or now_ms - self._sent_ms <= ANSWER_MS_MAX
 
-    def debt_ms(self, now_ms: int, later_bytes: int = 0) -> int:
-        """Returns the time until the whole limit has paid for all but the last `later_bytes`, in milliseconds."""
-        if not self.is_known(now_ms):
+    def debt_ms(self, now_ms: int, excluded_bytes: int = 0) -> int:
+        """Returns the time until the whole limit has paid for all but the last `excluded_bytes`, in milliseconds."""
+        if not self.is_current(now_ms):
             return DELAY_MS_MAX
         due_ms, earliest_ms = self._due_ms, float(now_ms - pool_burst_ms(self.burst_ms))
         if due_ms < earliest_ms:
             due_ms = earliest_ms
-        own_bytes = self.unsent_bytes + self.in_flight_bytes - later_bytes
+        own_bytes = self.unsent_bytes + self.in_flight_bytes - excluded_bytes
         debt_ms = due_ms + own_bytes * 1000 / self.limit_per_s - now_ms
         return 0 if debt_ms <= 0 else min(ceil(debt_ms), DELAY_MS_MAX)
 
@@ -120,17 +120,17 @@ class Pool:
         """True if a request is due: after `interval_ms` with bytes to charge, after a longer interval without."""
         return now_ms - self._sent_ms >= (interval_ms if self.unsent_bytes else IDLE_CHARGE_INTERVAL_MS)
 
-    def sent(self, now_ms: int) -> int:
+    def begin_request(self, now_ms: int) -> int:
         """Marks the unsent bytes as in flight and returns them, for the request that leaves now."""
         self.in_flight_bytes, self.unsent_bytes, self._sent_ms = self.unsent_bytes, 0, now_ms
         return self.in_flight_bytes
 
-    def lost(self) -> None:
+    def request_failed(self) -> None:
         """Returns the bytes of an unanswered request to the unsent ones."""
         self.unsent_bytes += self.in_flight_bytes
         self.in_flight_bytes = 0
 
-    def answered(self, due_in_us: int, is_contended: bool, now_ms: int) -> None:
+    def apply_answer(self, due_in_us: int, is_contended: bool, now_ms: int) -> None:
         """Applies an answer: the time until all charges are paid, in microseconds, negative if bytes are left over."""
         self.in_flight_bytes = 0
         self._due_ms = now_ms + due_in_us / 1000
@@ -166,7 +166,7 @@ class PoolOutbox:
 
     def add(self, pool: Pool) -> None:
         """Lists a pool for the next request."""
-        pool.is_listed = True
+        pool.is_in_outbox = True
         self._pools.append(pool)
 
     def request_soon(self) -> None:
@@ -189,11 +189,11 @@ class PoolOutbox:
             if is_contended or not is_due:
                 kept.append(pool)
             else:
-                pool.is_listed = False
+                pool.is_in_outbox = False
         self._pools = kept
         return due
 
-    def contended(self, now_ms: int) -> int:
+    def contended_count(self, now_ms: int) -> int:
         """Returns the number of contended pools that have bytes to send."""
         return sum(1 for pool in self._pools if pool.unsent_bytes and pool.contended_until_ms > now_ms)
 

@@ -65,25 +65,25 @@ class SafeCallback:
             return None
         began_s = perf_counter()
         try:
-            answer = self._decide(instance_id, quota, user, client_id)
+            decision = self._decide(instance_id, quota, user, client_id)
         except Exception as error:  # an operator's code, whose errors must not fail a request
-            self._note_fault(repr(error)[:TAGS_CHARACTERS_MAX])
+            self._record_fault(repr(error)[:TAGS_CHARACTERS_MAX])
             return None
         if perf_counter() - began_s > ANSWER_S_MAX:
-            self._note_fault(f"took longer than {ANSWER_S_MAX} s")
+            self._record_fault(f"took longer than {ANSWER_S_MAX} s")
         else:
             self._faults = 0
-        return answer
+        return decision
 
     def _decide(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
         tags = self._callback.quota_tags(quota, instance_id, user, client_id)
         if tags is None:
             return None
-        words = [str(word) for name in sorted(tags) for word in (name, tags[name])]
-        if sum(map(len, words)) > TAGS_CHARACTERS_MAX:
+        parts = [str(part) for name in sorted(tags) for part in (name, tags[name])]
+        if sum(map(len, parts)) > TAGS_CHARACTERS_MAX:
             raise ValueError(f"tags have more than {TAGS_CHARACTERS_MAX} characters")
         # With the lengths no two groups have one key: a tag may have a client id, and that any character.
-        group = "".join(f"{len(word)}:{word}" for word in words)
+        group = "".join(f"{len(part)}:{part}" for part in parts)
         limit = self._callback.quota_limit(quota, instance_id, tags)
         if limit is None:
             return CustomLimit(None, group)
@@ -92,7 +92,7 @@ class SafeCallback:
             raise ValueError(f"{value} is not a valid limit")
         return CustomLimit(value, group)
 
-    def _note_fault(self, reason: str) -> None:
+    def _record_fault(self, reason: str) -> None:
         self._faults += 1
         if self._faults < FAULTS_MAX:
             return

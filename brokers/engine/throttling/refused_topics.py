@@ -28,18 +28,18 @@ class RefusedTopics:
     def __init__(self) -> None:
         self._by_name: dict[str, _Refusal] = {}
 
-    def note(self, name: str, reason: str, now_ms: int) -> bool:
+    def record(self, name: str, reason: str, now_ms: int) -> bool:
         """Records a refusal; returns True if the name was not refused recently for the same reason."""
         refusal = self._by_name.pop(name, None)
-        is_news = refusal is None or refusal.reason != reason or now_ms - refusal.last_ms > SHOWN_MS
-        if is_news or refusal is None:
+        is_new = refusal is None or refusal.reason != reason or now_ms - refusal.last_ms > SHOWN_MS
+        if is_new or refusal is None:
             refusal = _Refusal(reason, now_ms)
         refusal.last_ms = now_ms
         refusal.count += 1
         if len(self._by_name) >= NAMES_MAX:
             del self._by_name[next(iter(self._by_name))]
         self._by_name[name] = refusal
-        return is_news
+        return is_new
 
     def as_json(self, now_ms: int) -> list[dict[str, str | int]]:
         """Returns the refusals for the admin port, the latest first."""

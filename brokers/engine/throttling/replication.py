@@ -28,15 +28,15 @@ class ReplicationThrottle:
     longer (QUO-62).
     """
 
-    __slots__ = ("_limit", "_owed", "_samples", "_total")
+    __slots__ = ("_limit", "_owed_bytes", "_samples", "_total_bytes")
 
     def __init__(self, limit_bytes_per_s: int = UNLIMITED) -> None:
         self._limit = limit_bytes_per_s
         # Start of each window, the bytes copied in it, and the owed part of these.
         self._samples: deque[list[int]] = deque()
-        self._total = 0
+        self._total_bytes = 0
         # Bytes owed from windows before the oldest sample.
-        self._owed = 0
+        self._owed_bytes = 0
 
     @property
     def limit_bytes_per_s(self) -> int:
@@ -48,11 +48,11 @@ class ReplicationThrottle:
 
         The debt is scaled down with a lower limit, so that paying it takes no longer than before.
         """
-        before, self._limit = self._limit, limit
-        if limit < before:
-            self._owed = self._owed * limit // before
+        previous_limit, self._limit = self._limit, limit
+        if limit < previous_limit:
+            self._owed_bytes = self._owed_bytes * limit // previous_limit
             for sample in self._samples:
-                sample[2] = sample[2] * limit // before
+                sample[2] = sample[2] * limit // previous_limit
 
     @property
     def is_limited(self) -> bool:
@@ -63,25 +63,25 @@ class ReplicationThrottle:
         """Maximum number of bytes of one replica to copy at once."""
         return max(1, self._limit // CHUNKS_PER_S)
 
-    def record(self, count: int, now_ms: int) -> None:
-        """Records that `count` bytes of throttled replicas were copied."""
+    def record(self, copied_bytes: int, now_ms: int) -> None:
+        """Records that `copied_bytes` bytes of throttled replicas were copied."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= WINDOW_MS:
             samples.append([now_ms, 0, 0])
         newest = samples[-1]
-        newest[1] += count
-        newest[2] += count
-        self._total += count
+        newest[1] += copied_bytes
+        newest[2] += copied_bytes
+        self._total_bytes += copied_bytes
         self._purge(now_ms)
 
     def _purge(self, now_ms: int) -> None:
         samples = self._samples
         while samples and now_ms - samples[0][0] >= WINDOWS * WINDOW_MS:
-            began_ms, count, owed = samples.popleft()
-            self._total -= count
+            began_ms, copied_bytes, owed_bytes = samples.popleft()
+            self._total_bytes -= copied_bytes
             until_ms = samples[0][0] if samples else now_ms
-            self._owed = max(0, self._owed + owed - self._limit * (until_ms - began_ms) // 1_000)
-            if self._owed and not samples:
+            self._owed_bytes = max(0, self._owed_bytes + owed_bytes - self._limit * (until_ms - began_ms) // 1_000)
+            if self._owed_bytes and not samples:
                 samples.append([now_ms, 0, 0])
 
     def delay_ms(self, now_ms: int) -> int:
@@ -90,7 +90,7 @@ class ReplicationThrottle:
         if not self._samples or not self.is_limited:
             return 0
         elapsed_ms = max(now_ms - self._samples[0][0], WINDOW_MS)
-        excess_ms = -(-(self._total + self._owed) * 1_000 // max(self._limit, 1)) - elapsed_ms
+        excess_ms = -(-(self._total_bytes + self._owed_bytes) * 1_000 // max(self._limit, 1)) - elapsed_ms
         return min(excess_ms, DELAY_MS_MAX) if excess_ms > 0 else 0
 
     def is_exceeded(self, now_ms: int) -> bool:

@@ -99,8 +99,10 @@ class InstanceShares:
             self._update_flow(before[1], consume, broker_id, consume_layout or layout, consume_bps, now_ms),
         )
         self.flows = flows if flows != (None, None) else ()
-        own = flows[0]
-        self._update_state(_part_of_one_more(produce_bps, layout) if own is None else own.static_bps, now_ms)
+        produce_flow = flows[0]
+        self._update_state(
+            _part_without_partitions(produce_bps, layout) if produce_flow is None else produce_flow.static_bps, now_ms
+        )
 
     def _update_flow(
         self, flow: FlowShare | None, limiter: Limiter, broker_id: int, layout: Layout, bought_bps: int, now_ms: int
@@ -109,7 +111,7 @@ class InstanceShares:
         if broker_id not in layout.leaders:
             if flow is not None:
                 flow.close()
-            limiter.limit(_part_of_one_more(bought_bps, layout), now_ms, bought_bps)
+            limiter.set_limit(_part_without_partitions(bought_bps, layout), now_ms, bought_bps)
             return None
         if flow is None:
             direction = DIRECTIONS[limiter.rule.quota]
@@ -123,13 +125,13 @@ class InstanceShares:
         if self.state is None:
             rule = Rule("instance_bandwidth", PRODUCER_BYTE_RATE, None, None)
             self.state = Limiter(rule, limit_per_s, now_ms, Pace(STATE_BURST_MS))
-        self.state.limit(limit_per_s, now_ms)
+        self.state.set_limit(limit_per_s, now_ms)
 
     def _limiter(self, quota: Quota, now_ms: int) -> Limiter:
         rule = Rule("instance_bandwidth", quota, None, None)
         return Limiter(rule, 0, now_ms, new_pace(self._burst_ms), self._window)
 
 
-def _part_of_one_more(bought_bps: int, layout: Layout) -> int:
+def _part_without_partitions(bought_bps: int, layout: Layout) -> int:
     """Returns the part of a broker that is in no layout: an equal one beside the others."""
     return bought_bps // (len(layout.leaders) + 1)

@@ -32,7 +32,7 @@ class _Cause:
         self.count = self.waited_ms = self.longest_ms = 0
         self.clients: dict[Client, list[int]] = {}
 
-    def note(self, client: Client, count: int, delay_ms: int) -> None:
+    def record(self, client: Client, count: int, delay_ms: int) -> None:
         self.count += count
         self.waited_ms += delay_ms
         self.longest_ms = max(self.longest_ms, delay_ms)
@@ -47,13 +47,13 @@ class _Cause:
 
 
 class _Minute:
-    """Causes of the delays of one minute; `noted_ms` is the time of the latest record."""
+    """Causes of the delays of one minute; `last_recorded_ms` is the time of the latest record."""
 
-    __slots__ = ("causes", "noted_ms")
+    __slots__ = ("causes", "last_recorded_ms")
 
     def __init__(self) -> None:
         self.causes: dict[Rule, _Cause] = {}
-        self.noted_ms = 0
+        self.last_recorded_ms = 0
 
     def cause(self, rule: Rule) -> _Cause:
         cause = self.causes.get(rule)
@@ -74,7 +74,7 @@ class ThrottledMinutes:
     def __init__(self) -> None:
         self._minutes: dict[int, _Minute] = {}
 
-    def note(
+    def record(
         self, key: tuple[Rule, str, str], whole_limit_per_s: float | None, count: int, delay_ms: int, now_ms: int
     ) -> None:
         """Records `count` delays, `delay_ms` in total, or refusals."""
@@ -85,17 +85,17 @@ class ThrottledMinutes:
             minute = self._minutes[minute_ms] = _Minute()
             if len(self._minutes) > MINUTES_KEPT:
                 del self._minutes[min(self._minutes)]
-        minute.noted_ms = now_ms
+        minute.last_recorded_ms = now_ms
         cause = minute.cause(rule)
         cause.whole_limit_per_s = whole_limit_per_s
-        cause.note((user, client_id), count, delay_ms)
+        cause.record((user, client_id), count, delay_ms)
 
-    def noted(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
+    def recorded_between(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
         """Returns the minutes whose last record is in `[since_ms, until_ms)`, in order, each with all its records."""
         return [
             {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
             for at_ms, minute in sorted(self._minutes.items())
-            if since_ms <= minute.noted_ms < until_ms
+            if since_ms <= minute.last_recorded_ms < until_ms
         ]
 
 

@@ -79,13 +79,13 @@ class TopicQuotas:
         if topic_limit is None or topic_limit.version is not version or topic_limit.limit_bps != limit_bps:
             part_bps = _part(limit_bps, leaders(), broker_id)
             topic_limit = self._limits[key] = self._make_limit(key, quota, limit_bps, part_bps, version, now_ms)
-        topic_limit.limiter.used_ms = now_ms
+        topic_limit.limiter.last_used_ms = now_ms
         if not topic_limit.part_bps:
             return None
         is_shared = self.is_pooled and topic_limit.part_bps < limit_bps and topic_limit.limiter.pace is not None
         pool = self._pool(key) if is_shared else None
         if pool is not None:
-            pool.limit(limit_bps, now_ms)
+            pool.set_limit(limit_bps, now_ms)
         topic_limit.limiter.use_pool(pool)
         return topic_limit.limiter
 
@@ -105,13 +105,15 @@ class TopicQuotas:
     def release_waits(self) -> None:
         """Ends all waits, so that clients are charged again under changed limits."""
         for topic_limit in self._limits.values():
-            if topic_limit.limiter.waiting is not None:
-                topic_limit.limiter.waiting.release()
+            if topic_limit.limiter.debt_watcher is not None:
+                topic_limit.limiter.debt_watcher.release()
 
     def drop_unused(self, now_ms: int) -> int:
         """Drops limiters that were not used for an hour and returns their number (QUO-8)."""
         unused = [
-            key for key, topic_limit in self._limits.items() if now_ms - topic_limit.limiter.used_ms >= UNUSED_MS_MAX
+            key
+            for key, topic_limit in self._limits.items()
+            if now_ms - topic_limit.limiter.last_used_ms >= UNUSED_MS_MAX
         ]
         for key in unused:
             self._forget(key)
@@ -127,14 +129,14 @@ class TopicQuotas:
         topic_limit = self._limits.get(key)
         if topic_limit is None:
             if len(self._limits) >= LIMITERS_PER_INSTANCE_MAX:
-                self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.used_ms))
+                self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.last_used_ms))
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
             limiter.whole_limit_per_s = limit_bps
         else:
             limiter = topic_limit.limiter
             if part_bps:
-                limiter.limit(part_bps, now_ms, limit_bps)
+                limiter.set_limit(part_bps, now_ms, limit_bps)
         return _TopicLimit(version, limit_bps, part_bps, limiter)
 
 

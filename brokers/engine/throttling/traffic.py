@@ -53,14 +53,14 @@ class Traffic:
             self._end_second(second)
         if delay_ms > self._delay_ms_max:
             self._delay_ms_max = delay_ms
-            self._note_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
+            self._record_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
 
     def delayed_minutes(self, now_ms: int) -> list[list[int]]:
         """Returns `[t_ms, delay_ms_max]` for each of the last 15 minutes in which a client was delayed, in order."""
         oldest_ms = now_ms - MINUTES_KEPT * MINUTE_MS
         return sorted([at_ms, delay_ms] for at_ms, delay_ms in self._delayed_minutes.items() if at_ms > oldest_ms)
 
-    def _note_minute(self, minute_ms: int, delay_ms: int) -> None:
+    def _record_minute(self, minute_ms: int, delay_ms: int) -> None:
         minutes = self._delayed_minutes
         minutes[minute_ms] = max(delay_ms, minutes.get(minute_ms, 0))
         if len(minutes) > MINUTES_KEPT:

@@ -148,18 +148,18 @@ def reports(
     `values_max` counters and `NAME_CHARACTERS_PER_PART_MAX`. A part without values means that
     `COUNTERS_PER_PART_MAX` counters were examined, and none had changed.
     """
-    part, looked_at = UsageReport(), 0
+    part, examined_count = UsageReport(), 0
     for instance_id, accounting in accountings.items():
         for counter in list(accounting.counters()):
-            looked_at += 1
+            examined_count += 1
             if not counter.is_reported:
                 part.add(head.at_ms, instance_id, counter)
             if (
                 len(part.values) >= values_max
                 or part.name_characters >= NAME_CHARACTERS_PER_PART_MAX
-                or looked_at >= COUNTERS_PER_PART_MAX
+                or examined_count >= COUNTERS_PER_PART_MAX
             ):
                 yield part
-                part, looked_at = UsageReport(), 0
+                part, examined_count = UsageReport(), 0
     if part.values:
         yield part

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from brokers.engine.throttling.charging import Limiter
 
 # Maximum time per turn of the event loop in which ended waits are served.
-TURN_S: Final = 0.002
+TURN_S_MAX: Final = 0.002
 # Cancelled waits are removed once they are more than this and more than half of all.
 CANCELLED_MIN: Final = 64
 
@@ -51,12 +51,12 @@ class LoopShare(Protocol):
 class Wait:
     """A wait for one limiter. `on_over` is called once, and never during the call that registered it."""
 
-    __slots__ = ("_on_over", "_queue", "changes", "charged", "until_ms")
+    __slots__ = ("_on_over", "_queue", "changes", "charged_bytes", "until_ms")
 
-    def __init__(self, queue: LimiterQueue, on_over: Callable[[], object], charged: int, until_ms: int) -> None:
+    def __init__(self, queue: LimiterQueue, on_over: Callable[[], object], charged_bytes: int, until_ms: int) -> None:
         self._queue = queue
         self._on_over: Callable[[], object] | None = on_over
-        self.charged = charged
+        self.charged_bytes = charged_bytes
         self.until_ms = until_ms
         self.changes = queue.changes
 
@@ -83,23 +83,23 @@ class LimiterQueue:
     def __init__(self, limiter: Limiter, clock: WaitClock) -> None:
         self._limiter = limiter
         self._clock = clock
-        self._muted: deque[Wait] = deque()
+        self._mutes: deque[Wait] = deque()
         self._requests: deque[Wait] = deque()
         self._timer: WaitTimer | None = None
         self._timer_ms = 0
-        self._cancelled = 0
+        self._cancelled_count = 0
         # The queued turn in which the next request is admitted; a request costs more time than the end of a mute.
         self._turn: QueuedWork | None = None
         self._turns: LoopShare | None = None
         self.changes = 0
 
     def __len__(self) -> int:
-        return len(self._muted) + len(self._requests)
+        return len(self._mutes) + len(self._requests)
 
-    def mute(self, until_ms: int, charged: int, on_over: Callable[[], object]) -> Wait:
-        """Makes a wait that ends at `until_ms`, or earlier once the first `charged` bytes of the limiter are paid."""
-        wait = Wait(self, on_over, charged, until_ms)
-        self._muted.append(wait)
+    def mute(self, until_ms: int, charged_bytes: int, on_over: Callable[[], object]) -> Wait:
+        """Makes a wait that ends at `until_ms`, or earlier once the first `charged_bytes` of the limiter are paid."""
+        wait = Wait(self, on_over, charged_bytes, until_ms)
+        self._mutes.append(wait)
         self._schedule()
         return wait
 
@@ -121,28 +121,28 @@ class LimiterQueue:
     def release(self) -> None:
         """Ends all waits soon, because limits have changed; they apply from the next request of each client."""
         for wait in self._requests:
-            self._muted.append(wait)
+            self._mutes.append(wait)
         self._requests.clear()
-        for wait in self._muted:
+        for wait in self._mutes:
             wait.until_ms = 0
         self._schedule()
 
     def on_cancelled(self) -> None:
         """Counts a cancelled wait, and removes all cancelled waits once there are many."""
-        self._cancelled += 1
-        if self._cancelled > CANCELLED_MIN and 2 * self._cancelled > len(self):
-            self._muted = deque(wait for wait in self._muted if not wait.is_cancelled)
+        self._cancelled_count += 1
+        if self._cancelled_count > CANCELLED_MIN and 2 * self._cancelled_count > len(self):
+            self._mutes = deque(wait for wait in self._mutes if not wait.is_cancelled)
             self._requests = deque(wait for wait in self._requests if not wait.is_cancelled)
-            self._cancelled = 0
+            self._cancelled_count = 0
 
     def _serve(self) -> None:
-        """Ends the waits that are due, for at most `TURN_S`, and admits the next request."""
+        """Ends the waits that are due, for at most `TURN_S_MAX`, and admits the next request."""
         self._timer = None
-        ends_s = perf_counter() + TURN_S
+        deadline_s = perf_counter() + TURN_S_MAX
         now_ms = self._clock.monotonic_ms()
-        while (wait := self._first_active(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
-            self._muted.popleft().end()
-            if perf_counter() >= ends_s:
+        while (wait := self._first_active(self._mutes)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
+            self._mutes.popleft().end()
+            if perf_counter() >= deadline_s:
                 break
         is_free = self._first_active(self._requests) is not None and self._turn is None
         if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
@@ -160,29 +160,29 @@ class LimiterQueue:
     def _first_active(self, queue: deque[Wait]) -> Wait | None:
         while queue and queue[0].is_cancelled:
             queue.popleft()
-            self._cancelled -= 1
+            self._cancelled_count -= 1
         return queue[0] if queue else None
 
     def _muted_until_ms(self, wait: Wait, now_ms: int) -> int:
         """Returns the end of a mute: as announced in the response, or earlier if the debt has changed since."""
         if wait.changes == self.changes:
             return wait.until_ms
-        later = self._limiter.admitted_bytes - wait.charged
-        return min(wait.until_ms, now_ms + self._limiter.debt_ms(now_ms, later))
+        excluded_bytes = self._limiter.admitted_bytes - wait.charged_bytes
+        return min(wait.until_ms, now_ms + self._limiter.debt_ms(now_ms, excluded_bytes))
 
     def _schedule(self) -> None:
         limiter, now_ms = self._limiter, self._clock.monotonic_ms()
         due_times_ms = []
-        if self._muted:
-            due_times_ms.append(self._muted_until_ms(self._muted[0], now_ms))
+        if self._mutes:
+            due_times_ms.append(self._muted_until_ms(self._mutes[0], now_ms))
         if self._requests and self._turn is None:
             due_times_ms.append(now_ms + limiter.debt_ms(now_ms))
         if not due_times_ms and not self._requests:
-            if limiter.waiting is self:
-                limiter.waiting = None
+            if limiter.debt_watcher is self:
+                limiter.debt_watcher = None
             self._stop()
             return
-        limiter.waiting = self
+        limiter.debt_watcher = self
         if not due_times_ms:
             self._stop()
             return
@@ -212,10 +212,10 @@ class Mute:
     def begin(self, on_over: Callable[[], object]) -> Wait:
         """Begins the mute; `on_over` is called at its end unless the wait is cancelled."""
         until_ms = self._clock.monotonic_ms() + self.delay_ms
-        return queue_of(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
+        return queue_for(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
 
 
-def queue_of(limiter: Limiter, clock: WaitClock) -> LimiterQueue:
+def queue_for(limiter: Limiter, clock: WaitClock) -> LimiterQueue:
     """Returns the queue of a limiter, or a new one if nothing waits for it."""
-    waiting = limiter.waiting
-    return waiting if isinstance(waiting, LimiterQueue) else LimiterQueue(limiter, clock)
+    debt_watcher = limiter.debt_watcher
+    return debt_watcher if isinstance(debt_watcher, LimiterQueue) else LimiterQueue(limiter, clock)

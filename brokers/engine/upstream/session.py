@@ -182,7 +182,7 @@ class GatewaySession:
         self.software = software_of(request)
         services = self._node.services
         context = RequestContext(services, self._view, API_VERSIONS_ROW, version, raw.client_id or "", self._address)
-        answer = api_versions.answer(version, request, self.listed())
+        answer = api_versions.build_response(version, request, self.listed())
         answer.throttle_time_ms = throttle_time_ms(self, context, answer, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, answer)
         frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)
@@ -327,7 +327,7 @@ class GatewaySession:
         return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
 
     def client(self, client_id: str | None) -> ClientContext:
-        """Returns the state of a client id, with its limiters (`throttle_time.Sender`)."""
+        """Returns the state of a client id, with its limiters (`throttle_time.RequestSession`)."""
         client = self._client
         if client is None or client.client_id != (client_id or ""):
             client = self._client = ClientContext(self._node.services, self._view, self._address, client_id)

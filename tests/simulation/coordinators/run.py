@@ -102,7 +102,7 @@ class CoordinatorsRun(Stage):
         self.create(TOPIC, assignment, {"min.insync.replicas": "2", "segment.bytes": "3000"})
         services = self.first().services
         for kind in (find_coordinator.GROUP, find_coordinator.TRANSACTION):
-            services.loop.call_soon(find_coordinator.make_ready, services, kind)
+            services.loop.call_soon(find_coordinator.ensure_state_topic, services, kind)
         self.until(lambda: len(self.states()) == sum(self._topics.values()), BOOT_MS_MAX, "the topics are led")
         for group in self.group_names:
             for seat in SEATS[group]:

@@ -107,7 +107,7 @@ class FlowRun:
         now_ms = self.world.now_ms
         if now_ms - self.asked_ms.get(node.id, -REPORT_TIMEOUT_MS) < REPORT_TIMEOUT_MS:
             return
-        is_due = node.measure(now_ms) or node.flow.has_to_say or node.flow.is_waiting
+        is_due = node.measure(now_ms) or node.flow.has_unreported_change or node.flow.is_waiting
         self.asked_ms[node.id] = now_ms
         self._send(node.report(now_ms, is_due=is_due))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
 from brokers.engine.handlers.served_api import ListField, RequiredAllowList, RequiredRights, SplitLists
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -23,10 +23,10 @@ def no_rights(why: str) -> RequiredRights:
     return RequiredRights(_NOTHING, why)
 
 
-CLUSTERS_OWN: Final = no_rights("reserved for the cluster, denied to every tenant")
-CLUSTERS_OWN_LIST: Final = RequiredAllowList(None, "reserved for the cluster, denied to every tenant")
+CLUSTER_ONLY: Final = no_rights("reserved for the cluster, denied to every tenant")
+CLUSTER_ONLY_LIST: Final = RequiredAllowList(None, "reserved for the cluster, denied to every tenant")
 BEFORE_LOGIN: Final = no_rights("comes before authentication")
-POSITIONS_LIST: Final = RequiredAllowList(Operation.CONSUME, "concerns the position of a reader of the topic")
+READER_POSITION_LIST: Final = RequiredAllowList(Operation.CONSUME, "concerns the position of a reader of the topic")
 
 
 def _set_topics(message: Any, items: list[Any]) -> None:
@@ -39,13 +39,13 @@ def _set_partitions(message: Any, items: list[Any]) -> None:
 
 TOPICS: Final = ListField(lambda message: message.topics, _set_topics)
 PARTITIONS: Final = ListField(lambda message: message.partitions, _set_partitions)
-BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, LINES_PER_TURN_MAX)
+BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, ELEMENTS_PER_TURN_MAX)
 # The partitions of a commit form one record batch, which is written or rejected as a whole.
-COMMITS: Final = BY_PARTITION._replace(lines_max=500)
+COMMITS: Final = BY_PARTITION._replace(elements_max=500)
 
 
-def counted(outer: Callable[[Any], Any], inner: Callable[[Any], Any]) -> Callable[[Any], int]:
-    """Returns a function that counts the lines of a response: its items, and the items within each."""
+def element_count(outer: Callable[[Any], Any], inner: Callable[[Any], Any]) -> Callable[[Any], int]:
+    """Returns a function that counts the elements of a response: its items, and the items within each."""
     return lambda response: sum(1 + len(inner(item) or ()) for item in outer(response))
 
 

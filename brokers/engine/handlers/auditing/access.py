@@ -12,8 +12,15 @@ from brokers.contract.acls import AclEntry, AclOperation, PatternType, Permissio
 from brokers.contract.audit import AuditItem
 from brokers.contract.users import MECHANISM_NAMES, UserDocument
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, ItemResult, difference, error_of
-from brokers.engine.handlers.auditing.topics_and_groups import results_beside
+from brokers.engine.handlers.auditing.changes import (
+    DESCRIBED_ITEMS_MAX,
+    AuditedRequest,
+    Change,
+    ItemResult,
+    difference,
+    error_of,
+)
+from brokers.engine.handlers.auditing.topics_and_groups import pair_with_results
 from brokers.engine.handlers.auth.acls import rule_of
 from brokers.engine.handlers.configs.client_quotas import stored_entity
 from brokers.engine.handlers.topics.topics import ResourceError
@@ -29,23 +36,25 @@ _DEFAULT_NAME: Final = "<default>"
 # -- users ------------------------------------------------------------------------------------------------------------
 
 
-def users_altered(asked: Asked) -> Change | None:
+def describe_user_alteration(audited: AuditedRequest) -> Change | None:
     """Describes an AlterUserScramCredentials."""
-    request = asked.request
+    request = audited.request
     upserted: dict[str, list[int]] = {}
-    for upsertion in islice(request.upsertions, LINES_MAX):
+    for upsertion in islice(request.upsertions, DESCRIBED_ITEMS_MAX):
         upserted.setdefault(upsertion.name, []).append(upsertion.mechanism)
-    if asked.response is None:
-        names = dict.fromkeys(alteration.name for alteration in islice(_alterations(request), LINES_MAX))
-        answers: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
+    if audited.response is None:
+        names = dict.fromkeys(alteration.name for alteration in islice(_alterations(request), DESCRIBED_ITEMS_MAX))
+        item_errors: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
     else:
-        answers = ((result.user, result.error_code) for result in asked.response.results)
-    lines = (
-        ItemResult(error, name, partial(_user_altered, asked, name, upserted.get(name, ()), error))
-        for name, error in answers
+        item_errors = ((result.user, result.error_code) for result in audited.response.results)
+    results = (
+        ItemResult(error, name, partial(_user_altered, audited, name, upserted.get(name, ()), error))
+        for name, error in item_errors
     )
-    total = len(request.deletions) + len(request.upsertions) if asked.response is None else len(asked.response.results)
-    return Change("user.credentials_changed", USER, total, lines)
+    total = (
+        len(request.deletions) + len(request.upsertions) if audited.response is None else len(audited.response.results)
+    )
+    return Change("user.credentials_changed", USER, total, results)
 
 
 def _alterations(request: Any) -> Iterator[Any]:
@@ -53,8 +62,11 @@ def _alterations(request: Any) -> Iterator[Any]:
     yield from request.upsertions
 
 
-def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) -> AuditItem:
-    before, after = _user(asked.image, asked, name), _user(asked.context.services.metadata.current.image, asked, name)
+def _user_altered(audited: AuditedRequest, name: str, upserted: Iterable[int], error: int) -> AuditItem:
+    before, after = (
+        _user(audited.image, audited, name),
+        _user(audited.context.services.metadata.current.image, audited, name),
+    )
     changed = [MECHANISM_NAMES.get(mechanism, str(mechanism)) for mechanism in upserted]
     action = "user.credentials_changed"
     if not error and before is None:
@@ -73,8 +85,8 @@ def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) 
     )
 
 
-def _user(image: ClusterImage, asked: Asked, name: str) -> UserDocument | None:
-    return image.users.of_instance(asked.context.view.instance_id or "").get(paths.sanitise(name))
+def _user(image: ClusterImage, audited: AuditedRequest, name: str) -> UserDocument | None:
+    return image.users.of_instance(audited.context.view.instance_id or "").get(paths.sanitise(name))
 
 
 def _mechanisms(user: UserDocument) -> list[str]:
@@ -85,43 +97,43 @@ def _mechanisms(user: UserDocument) -> list[str]:
 # -- access rules -----------------------------------------------------------------------------------------------------
 
 
-def acls_created(asked: Asked) -> Change | None:
+def describe_acl_creation(audited: AuditedRequest) -> Change | None:
     """Describes a CreateAcls, without entries that existed before."""
-    creations = asked.request.creations
-    pairs = results_beside(creations, None if asked.response is None else asked.response.results)
-    lines = (
-        ItemResult(error_of(result), creation.resource_name, partial(_acl_created, asked, creation))
+    creations = audited.request.creations
+    pairs = pair_with_results(creations, None if audited.response is None else audited.response.results)
+    results = (
+        ItemResult(error_of(result), creation.resource_name, partial(_acl_created, audited, creation))
         for creation, result in pairs
     )
-    return Change("acl.created", ACL, len(creations), lines)
+    return Change("acl.created", ACL, len(creations), results)
 
 
-def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
+def _acl_created(audited: AuditedRequest, creation: AclCreation) -> AuditItem | None:
     try:
         pattern, entry = rule_of(creation)
     except ValueError:  # no such rule can have been created
         return None
-    present = asked.image.acls.of_instance(asked.context.view.instance_id or "").get(pattern.node_name)
+    present = audited.image.acls.of_instance(audited.context.view.instance_id or "").get(pattern.node_name)
     if present is not None and entry in present.entries:
         return None
     return AuditItem(action="acl.created", kind=ACL, name=_resource(pattern), after=_rule(pattern, entry))
 
 
-def acls_deleted(asked: Asked) -> Change | None:
+def describe_acl_deletion(audited: AuditedRequest) -> Change | None:
     """Describes a DeleteAcls."""
-    if asked.response is None:
-        filters = asked.request.filters
-        unsure = (
+    if audited.response is None:
+        filters = audited.request.filters
+        unknown_results = (
             ItemResult(error_of(None), acl_filter.resource_name_filter or "", partial(_filter_asked, acl_filter))
             for acl_filter in filters
         )
-        return Change("acl.deleted", ACL, len(filters), unsure)
-    results = asked.response.filter_results
+        return Change("acl.deleted", ACL, len(filters), unknown_results)
+    results = audited.response.filter_results
     total = sum(len(result.matching_acls) or 1 for result in results)
-    return Change("acl.deleted", ACL, total, _acl_lines(results))
+    return Change("acl.deleted", ACL, total, _acl_results(results))
 
 
-def _acl_lines(results: Iterable[Any]) -> Iterator[ItemResult]:
+def _acl_results(results: Iterable[Any]) -> Iterator[ItemResult]:
     for result in results:
         if result.error_code or not result.matching_acls:
             yield ItemResult(result.error_code, "", lambda: None)
@@ -166,25 +178,25 @@ def _word(value: ResourceType | PatternType | AclOperation | Permission) -> str:
 # -- client quotas ----------------------------------------------------------------------------------------------------
 
 
-def quotas_altered(asked: Asked) -> Change | None:
+def describe_quota_alteration(audited: AuditedRequest) -> Change | None:
     """Describes an AlterClientQuotas; None if it only validates."""
-    request = asked.request
+    request = audited.request
     if request.validate_only:
         return None
-    pairs = results_beside(request.entries, None if asked.response is None else asked.response.entries)
-    lines = (
-        ItemResult(error_of(result), _entity_name(entry), partial(_quota_altered, asked, entry))
+    pairs = pair_with_results(request.entries, None if audited.response is None else audited.response.entries)
+    results = (
+        ItemResult(error_of(result), _entity_name(entry), partial(_quota_altered, audited, entry))
         for entry, result in pairs
     )
-    return Change("quota.set", QUOTA, len(request.entries), lines)
+    return Change("quota.set", QUOTA, len(request.entries), results)
 
 
-def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
+def _quota_altered(audited: AuditedRequest, entry: QuotaAlteration) -> AuditItem | None:
     try:
         entity = stored_entity(entry.entity)
     except ResourceError:  # no such quota can have been set
         return None
-    limits = asked.image.quotas.limits(asked.context.view.instance_id or "", entity)
+    limits = audited.image.quotas.limits(audited.context.view.instance_id or "", entity)
     after: dict[str, Any] = dict(limits)
     for operation in entry.ops:
         if operation.remove:

@@ -22,7 +22,7 @@ from brokers.engine.protocol.errors import ErrorCode
 # Action of a commit by a client that is no member of the group; commits of members are not recorded.
 COMMITTED: Final = "group.offsets_committed"
 # Number of items of a request that are described; further ones are only counted.
-LINES_MAX: Final = 2_000
+DESCRIBED_ITEMS_MAX: Final = 2_000
 # Maximum number of partitions named in one value.
 PARTITIONS_MAX: Final = 20
 _DENIED: Final = frozenset(DENIALS.values())
@@ -30,7 +30,7 @@ _UNKNOWN: Final = frozenset((int(ErrorCode.UNKNOWN_SERVER_ERROR), int(ErrorCode.
 log = structlog.get_logger(__name__)
 
 
-class Asked(NamedTuple):
+class AuditedRequest(NamedTuple):
     """A request with its response, None if it ended without one, for example because its client disconnected. `image`
     is the metadata from before the request.
     """
@@ -65,12 +65,12 @@ class ItemResult(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One kind of action on `total` items. `lines` are their outcomes, which may be generated lazily."""
+    """One kind of action on `total` items. `results` are their outcomes, which may be generated lazily."""
 
     action: str
     kind: str
     total: int
-    lines: Iterable[ItemResult]
+    results: Iterable[ItemResult]
 
 
 class ChangeOutcome(NamedTuple):
@@ -85,11 +85,11 @@ class ChangeOutcome(NamedTuple):
 
 
 def outcome_of(change: Change) -> ChangeOutcome:
-    """Returns the outcome of a request from the results of its first `LINES_MAX` items; further ones are counted."""
+    """Returns the outcome of a request from its first `DESCRIBED_ITEMS_MAX` results; further items are counted."""
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0
-    for result in islice(change.lines, LINES_MAX):
+    for result in islice(change.results, DESCRIBED_ITEMS_MAX):
         seen += 1
         if result.error in _DENIED:
             denied.append(result.name)
@@ -101,11 +101,11 @@ def outcome_of(change: Change) -> ChangeOutcome:
         else:
             item = result.item()
             if item is not None:
-                items.append(item if not result.error else _unsure(item))
+                items.append(item if not result.error else _with_unknown_outcome(item))
     return ChangeOutcome(items, more + max(change.total - seen, 0), failed, denied)
 
 
-def _unsure(item: AuditItem) -> AuditItem:
+def _with_unknown_outcome(item: AuditItem) -> AuditItem:
     return AuditItem(
         action=item.action, kind=item.kind, name=item.name, outcome=UNKNOWN, before=item.before, after=item.after
     )
@@ -127,7 +127,7 @@ def first_error(results: Iterable[Any]) -> int:
     error.
     """
     error = DONE
-    for number, result in enumerate(islice(results, LINES_MAX)):
+    for number, result in enumerate(islice(results, DESCRIBED_ITEMS_MAX)):
         if not result.error_code:
             return DONE
         if not number:
@@ -139,7 +139,7 @@ def begin(context: RequestContext) -> bool:
     """Prepares a call for the audit log. Returns False for internal calls, which are not recorded."""
     if context.view.internal or context.view.instance is None:
         return False
-    context.noted = {}
+    context.setting_changes = {}
     return True
 
 
@@ -151,7 +151,7 @@ def record(context: RequestContext, request: Any, response: Any, image: ClusterI
     assert instance_id is not None, "checked by `begin`"
     assert describe is not None, "only audited calls are recorded"
     try:
-        change = describe(Asked(context, request, response, image))
+        change = describe(AuditedRequest(context, request, response, image))
         if change is not None:
             _write(context, instance_id, change, is_answered=response is not None)
     except Exception:
@@ -162,8 +162,8 @@ def _write(context: RequestContext, instance_id: str, change: Change, *, is_answ
     outcome = outcome_of(change)
     source, trail = context.source, context.services.access.audit
     if outcome.items and change.action == COMMITTED and is_answered:
-        trail.committed(instance_id, source, outcome.items[0])
+        trail.report_commit(instance_id, source, outcome.items[0])
     elif outcome.items:
-        trail.changed(instance_id, source, outcome.items, more=outcome.more, failed=outcome.failed)
+        trail.report_changes(instance_id, source, outcome.items, more=outcome.more, failed=outcome.failed)
     if outcome.denied:
-        trail.denied(instance_id, source, change.action, change.kind, outcome.denied)
+        trail.report_denial(instance_id, source, change.action, change.kind, outcome.denied)

@@ -13,9 +13,9 @@ from brokers.contract.audit import DONE, AuditItem
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.auditing.changes import (
     COMMITTED,
-    LINES_MAX,
+    DESCRIBED_ITEMS_MAX,
     PARTITIONS_MAX,
-    Asked,
+    AuditedRequest,
     Change,
     ItemResult,
     difference,
@@ -31,28 +31,28 @@ GROUP: Final = "group"
 _NO_GENERATION: Final = -1
 
 
-def results_beside(asked: Iterable[Any], results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
+def pair_with_results(audited: Iterable[Any], results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
     """Pairs each requested item with its result, None where there is none."""
-    return zip(asked, repeat(None) if results is None else results, strict=False)
+    return zip(audited, repeat(None) if results is None else results, strict=False)
 
 
 # -- created, deleted, grown ------------------------------------------------------------------------------------------
 
 
-def created(asked: Asked) -> Change | None:
+def describe_topic_creation(audited: AuditedRequest) -> Change | None:
     """Describes a CreateTopics; None if it only validates."""
-    if asked.request.validate_only:
+    if audited.request.validate_only:
         return None
-    topics = asked.request.topics
-    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
-    lines = (ItemResult(error_of(result), topic.name, partial(_created, asked, topic)) for topic, result in pairs)
-    return Change("topic.created", TOPIC, len(topics), lines)
+    topics = audited.request.topics
+    pairs = pair_with_results(topics, None if audited.response is None else audited.response.topics)
+    results = (ItemResult(error_of(result), topic.name, partial(_created, audited, topic)) for topic, result in pairs)
+    return Change("topic.created", TOPIC, len(topics), results)
 
 
-def _created(asked: Asked, wanted: CreatableTopic) -> AuditItem:
-    topic = asked.topic_now(wanted.name)
+def _created(audited: AuditedRequest, wanted: CreatableTopic) -> AuditItem:
+    topic = audited.topic_now(wanted.name)
     if topic is not None:
-        after = described(topic)
+        after = topic_properties(topic)
     else:
         after = {
             "partitions": len(wanted.assignments) or wanted.num_partitions,
@@ -62,7 +62,7 @@ def _created(asked: Asked, wanted: CreatableTopic) -> AuditItem:
     return AuditItem(action="topic.created", kind=TOPIC, name=wanted.name, after=after)
 
 
-def described(topic: TopicImage) -> dict[str, Any]:
+def topic_properties(topic: TopicImage) -> dict[str, Any]:
     """Returns the properties of a topic that an audit event shows."""
     return {
         "partitions": len(topic.partitions),
@@ -71,54 +71,56 @@ def described(topic: TopicImage) -> dict[str, Any]:
     }
 
 
-def deleted(asked: Asked) -> Change | None:
+def describe_topic_deletion(audited: AuditedRequest) -> Change | None:
     """Describes a DeleteTopics."""
-    request = asked.request
+    request = audited.request
     states = request.topics or request.topic_names
-    if asked.response is not None:
-        lines = (
-            ItemResult(result.error_code, result.name or "", partial(_deleted, asked, result.name or ""))
-            for result in asked.response.responses
+    if audited.response is not None:
+        results = (
+            ItemResult(result.error_code, result.name or "", partial(_deleted, audited, result.name or ""))
+            for result in audited.response.responses
         )
-        return Change("topic.deleted", TOPIC, len(states), lines)
-    names = (_name_of(asked, state) for state in states)
-    unsure = (ItemResult(error_of(None), name, partial(_deleted, asked, name)) for name in names)
-    return Change("topic.deleted", TOPIC, len(states), unsure)
+        return Change("topic.deleted", TOPIC, len(states), results)
+    names = (_name_of(audited, state) for state in states)
+    results = (ItemResult(error_of(None), name, partial(_deleted, audited, name)) for name in names)
+    return Change("topic.deleted", TOPIC, len(states), results)
 
 
-def _name_of(asked: Asked, state: DeleteTopicState | str) -> str:
+def _name_of(audited: AuditedRequest, state: DeleteTopicState | str) -> str:
     if isinstance(state, str):
         return state
     if state.name is not None:
         return state.name
-    topic = asked.context.view.namespace.topic_by_id(state.topic_id)
-    return "" if topic is None else asked.context.view.namespace.shown(topic)
+    topic = audited.context.view.namespace.topic_by_id(state.topic_id)
+    return "" if topic is None else audited.context.view.namespace.shown(topic)
 
 
-def _deleted(asked: Asked, name: str) -> AuditItem | None:
-    topic = asked.topic(name)
-    if asked.response is None and topic is None:
+def _deleted(audited: AuditedRequest, name: str) -> AuditItem | None:
+    topic = audited.topic(name)
+    if audited.response is None and topic is None:
         return None
-    before = None if topic is None else described(topic)
+    before = None if topic is None else topic_properties(topic)
     return AuditItem(action="topic.deleted", kind=TOPIC, name=name, before=before)
 
 
-def grown(asked: Asked) -> Change | None:
+def describe_topic_growth(audited: AuditedRequest) -> Change | None:
     """Describes a CreatePartitions; None if it only validates."""
-    request = asked.request
+    request = audited.request
     if request.validate_only:
         return None
-    counts = {topic.name: topic.count for topic in islice(request.topics, LINES_MAX)}
-    if asked.response is None:
-        answers = ((topic.name, error_of(None)) for topic in request.topics)
+    counts = {topic.name: topic.count for topic in islice(request.topics, DESCRIBED_ITEMS_MAX)}
+    if audited.response is None:
+        item_errors = ((topic.name, error_of(None)) for topic in request.topics)
     else:
-        answers = ((result.name, result.error_code) for result in asked.response.results)
-    lines = (ItemResult(error, name, partial(_grown, asked, name, counts.get(name, 0))) for name, error in answers)
-    return Change("topic.changed", TOPIC, len(request.topics), lines)
+        item_errors = ((result.name, result.error_code) for result in audited.response.results)
+    results = (
+        ItemResult(error, name, partial(_grown, audited, name, counts.get(name, 0))) for name, error in item_errors
+    )
+    return Change("topic.changed", TOPIC, len(request.topics), results)
 
 
-def _grown(asked: Asked, name: str, count: int) -> AuditItem:
-    topic = asked.topic(name)
+def _grown(audited: AuditedRequest, name: str, count: int) -> AuditItem:
+    topic = audited.topic(name)
     before = None if topic is None else {"partitions": len(topic.partitions)}
     return AuditItem(action="topic.changed", kind=TOPIC, name=name, before=before, after={"partitions": count})
 
@@ -126,39 +128,41 @@ def _grown(asked: Asked, name: str, count: int) -> AuditItem:
 # -- configured -------------------------------------------------------------------------------------------------------
 
 
-def configured(asked: Asked) -> Change | None:
+def describe_topic_configuration(audited: AuditedRequest) -> Change | None:
     """Describes the changes of topics by an AlterConfigs or IncrementalAlterConfigs; None if it only validates."""
-    request = asked.request
+    request = audited.request
     if request.validate_only:
         return None
-    pairs = results_beside(request.resources, None if asked.response is None else asked.response.responses)
-    lines = (
+    pairs = pair_with_results(request.resources, None if audited.response is None else audited.response.responses)
+    results = (
         ItemResult(
-            _config_error(asked, resource, result), resource.resource_name, partial(_configured, asked, resource)
+            _config_error(audited, resource, result), resource.resource_name, partial(_configured, audited, resource)
         )
         for resource, result in pairs
     )
-    return Change("topic.changed", TOPIC, len(request.resources), lines)
+    return Change("topic.changed", TOPIC, len(request.resources), results)
 
 
-def _config_error(asked: Asked, resource: Any, result: Any) -> int:
-    """Returns the error code of a change; a noted change was written even if its response is missing."""
-    noted = asked.context.noted or {}
-    return 0 if result is None and resource.resource_name in noted else error_of(result)
+def _config_error(audited: AuditedRequest, resource: Any, result: Any) -> int:
+    """Returns the error code of a change; a recorded change was written even if its response is missing."""
+    setting_changes = audited.context.setting_changes or {}
+    return 0 if result is None and resource.resource_name in setting_changes else error_of(result)
 
 
-def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> AuditItem | None:
+def _configured(
+    audited: AuditedRequest, resource: AlterConfigsResource | IncrementalAlterConfigsResource
+) -> AuditItem | None:
     if resource.resource_type != _TOPIC_RESOURCE:
         return None
     name = resource.resource_name
-    noted = (asked.context.noted or {}).get(name)
+    setting_change = (audited.context.setting_changes or {}).get(name)
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    if noted is None:
+    if setting_change is None:
         # The outcome is unknown: the requested values are reported.
         before, after = {}, {config.name: config.value for config in resource.configs}
     else:
-        before, after = difference(*noted)
+        before, after = difference(*setting_change)
         if not before and not after:
             return None
     return AuditItem(
@@ -169,11 +173,11 @@ def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterC
 # -- deleted records --------------------------------------------------------------------------------------------------
 
 
-def records_deleted(asked: Asked) -> Change | None:
+def describe_record_deletion(audited: AuditedRequest) -> Change | None:
     """Describes a DeleteRecords."""
-    topics = asked.request.topics
-    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
-    lines = (
+    topics = audited.request.topics
+    pairs = pair_with_results(topics, None if audited.response is None else audited.response.topics)
+    results = (
         ItemResult(
             error_of(None) if result is None else first_error(result.partitions),
             topic.name,
@@ -181,14 +185,14 @@ def records_deleted(asked: Asked) -> Change | None:
         )
         for topic, result in pairs
     )
-    return Change("topic.records_deleted", TOPIC, len(topics), lines)
+    return Change("topic.records_deleted", TOPIC, len(topics), results)
 
 
 def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
     if result is None:
         first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
     else:
-        done = (partition for partition in islice(result.partitions, LINES_MAX) if not partition.error_code)
+        done = (partition for partition in islice(result.partitions, DESCRIBED_ITEMS_MAX) if not partition.error_code)
         first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
     after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
     return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)
@@ -197,30 +201,30 @@ def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def groups_deleted(asked: Asked) -> Change | None:
+def describe_group_deletion(audited: AuditedRequest) -> Change | None:
     """Describes a DeleteGroups."""
-    names = asked.request.groups_names
-    if asked.response is None:
-        answers: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
+    names = audited.request.groups_names
+    if audited.response is None:
+        item_errors: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
     else:
-        answers = ((result.group_id, result.error_code) for result in asked.response.results)
-    lines = (ItemResult(error, name, partial(_group_deleted, name)) for name, error in answers)
-    return Change("group.deleted", GROUP, len(names), lines)
+        item_errors = ((result.group_id, result.error_code) for result in audited.response.results)
+    results = (ItemResult(error, name, partial(_group_deleted, name)) for name, error in item_errors)
+    return Change("group.deleted", GROUP, len(names), results)
 
 
 def _group_deleted(name: str) -> AuditItem:
     return AuditItem(action="group.deleted", kind=GROUP, name=name)
 
 
-def offsets_deleted(asked: Asked) -> Change | None:
+def describe_offset_deletion(audited: AuditedRequest) -> Change | None:
     """Describes an OffsetDelete."""
-    request, response = asked.request, asked.response
+    request, response = audited.request, audited.response
     if response is None:
         error = error_of(None)
     else:
-        error = response.error_code or first_error(_lines(response.topics))
-    line = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
-    return Change("group.offsets_deleted", GROUP, 1, (line,))
+        error = response.error_code or first_error(_partitions(response.topics))
+    result = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
+    return Change("group.offsets_deleted", GROUP, 1, (result,))
 
 
 def _offsets_deleted(request: Any) -> AuditItem:
@@ -229,16 +233,16 @@ def _offsets_deleted(request: Any) -> AuditItem:
     return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
 
 
-def offsets_committed(asked: Asked) -> Change | None:
+def describe_offset_commit(audited: AuditedRequest) -> Change | None:
     """Describes an OffsetCommit by a client that is no member: an administrator, or a consumer without group
     management. Commits of members, which are frequent, are not recorded (None).
     """
-    request, response = asked.request, asked.response
+    request, response = audited.request, audited.response
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None
-    error = error_of(None) if response is None else first_error(_lines(response.topics))
-    line = ItemResult(error, request.group_id, partial(_offsets_committed, request))
-    return Change(COMMITTED, GROUP, 1, (line,))
+    error = error_of(None) if response is None else first_error(_partitions(response.topics))
+    result = ItemResult(error, request.group_id, partial(_offsets_committed, request))
+    return Change(COMMITTED, GROUP, 1, (result,))
 
 
 def _offsets_committed(request: Any) -> AuditItem:
@@ -251,7 +255,7 @@ def _offsets_committed(request: Any) -> AuditItem:
     return AuditItem(action=COMMITTED, kind=GROUP, name=request.group_id, outcome=DONE, after=after)
 
 
-def _lines(topics: Iterable[Any]) -> Iterator[Any]:
+def _partitions(topics: Iterable[Any]) -> Iterator[Any]:
     return chain.from_iterable(topic.partitions for topic in topics)
 
 

@@ -25,7 +25,7 @@ from brokers.contract.acls import (
 from brokers.engine.access.acl_filters import AclFilter, in_order
 from brokers.engine.cluster.acl_writes import in_parts
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
@@ -65,17 +65,17 @@ async def describe_acls(context: RequestContext, request: DescribeAclsRequest) -
     try:
         check_right(context)
         documents = _documents(context)
-    except ResourceError as wrong:
-        return DescribeAclsResponse(error_code=wrong.code, error_message=str(wrong), resources=[])
+    except ResourceError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=str(error), resources=[])
     time_slice = TimeSlice()
     resources = []
     for pattern, entries in _filter(context, request).matching(in_order(documents.values())):
-        resources.append(_described(pattern, entries))
+        resources.append(_describe(pattern, entries))
         await time_slice.pause()
     return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
 
 
-def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> DescribeAclsResource:
+def _describe(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> DescribeAclsResource:
     return DescribeAclsResource(
         resource_type=int(pattern.resource_type),
         resource_name=pattern.name,
@@ -101,13 +101,13 @@ async def create_acls(context: RequestContext, request: CreateAclsRequest) -> Cr
         )
     try:
         check_right(context)
-        _instance(context)
-    except ResourceError as wrong:
-        refused = AclCreationResult(error_code=wrong.code, error_message=str(wrong))
-        return CreateAclsResponse(results=[refused] * len(request.creations))
+        _instance_id(context)
+    except ResourceError as error:
+        error_result = AclCreationResult(error_code=error.code, error_message=str(error))
+        return CreateAclsResponse(results=[error_result] * len(request.creations))
     results: list[AclCreationResult] = []
     grants: Grants = {}
-    lines: dict[ResourcePattern, list[AclCreationResult]] = {}
+    results_by_pattern: dict[ResourcePattern, list[AclCreationResult]] = {}
     for number, creation in enumerate(request.creations):
         await time_slice.pause()
         result = AclCreationResult(error_code=0, error_message=None)
@@ -115,13 +115,13 @@ async def create_acls(context: RequestContext, request: CreateAclsRequest) -> Cr
         try:
             if number >= CREATIONS_MAX:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, f"At most {CREATIONS_MAX} entries in one request.")
-            pattern, entry = _grant(creation)
-        except ResourceError as wrong:
-            result.error_code, result.error_message = wrong.code, str(wrong)
+            pattern, entry = _validated_entry(creation)
+        except ResourceError as error:
+            result.error_code, result.error_message = error.code, str(error)
             continue
         grants.setdefault(pattern, []).append(entry)
-        lines.setdefault(pattern, []).append(result)
-    await _change(context, grants, lines, context.services.metadata.store.add_acls)
+        results_by_pattern.setdefault(pattern, []).append(result)
+    await _change(context, grants, results_by_pattern, context.services.metadata.store.add_acls)
     return CreateAclsResponse(results=results)
 
 
@@ -139,12 +139,12 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
     try:
         check_right(context)
         documents = {document.pattern: document for document in in_order(_documents(context).values())}
-    except ResourceError as wrong:
-        refused = DeleteAclsFilterResult(error_code=wrong.code, error_message=str(wrong), matching_acls=[])
-        return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    except ResourceError as error:
+        error_result = DeleteAclsFilterResult(error_code=error.code, error_message=str(error), matching_acls=[])
+        return DeleteAclsResponse(filter_results=[error_result] * len(request.filters))
     results: list[DeleteAclsFilterResult] = []
-    unwanted: Grants = {}
-    lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
+    entries_to_remove: Grants = {}
+    results_by_pattern: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
     for number, acl_filter in enumerate(request.filters):
         await time_slice.pause()
         if number >= FILTERS_MAX:
@@ -154,21 +154,24 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
             continue
         matching: list[DeleteAclsMatchingAcl] = []
         for pattern, entries in list(_filter(context, acl_filter).matching(documents.values())):
-            left = documents.pop(pattern).entries.difference(entries)
-            if left:
-                documents[pattern] = AclDocument(pattern=pattern, entries=left)
-            unwanted.setdefault(pattern, []).extend(entries)
-            of_pattern = [_matching(pattern, entry) for entry in entries]
-            lines.setdefault(pattern, []).extend(of_pattern)
-            matching += of_pattern
+            remaining_entries = documents.pop(pattern).entries.difference(entries)
+            if remaining_entries:
+                documents[pattern] = AclDocument(pattern=pattern, entries=remaining_entries)
+            entries_to_remove.setdefault(pattern, []).extend(entries)
+            pattern_results = [_matching(pattern, entry) for entry in entries]
+            results_by_pattern.setdefault(pattern, []).extend(pattern_results)
+            matching += pattern_results
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
         await time_slice.pause()
-    await _change(context, unwanted, lines, context.services.metadata.store.remove_acls)
+    await _change(context, entries_to_remove, results_by_pattern, context.services.metadata.store.remove_acls)
     return DeleteAclsResponse(filter_results=results)
 
 
 async def _change(
-    context: RequestContext, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
+    context: RequestContext,
+    changes: Grants,
+    results_by_pattern: Mapping[ResourcePattern, Sequence[_Result]],
+    write: _Write,
 ) -> None:
     """Writes the patterns in parts, and waits until this broker's metadata has them. A failure is set in the results of
     its part.
@@ -176,18 +179,18 @@ async def _change(
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
-            async with changing(context, sum(map(len, part.values()))):
+            async with zookeeper_change(context, sum(map(len, part.values()))):
                 if not number:
                     # A user that lost its right during the wait changes nothing. A user that removes its own right with
                     # this request may finish it.
                     check_right(context)
-                written.append(await write(_instance(context), part))
+                written.append(await write(_instance_id(context), part))
         except (ResourceError, ClusterError) as failure:
             code = failure.code if isinstance(failure, ResourceError) else failure.wire_code
             for pattern in part:
-                for result in lines[pattern]:
+                for result in results_by_pattern[pattern]:
                     result.error_code, result.error_message = code, str(failure)
-    await until_seen(context.services.metadata.current, written)
+    await wait_until_applied(context.services.metadata.current, written)
 
 
 def _check_known(*kinds: int) -> None:
@@ -201,25 +204,27 @@ def _check_known(*kinds: int) -> None:
         raise MalformedRequest("an ACL of an unknown kind")
 
 
-def _instance(context: RequestContext) -> str:
+def _instance_id(context: RequestContext) -> str:
     if context.view.instance_id is None:
         raise ResourceError(ErrorCode.INVALID_REQUEST, "Access control lists belong to an instance.")
     return context.view.instance_id
 
 
 def _documents(context: RequestContext) -> Mapping[str, AclDocument]:
-    return context.services.metadata.current.image.acls.of_instance(_instance(context))
+    return context.services.metadata.current.image.acls.of_instance(_instance_id(context))
 
 
-def _filter(context: RequestContext, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter(context: RequestContext, acl_filter: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        resource_type=given.resource_type_filter,
-        name=given.resource_name_filter,
-        pattern_type=given.pattern_type_filter if context.version >= _PATTERN_TYPES_FROM else int(PatternType.LITERAL),
-        principal=given.principal_filter,
-        host=given.host_filter,
-        operation=given.operation,
-        permission=given.permission_type,
+        resource_type=acl_filter.resource_type_filter,
+        name=acl_filter.resource_name_filter,
+        pattern_type=acl_filter.pattern_type_filter
+        if context.version >= _PATTERN_TYPES_FROM
+        else int(PatternType.LITERAL),
+        principal=acl_filter.principal_filter,
+        host=acl_filter.host_filter,
+        operation=acl_filter.operation,
+        permission=acl_filter.permission_type,
     )
 
 
@@ -232,7 +237,7 @@ def rule_of(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
     return pattern, AclEntry(creation.principal, creation.host, operation, permission)
 
 
-def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
+def _validated_entry(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
     """Returns the pattern and the entry of a creation. Raises ResourceError if an instance cannot have them."""
     try:
         pattern, entry = rule_of(creation)

@@ -29,7 +29,7 @@ TLS: Final = "TLS"
 # Reason for rejecting a valid certificate: the user of that name is disabled or expired.
 USER_SHUT_OUT: Final = "user_shut_out"
 # Number of open connections that are checked in one turn of the event loop, which takes two milliseconds.
-JUDGED_PER_TURN_MAX: Final = 50
+CHECKED_PER_TURN_MAX: Final = 50
 
 
 class CertificateLogin(Login):
@@ -43,7 +43,7 @@ class CertificateLogin(Login):
         self._route = route
         self.identity = identity
 
-    def holds(self, user: UserDocument | None, now_ms: int) -> bool:
+    def is_valid(self, user: UserDocument | None, now_ms: int) -> bool:
         return user is None or user.is_usable(now_ms)
 
     def end(self) -> None:
@@ -69,14 +69,14 @@ class CertificateRoute:
         self.authorities = authorities
         self._recheck(authorities, iter(tuple(self.open)))
 
-    def _recheck(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
+    def _recheck(self, authorities: ClientAuthorities | None, remaining_logins: Iterator[CertificateLogin]) -> None:
         if authorities is not self.authorities:
             return  # a newer check covers all of them
-        logins = list(islice(rest, JUDGED_PER_TURN_MAX))
+        logins = list(islice(remaining_logins, CHECKED_PER_TURN_MAX))
         if logins:
-            lost = [login for login in logins if login in self.open and self._fault_of(login.identity)]
-            self.services.access.authentication.logins.close(lost)
-            self.services.loop.call_soon(self._recheck, authorities, rest)
+            untrusted = [login for login in logins if login in self.open and self._fault_of(login.identity)]
+            self.services.access.authentication.logins.close(untrusted)
+            self.services.loop.call_soon(self._recheck, authorities, remaining_logins)
 
     def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
         """Returns the session of a client identified under `authorities`, which may be replaced by now. It is closed if
@@ -91,12 +91,12 @@ class CertificateRoute:
         self.open[login] = None
         services.access.authentication.logins.add(login, user)
         fault = None if authorities is self.authorities else self._fault_of(identity)
-        if fault is None and not login.holds(user, services.clock.now_ms()):
+        if fault is None and not login.is_valid(user, services.clock.now_ms()):
             fault = USER_SHUT_OUT
         if fault is None:
-            services.access.authentication.came_by_certificate(self.instance_id)
+            services.access.authentication.record_certificate_sign_in(self.instance_id)
         else:
-            self._note_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
+            self._record_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
             services.loop.call_soon(channel.close, REVOKED)  # before any request is read
         return session
 
@@ -106,13 +106,13 @@ class CertificateRoute:
         """
         reason = refusal_reason(error)
         if reason is not None:
-            self._note_refusal(NOBODY, peer_host, reason)
+            self._record_refusal(NOBODY, peer_host, reason)
 
-    def _note_refusal(self, user: str, peer_host: str, reason: str) -> None:
+    def _record_refusal(self, user: str, peer_host: str, reason: str) -> None:
         services, instance_id = self.services, self.instance_id
-        services.access.authentication.failed(instance_id)
+        services.access.authentication.record_failure(instance_id)
         source = Source(user, str(peer_address(peer_host)), route=self.name)
-        services.access.audit.sign_in_failed(instance_id, source, TLS, is_refused=False, reason=reason)
+        services.access.audit.report_failed_sign_in(instance_id, source, TLS, is_refused=False, reason=reason)
 
     def _fault_of(self, identity: CertificateIdentity) -> str | None:
         return UNTRUSTED if self.authorities is None else self.authorities.fault_of(identity)

@@ -26,7 +26,7 @@ from brokers.engine.protocol.headers import decode_request_header, encode_respon
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 # Logs the peer and the reason of a failed authentication, at a limited rate.
-TellFailed = Callable[[str, str], object]
+ReportPeerFailure = Callable[[str, str], object]
 
 # Kafka's setting `connection.failed.authentication.delay.ms`.
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
@@ -87,11 +87,11 @@ class InternalSession(UnauthenticatedSession, ABC):
         services: BrokerServices,
         channel: AuthenticatedChannel,
         dispatch_table: DispatchTable,
-        tell_failed: TellFailed,
+        report_failure: ReportPeerFailure,
     ) -> None:
         super().__init__(services, channel)
         self._dispatch_table = dispatch_table
-        self._report_failure = tell_failed
+        self._report_failure = report_failure
         self._has_mechanism = False
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
@@ -101,14 +101,14 @@ class InternalSession(UnauthenticatedSession, ABC):
         if api_key == ApiKey.API_VERSIONS:
             version, request = decode_api_versions(version, buffer, body, end)
             self._respond(
-                api_key, version, correlation_id, api_versions.answer(version, request, api_versions.INTERNAL)
+                api_key, version, correlation_id, api_versions.build_response(version, request, api_versions.INTERNAL)
             )
         elif api_key == ApiKey.SASL_HANDSHAKE:
             is_known = decode_request(api_key, version, buffer, body, end).mechanism in self.mechanisms
             code = ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            self._choose(is_known, version)
-            shaken = SaslHandshakeResponse(error_code=int(code), mechanisms=list(self.mechanisms))
-            self._respond(api_key, version, correlation_id, shaken)
+            self._set_mechanism(is_known, version)
+            response = SaslHandshakeResponse(error_code=int(code), mechanisms=list(self.mechanisms))
+            self._respond(api_key, version, correlation_id, response)
         elif api_key == ApiKey.SASL_AUTHENTICATE and self._has_mechanism:
             token = bytes(decode_request(api_key, version, buffer, body, end).auth_bytes)
             self._authenticate(token, version, correlation_id)
@@ -116,7 +116,7 @@ class InternalSession(UnauthenticatedSession, ABC):
             self._on_other(api_key, buffer, start, end)
 
     @abstractmethod
-    def _choose(self, is_known: bool, version: int) -> None:
+    def _set_mechanism(self, is_known: bool, version: int) -> None:
         """Notes whether a handshake of this version named a known mechanism."""
 
     def _on_other(self, api_key: int, buffer: memoryview, start: int, end: int) -> None:
@@ -124,7 +124,7 @@ class InternalSession(UnauthenticatedSession, ABC):
         raise MalformedRequest(f"api key {api_key} before authentication")
 
     @abstractmethod
-    def _prove(self, token: bytes) -> Asker:
+    def _authenticate_token(self, token: bytes) -> Asker:
         """Returns the identity that a token proves. Raises SaslFailed."""
 
     def _authenticate(self, token: bytes, version: int | None, correlation_id: int) -> None:
@@ -132,17 +132,17 @@ class InternalSession(UnauthenticatedSession, ABC):
         response = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
         key = ApiKey.SASL_AUTHENTICATE
         try:
-            asker = self._prove(token)
+            asker = self._authenticate_token(token)
         except sasl.SaslFailed as error:
             self._report_failure(self.channel.peer_host, str(error))
             response.error_code, response.error_message = int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error)
             self._end_later(None if version is None else response_frame(key, version, correlation_id, response))
             return
-        self._become(asker)
+        self._start_session(asker)
         frame = SIZE.pack(0) if version is None else response_frame(key, version, correlation_id, response)
         self.channel.respond(frame)
 
-    def _become(self, asker: Asker) -> Session:
+    def _start_session(self, asker: Asker) -> Session:
         self.channel.session = session = Session(
             self.services, self.channel, asker.principal, ADVERTISED_INTERNAL, self._dispatch_table, asker.address
         )
@@ -161,11 +161,11 @@ class SaslSession(InternalSession):
         else:
             super().on_frame(buffer, start, end)
 
-    def _choose(self, is_known: bool, version: int) -> None:
+    def _set_mechanism(self, is_known: bool, version: int) -> None:
         if is_known:
             self._has_mechanism, self._raw_tokens = True, version == RAW_TOKENS_VERSION
 
-    def _prove(self, token: bytes) -> Asker:
+    def _authenticate_token(self, token: bytes) -> Asker:
         principal = of_internal_login(sasl.prove_plain(token, self.services.access.control_secret))
         client = sasl.passed_on_for(token)
         if principal is None or (client is not None and principal.instance_id is None):
@@ -185,41 +185,41 @@ class CertificateSession(InternalSession):
         services: BrokerServices,
         channel: AuthenticatedChannel,
         dispatch_table: DispatchTable,
-        tell_failed: TellFailed,
+        report_failure: ReportPeerFailure,
         process: ProcessIdentity,
     ) -> None:
-        super().__init__(services, channel, dispatch_table, tell_failed)
+        super().__init__(services, channel, dispatch_table, report_failure)
         self.process = process
 
-    def _choose(self, is_known: bool, version: int) -> None:
+    def _set_mechanism(self, is_known: bool, version: int) -> None:
         self._has_mechanism = is_known
 
     def _on_other(self, api_key: int, buffer: memoryview, start: int, end: int) -> None:
         if self._has_mechanism or api_key == ApiKey.SASL_AUTHENTICATE:
             raise MalformedRequest(f"api key {api_key} in the middle of an authentication")
-        self._become(external.asks_for_cluster(self.process)).on_frame(buffer, start, end)
+        self._start_session(external.asks_for_cluster(self.process)).on_frame(buffer, start, end)
 
-    def _prove(self, token: bytes) -> Asker:
+    def _authenticate_token(self, token: bytes) -> Asker:
         return external.asks_as(token, self.process)
 
 
-class UnwelcomeSession(UnauthenticatedSession):
+class RejectedPeerSession(UnauthenticatedSession):
     """Session of a peer whose certificate is not accepted on this listener: its first request closes the connection."""
 
     def __init__(
         self,
         services: BrokerServices,
         channel: AuthenticatedChannel,
-        tell_failed: TellFailed,
+        report_failure: ReportPeerFailure,
         process: ProcessIdentity | None,
         *,
         is_revoked: bool = False,
     ) -> None:
         super().__init__(services, channel)
-        self._report_failure = tell_failed
-        who = "no process of this installation" if process is None else process.uri
-        why = "is revoked" if is_revoked else "does not open this listener"
-        self._reason = f"the certificate of {who} {why}"
+        self._report_failure = report_failure
+        owner = "no process of this installation" if process is None else process.uri
+        problem = "is revoked" if is_revoked else "does not open this listener"
+        self._reason = f"the certificate of {owner} {problem}"
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         self._report_failure(self.channel.peer_host, self._reason)

@@ -42,7 +42,7 @@ class RefusalConfirmed(SaslFailed):
 
 
 # A coroutine function for proofs that take time.
-Proving = Callable[[], Awaitable[Outcome]]
+SlowProof = Callable[[], Awaitable[Outcome]]
 
 
 class Mechanism(Protocol):
@@ -54,11 +54,11 @@ class Mechanism(Protocol):
     failure: str
     username: str
 
-    def take(self, token: bytes) -> Outcome | Proving:
+    def process_token(self, token: bytes) -> Outcome | SlowProof:
         """Processes the client's next token. Returns the outcome, or a function that takes time to determine it.
 
         Raises:
-            SaslFailed: the authentication has failed; a `Proving` raises it too.
+            SaslFailed: the authentication has failed; a `SlowProof` raises it too.
             AttemptRefused, QueueFull: the token was not checked.
         """
 
@@ -75,7 +75,7 @@ class PlainMechanism:
         self._address = address
         self.username = ""
 
-    def take(self, token: bytes) -> Outcome | Proving:
+    def process_token(self, token: bytes) -> Outcome | SlowProof:
         parsed = sasl.parse_kafka_plain(token)
         self.username = name = parsed.username
         known = self._authentication.find_proven(self._instance_id, name, parsed.password, self._address)
@@ -112,7 +112,7 @@ class ScramMechanism:
         self._address = address
         self._exchange: scram.Exchange | None = None
 
-    def take(self, token: bytes) -> Outcome:
+    def process_token(self, token: bytes) -> Outcome:
         try:
             return self._begin(token) if self._exchange is None else self._finish(self._exchange, token)
         except scram.OtherIdentity:
@@ -138,7 +138,7 @@ class ScramMechanism:
         authentication.check_attempt(instance_id, name, self._address)
         authentication.begin_attempt(instance_id, name, self._address)
         proven = exchange.prove(token)
-        authentication.was_right(instance_id, name, self._address, was_counted=True)
+        authentication.record_success(instance_id, name, self._address, was_counted=True)
         return Outcome(proven.answer, Proof(name, proven.candidate.secret))
 
 
@@ -158,7 +158,7 @@ class OAuthBearerMechanism:
         self._refusal = ""
         self.username = ""
 
-    def take(self, token: bytes) -> Outcome | Proving:
+    def process_token(self, token: bytes) -> Outcome | SlowProof:
         refusal, self._refusal = self._refusal, ""
         if refusal and token == oauthbearer.CONFIRMATION:
             raise RefusalConfirmed(oauthbearer.INVALID_TOKEN.decode(), refusal)

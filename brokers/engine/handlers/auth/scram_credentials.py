@@ -24,8 +24,8 @@ from brokers.engine.handlers.auth.users import (
     may_administer_users,
     may_set_secrets_of,
     salted_password,
-    until_users_seen,
     users_of,
+    wait_until_users_applied,
 )
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError
@@ -69,12 +69,12 @@ async def describe_user_scram_credentials(
     results = []
     if not request.users:
         for user in sorted(users.values(), key=lambda user: user.name):
-            infos = _infos(user)
+            infos = _credential_infos(user)
             if infos:
-                results.append(_described(user.name, infos))
+                results.append(_describe(user.name, infos))
             await time_slice.pause()
     else:
-        for name, count in Counter(wanted.name for wanted in request.users).items():
+        for name, count in Counter(user.name for user in request.users).items():
             results.append(_describe_user(name, count, users.get(paths.sanitise(name))))
             await time_slice.pause()
     return DescribeUserScramCredentialsResponse(error_code=0, error_message=NO_MESSAGE, results=results)
@@ -82,18 +82,18 @@ async def describe_user_scram_credentials(
 
 def _describe_user(name: str, count: int, user: UserDocument | None) -> DescribeUserScramCredentialsResult:
     if not name:
-        return _not_described(name, ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
+        return _error_result(name, ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
     if count > 1:
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        return _not_described(name, ErrorCode.DUPLICATE_RESOURCE, message)
-    infos = [] if user is None else _infos(user)
+        return _error_result(name, ErrorCode.DUPLICATE_RESOURCE, message)
+    infos = [] if user is None else _credential_infos(user)
     if not infos:
         message = f"Attempt to describe a user credential that does not exist: {name}"
-        return _not_described(name, ErrorCode.RESOURCE_NOT_FOUND, message)
-    return _described(name, infos)
+        return _error_result(name, ErrorCode.RESOURCE_NOT_FOUND, message)
+    return _describe(name, infos)
 
 
-def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
+def _credential_infos(user: UserDocument) -> list[ScramCredentialInfo]:
     """Returns one entry for each mechanism, that of the newer secret."""
     result = []
     for mechanism in MECHANISM_NAMES:
@@ -103,11 +103,11 @@ def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
     return result
 
 
-def _described(name: str, infos: list[ScramCredentialInfo]) -> DescribeUserScramCredentialsResult:
+def _describe(name: str, infos: list[ScramCredentialInfo]) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE, credential_infos=infos)
 
 
-def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
+def _error_result(name: str, code: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(
         user=name, error_code=int(code), error_message=message, credential_infos=[]
     )
@@ -133,39 +133,43 @@ async def alter_user_scram_credentials(
     context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     time_slice = TimeSlice()
-    wanted = await _by_user(request, time_slice)
+    alterations_by_user = await _alterations_by_user(request, time_slice)
     if not may_administer_users(context):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return AlterUserScramCredentialsResponse(results=[_result(name, code, NO_RIGHT) for name in wanted])
+        return AlterUserScramCredentialsResponse(
+            results=[_result(name, code, NO_RIGHT) for name in alterations_by_user]
+        )
     results = []
     written: Written = {}
-    for number, (name, alterations) in enumerate(wanted.items()):
+    for number, (name, alterations) in enumerate(alterations_by_user.items()):
         if number >= USERS_PER_REQUEST_MAX:
             alterations.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
         results.append(await _alter(context, name, alterations, written))
         await time_slice.pause()
-    await until_users_seen(context, written)
+    await wait_until_users_applied(context, written)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Alterations]:
-    wanted: dict[str, _Alterations] = {}
+async def _alterations_by_user(
+    request: AlterUserScramCredentialsRequest, time_slice: TimeSlice
+) -> dict[str, _Alterations]:
+    alterations_by_user: dict[str, _Alterations] = {}
     for deletion in request.deletions:
-        alterations = wanted.setdefault(deletion.name, _Alterations())
+        alterations = alterations_by_user.setdefault(deletion.name, _Alterations())
         alterations.deleted.append(deletion.mechanism)
         alterations.error = alterations.error or _error_of_mechanism(deletion.name, deletion.mechanism)
         await time_slice.pause()
     for upsertion in request.upsertions:
-        alterations = wanted.setdefault(upsertion.name, _Alterations())
+        alterations = alterations_by_user.setdefault(upsertion.name, _Alterations())
         alterations.upserted.append(upsertion)
         alterations.error = alterations.error or _error_of_upsertion(upsertion)
         await time_slice.pause()
-    for alterations in wanted.values():
+    for alterations in alterations_by_user.values():
         mechanisms = alterations.mechanisms()
         if alterations.error is None and len(set(mechanisms)) != len(mechanisms):
             alterations.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
         await time_slice.pause()
-    return wanted
+    return alterations_by_user
 
 
 def _error_of_mechanism(name: str, mechanism: int) -> tuple[ErrorCode, str] | None:
@@ -188,22 +192,22 @@ def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode,
 
 
 async def _alter(
-    context: RequestContext, name: str, wanted: _Alterations, written: Written
+    context: RequestContext, name: str, alterations: _Alterations, written: Written
 ) -> AlterUserScramCredentialsResult:
-    if wanted.error is not None:
-        return _result(name, *wanted.error)
+    if alterations.error is not None:
+        return _result(name, *alterations.error)
     try:
         change = partial(
             with_scram_credentials,
             name,
-            deleted=frozenset(wanted.deleted),
-            upserted=_verifiers(wanted.upserted),
+            deleted=frozenset(alterations.deleted),
+            upserted=_verifiers(alterations.upserted),
             secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
             now_ms=context.services.clock.now_ms(),
         )
         await alter_user(context, name, change, _check_right_to_alter, validate_only=False, written=written)
-    except ResourceError as wrong:
-        return AlterUserScramCredentialsResult(user=name, error_code=wrong.code, error_message=str(wrong))
+    except ResourceError as error:
+        return AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=str(error))
     except errors.ClusterError as failure:
         return AlterUserScramCredentialsResult(user=name, error_code=failure.wire_code, error_message=str(failure))
     return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE)

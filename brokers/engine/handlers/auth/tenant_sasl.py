@@ -27,7 +27,7 @@ from brokers.engine.handlers.auth.internal_sessions import (
     UnauthenticatedSession,
     response_frame,
 )
-from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, RefusalConfirmed, offered
+from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, RefusalConfirmed, SlowProof, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.logins import Login
@@ -96,12 +96,12 @@ class SaslRoute:
         self.instance_id = instance_id
         self.name = name
         self.report_failure = report_failure
-        again = _Reauthentication(self)
-        ours = {
-            int(ApiKey.SASL_HANDSHAKE): FastCodec(again.handshake, 0, 1),
-            int(ApiKey.SASL_AUTHENTICATE): FastCodec(again.authenticate, 0, 2),
+        reauthentication = _Reauthentication(self)
+        sasl_handlers = {
+            int(ApiKey.SASL_HANDSHAKE): FastCodec(reauthentication.handshake, 0, 1),
+            int(ApiKey.SASL_AUTHENTICATE): FastCodec(reauthentication.authenticate, 0, 2),
         }
-        self.dispatch_table = dispatch_table._replace(fast_codec={**dispatch_table.fast_codec, **ours})
+        self.dispatch_table = dispatch_table._replace(fast_codec={**dispatch_table.fast_codec, **sasl_handlers})
 
     def served(self) -> list[ApiVersion]:
         """Returns the calls and versions that ApiVersions names."""
@@ -131,14 +131,16 @@ class SaslReply(NamedTuple):
 
 
 class TenantSaslSession(UnauthenticatedSession):
-    """Session during an authentication, which is replaced by a `Session` on success. `before` is the session of a
+    """Session during an authentication, which is replaced by a `Session` on success. `previous_session` is that of a
     connection that re-authenticates.
     """
 
-    def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: SignedInSession | None = None) -> None:
+    def __init__(
+        self, route: SaslRoute, channel: AuthenticatedChannel, previous_session: SignedInSession | None = None
+    ) -> None:
         super().__init__(route.services, channel)
         self._route = route
-        self._before = before
+        self._previous_session = previous_session
         self._address: Address = peer_address(channel.peer_host)
         self._state = State.HANDSHAKE_OR_VERSIONS
         self._mechanism: Mechanism | None = None
@@ -146,7 +148,7 @@ class TenantSaslSession(UnauthenticatedSession):
         self._software = ("", "")
         self._client_id: str | None = None
         self._raw_tokens = False
-        self._deadline = self.services.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
+        self._deadline = self.services.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unauthenticated)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -154,81 +156,81 @@ class TenantSaslSession(UnauthenticatedSession):
         if self._state is State.OTHER_MECHANISM:
             self._fail("the mechanism is another one than before", None)
         elif self._state is State.AUTHENTICATE and self._raw_tokens:
-            self._take_token(bytes(buffer[start:end]), SaslReply(None, 0))
+            self._process_token(bytes(buffer[start:end]), SaslReply(None, 0))
         else:
             self._on_request(buffer, start, end)
 
     def _on_request(self, buffer: memoryview, start: int, end: int) -> None:
         api_key, version, correlation_id, self._client_id, body = decode_request_header(buffer, start, end)
         if self._state is State.AUTHENTICATE:
-            self._while_authenticating(api_key, version, correlation_id, buffer, body, end)
+            self._on_authentication_request(api_key, version, correlation_id, buffer, body, end)
         elif api_key not in _OF_HANDSHAKE:
             self._fail(f"api key {api_key} during the handshake", None)
         elif not is_served(ADVERTISED_SASL, api_key, version):
             raise MalformedRequest(f"version {version} of api key {api_key} is not served here")
         elif api_key == ApiKey.API_VERSIONS:
-            self._versions(version, correlation_id, buffer, body, end)
+            self._respond_versions(version, correlation_id, buffer, body, end)
         else:
             mechanism = decode_request(api_key, version, buffer, body, end).mechanism
-            self.shake_hands(mechanism, version, correlation_id)
+            self.handle_handshake(mechanism, version, correlation_id)
 
-    def _while_authenticating(
+    def _on_authentication_request(
         self, api_key: int, version: int, correlation_id: int, buffer: memoryview, body: int, end: int
     ) -> None:
         if not is_served(ADVERTISED_SASL, api_key, version):
             raise MalformedRequest(f"version {version} of api key {api_key} is not served here")
         if api_key == ApiKey.SASL_AUTHENTICATE:
             token = bytes(decode_request(api_key, version, buffer, body, end).auth_bytes)
-            self._take_token(token, SaslReply(version, correlation_id))
+            self._process_token(token, SaslReply(version, correlation_id))
             return
         self._fail(f"api key {api_key} during authentication", _illegal_state(api_key, version, correlation_id))
 
-    def _versions(self, version: int, correlation_id: int, buffer: memoryview, body: int, end: int) -> None:
+    def _respond_versions(self, version: int, correlation_id: int, buffer: memoryview, body: int, end: int) -> None:
         if self._state is not State.HANDSHAKE_OR_VERSIONS:
             raise MalformedRequest("ApiVersions is asked once before authentication")
         version, request = decode_api_versions(version, buffer, body, end)
-        answer = api_versions.answer(version, request, self._route.served())
-        if answer.error_code == ErrorCode.NONE:
+        response = api_versions.build_response(version, request, self._route.served())
+        if response.error_code == ErrorCode.NONE:
             self._state = State.HANDSHAKE
             self._software = software_of(request)
-        self._respond(ApiKey.API_VERSIONS, version, correlation_id, answer)
+        self._respond(ApiKey.API_VERSIONS, version, correlation_id, response)
 
-    def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
+    def handle_handshake(self, mechanism: str, version: int, correlation_id: int) -> None:
         """Processes a handshake that names a mechanism."""
         mechanisms = offered(self.services.access.authentication, self._route.instance_id)
         make = mechanisms.get(mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
-        answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(mechanisms))
+        response = SaslHandshakeResponse(error_code=int(code), mechanisms=list(mechanisms))
         if make is None:
-            frame = response_frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
+            frame = response_frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, response)
             self._fail(f"mechanism {mechanism[:40]!r}", frame)
             return
         self._mechanism_name = mechanism
         self._mechanism = make(self.services.access.authentication, self._route.instance_id, self._address)
         self._raw_tokens = version == RAW_TOKENS_VERSION
         self._state = State.AUTHENTICATE
-        login = None if self._before is None else self._before.login
+        login = None if self._previous_session is None else self._previous_session.login
         if login is not None and login.mechanism != self._mechanism.number:
             self._state = State.OTHER_MECHANISM
-        self._respond(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
+        self._respond(ApiKey.SASL_HANDSHAKE, version, correlation_id, response)
 
     # -- authentication -----------------------------------------------------------------------------------------------
 
-    def _take_token(self, token: bytes, reply: SaslReply) -> None:
+    def _process_token(self, token: bytes, reply: SaslReply) -> None:
         assert self._mechanism is not None, "there was a handshake"
         try:
-            outcome = self._mechanism.take(token)
+            outcome = self._mechanism.process_token(token)
         except (SaslFailed, AttemptRefused, QueueFull) as error:
             self._refuse(error, reply)
             return
         if isinstance(outcome, Outcome):
             self._apply(outcome, reply)
         else:
-            self._cancel = self.services.spawn(self._later(outcome, reply)).cancel
+            self._cancel = self.services.spawn(self._await_proof(outcome, reply)).cancel
 
-    async def _later(self, proving: Proving, reply: SaslReply) -> None:
+    async def _await_proof(self, slow_proof: SlowProof, reply: SaslReply) -> None:
         try:
-            outcome = await proving()
+            outcome = await slow_proof()
         except (SaslFailed, AttemptRefused, QueueFull) as error:
             self._in_turn(partial(self._refuse, error, reply))
             return
@@ -245,7 +247,7 @@ class TenantSaslSession(UnauthenticatedSession):
             self._cancel = None
             try:
                 work()
-            except Exception as error:  # see `_later`
+            except Exception as error:  # see `_await_proof`
                 self.channel.fail(error)
 
         turn = self.channel.turns.now_or_in_turn(contained)
@@ -256,8 +258,8 @@ class TenantSaslSession(UnauthenticatedSession):
             if outcome.is_refusal:
                 # Counted now: a client that guesses tokens need not confirm.
                 self._audit_failure(is_refused=False)
-                self.services.access.authentication.failed(self._route.instance_id)
-            self._answer(outcome.token, reply, 0)
+                self.services.access.authentication.record_failure(self._route.instance_id)
+            self._respond_token(outcome.token, reply, 0)
             return
         proof = outcome.proven
         authentication, instance_id = self.services.access.authentication, self._route.instance_id
@@ -267,19 +269,21 @@ class TenantSaslSession(UnauthenticatedSession):
             # The user changed while its password or token was checked.
             self._refuse(SaslFailed(self._mechanism.failure), reply)
             return
-        before = self._before
-        if before is not None and before.principal.user != proof.username:
+        previous_session = self._previous_session
+        if previous_session is not None and previous_session.principal.user != proof.username:
             self._refuse(
                 SaslFailed(
                     "Cannot change principals during re-authentication from "
-                    f"User.{before.principal.user}: User.{proof.username}"
+                    f"User.{previous_session.principal.user}: User.{proof.username}"
                 ),
                 reply,
             )
             return
         lifetime_ms = self._become_session(proof, user)
-        authentication.signed_in(instance_id, proof.username, None if isinstance(proof.by, VerifiedToken) else proof.by)
-        self._answer(outcome.token, reply, lifetime_ms)
+        authentication.record_sign_in(
+            instance_id, proof.username, None if isinstance(proof.by, VerifiedToken) else proof.by
+        )
+        self._respond_token(outcome.token, reply, lifetime_ms)
 
     def _still_proves(self, proof: Proof, user: UserDocument | None) -> bool:
         if not isinstance(proof.by, VerifiedToken):
@@ -293,24 +297,24 @@ class TenantSaslSession(UnauthenticatedSession):
         self._deadline.cancel()
         route, services, channel = self._route, self.services, self.channel
         assert self._mechanism is not None, "a mechanism has authenticated a user"
-        session = self._before
+        session = self._previous_session
         if session is None:
             principal = Principal(proof.username, route.instance_id)
             session = route.session(channel, principal)
             session.software, session.last_client_id = self._software, self._client_id
-        self._before = None
-        logins, before = services.access.authentication.logins, session.login
+        self._previous_session = None
+        logins, previous_login = services.access.authentication.logins, session.login
         by = proof.by.terms if isinstance(proof.by, VerifiedToken) else proof.by
         session.login = Login(logins, channel, route.instance_id, proof.username, self._mechanism.number, by)
-        if before is not None:
-            session.login.began_again_ms = before.began_again_ms
-            before.end()
+        if previous_login is not None:
+            session.login.reauthenticated_ms = previous_login.reauthenticated_ms
+            previous_login.end()
         logins.add(session.login, user)
         lifetime_ms = services.access.authentication.max_reauth_ms
         if isinstance(proof.by, VerifiedToken):
             # A token that is valid only within the clock skew has to be replaced at once.
-            left_ms = max(1, proof.by.expires_at_ms - services.clock.now_ms())
-            lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
+            remaining_ms = max(1, proof.by.expires_at_ms - services.clock.now_ms())
+            lifetime_ms = min(lifetime_ms, remaining_ms) if lifetime_ms else remaining_ms
         if lifetime_ms:
             session.login.expire_after(lifetime_ms, _Expiry(session, channel))
         channel.session = session
@@ -318,14 +322,14 @@ class TenantSaslSession(UnauthenticatedSession):
 
     # -- responses ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, token: bytes, reply: SaslReply, lifetime_ms: int) -> None:
+    def _respond_token(self, token: bytes, reply: SaslReply, lifetime_ms: int) -> None:
         if reply.version is None:
             self.channel.respond(SIZE.pack(len(token)) + token)
             return
-        answer = SaslAuthenticateResponse(
+        response = SaslAuthenticateResponse(
             error_code=int(ErrorCode.NONE), error_message=NO_MESSAGE, auth_bytes=token, session_lifetime_ms=lifetime_ms
         )
-        self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
+        self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, response)
 
     def _refuse(self, error: Exception, reply: SaslReply) -> None:
         """Ends a failed authentication. The response does not disclose which part was wrong."""
@@ -344,13 +348,13 @@ class TenantSaslSession(UnauthenticatedSession):
         elif isinstance(error, QueueFull):
             message = "too many connections authenticate at once; try again later"
         elif not isinstance(error, RefusalConfirmed):
-            authentication.failed(instance_id)
+            authentication.record_failure(instance_id)
         frame = None
         if reply.version is not None:
-            answer = SaslAuthenticateResponse(
+            response = SaslAuthenticateResponse(
                 error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED), error_message=message, auth_bytes=b""
             )
-            frame = response_frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
+            frame = response_frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, response)
         self._fail(reason or message, frame, delay_ms)
 
     def _audit_failure(self, *, is_refused: bool) -> None:
@@ -360,7 +364,9 @@ class TenantSaslSession(UnauthenticatedSession):
         is_known = services.access.authentication.has_user(route.instance_id, self._mechanism.username)
         name = self._mechanism.username if is_known else NOBODY
         source = Source(name, str(self._address), route=route.name)
-        services.access.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
+        services.access.audit.report_failed_sign_in(
+            route.instance_id, source, self._mechanism_name, is_refused=is_refused
+        )
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
         """Logs the reason, sends `frame` after a delay, and closes the connection."""
@@ -368,15 +374,15 @@ class TenantSaslSession(UnauthenticatedSession):
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
         self._end_later(frame, delay_ms)
 
-    def _end_unproven(self) -> None:
+    def _end_unauthenticated(self) -> None:
         self.channel.close("not authenticated in time")
 
     def on_closed(self) -> None:
         self._deadline.cancel()
         super().on_closed()
-        before, self._before = self._before, None
-        if before is not None:
-            before.on_closed()
+        previous_session, self._previous_session = self._previous_session, None
+        if previous_session is not None:
+            previous_session.on_closed()
 
 
 class _Expiry:
@@ -423,21 +429,21 @@ class _Reauthentication:
     def handshake(self, session: SignedInSession, raw: RawRequest) -> None:
         request = decode_request(ApiKey.SASL_HANDSHAKE, raw.version, raw.buffer, raw.body, raw.end)
         authentication, login = self._route.services.access.authentication, session.login
-        if login is None or not login.lifetime_ms or not login.may_begin_again(authentication.clock.monotonic_ms()):
+        if login is None or not login.lifetime_ms or not login.may_reauthenticate(authentication.clock.monotonic_ms()):
             frame = _illegal_state(ApiKey.SASL_HANDSHAKE, raw.version, raw.correlation_id)
             assert frame is not None, "the handshake has such an answer"
             session.channel.respond(frame)
             return
-        again = TenantSaslSession(self._route, session.channel, session)
-        session.channel.session = again
-        again.shake_hands(request.mechanism, raw.version, raw.correlation_id)
+        reauthentication = TenantSaslSession(self._route, session.channel, session)
+        session.channel.session = reauthentication
+        reauthentication.handle_handshake(request.mechanism, raw.version, raw.correlation_id)
 
     def authenticate(self, session: SignedInSession, raw: RawRequest) -> None:
-        answer = SaslAuthenticateResponse(
+        response = SaslAuthenticateResponse(
             error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
             error_message="SaslAuthenticate request received after successful authentication",
         )
-        session.channel.respond(response_frame(ApiKey.SASL_AUTHENTICATE, raw.version, raw.correlation_id, answer))
+        session.channel.respond(response_frame(ApiKey.SASL_AUTHENTICATE, raw.version, raw.correlation_id, response))
 
 
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes | None:

@@ -25,7 +25,7 @@ from brokers.engine.cluster.user_plans import (
     UserAlteration,
     altered,
 )
-from brokers.engine.handlers.common.changing import SEEN_S_MAX, changing
+from brokers.engine.handlers.common.zookeeper_change import APPLIED_S_MAX, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError
 from brokers.engine.protocol.errors import ErrorCode
@@ -96,21 +96,21 @@ async def alter_user(
     )
     if validate_only:
         return
-    async with changing(context, 1):
+    async with zookeeper_change(context, 1):
         check(context, name)
         written[paths.sanitise(name)] = await services.metadata.store.alter_user(
             services.metadata.current.image, instance_id=instance_id, name=name, change=change
         )
 
 
-async def until_users_seen(context: RequestContext, written: Written) -> None:
+async def wait_until_users_applied(context: RequestContext, written: Written) -> None:
     """Waits until the metadata has the written users, for a limited time, since a later change may replace them."""
     instance_id = context.view.instance_id
     if instance_id is None or not written:
         return
     await context.services.metadata.current.wait_until(
         lambda image: all(image.users.of_instance(instance_id).get(node) == user for node, user in written.items()),
-        SEEN_S_MAX,
+        APPLIED_S_MAX,
     )
 
 
@@ -130,18 +130,18 @@ async def describe_users(context: RequestContext, request: DescribeUsersRequest)
         )
     users, time_slice = users_of(context), TimeSlice()
     if request.names is None:
-        wanted = sorted(users.values(), key=lambda user: user.name)
+        selected_users = sorted(users.values(), key=lambda user: user.name)
     else:
-        named = [users.get(paths.sanitise(name)) for name in request.names[:USERS_PER_REQUEST_MAX]]
-        wanted = [user for user in named if user is not None]
-    described = []
-    for user in wanted:
-        described.append(_described(context, user))
+        found_users = [users.get(paths.sanitise(name)) for name in request.names[:USERS_PER_REQUEST_MAX]]
+        selected_users = [user for user in found_users if user is not None]
+    descriptions = []
+    for user in selected_users:
+        descriptions.append(_describe(context, user))
         await time_slice.pause()
-    return DescribeUsersResponse(error_code=0, error_message=None, users=described)
+    return DescribeUsersResponse(error_code=0, error_message=None, users=descriptions)
 
 
-def _described(context: RequestContext, user: UserDocument) -> DescribedUser:
+def _describe(context: RequestContext, user: UserDocument) -> DescribedUser:
     authentication, instance_id = context.services.access.authentication, context.view.instance_id
     assert instance_id is not None, "checked by the caller"
     last_used_ms = authentication.last_used_ms(instance_id, user.name)
@@ -175,7 +175,10 @@ async def alter_users(context: RequestContext, request: AlterUsersRequest) -> Al
             if number >= USERS_PER_REQUEST_MAX:
                 raise errors.Refused(f"At most {USERS_PER_REQUEST_MAX} users in one request.")
             change = partial(
-                altered, alteration.name, alteration=_parsed(alteration), now_ms=context.services.clock.now_ms()
+                altered,
+                alteration.name,
+                alteration=_parse_alteration(alteration),
+                now_ms=context.services.clock.now_ms(),
             )
             await alter_user(
                 context,
@@ -185,17 +188,17 @@ async def alter_users(context: RequestContext, request: AlterUsersRequest) -> Al
                 validate_only=request.validate_only,
                 written=written,
             )
-        except ResourceError as wrong:
-            code, message = wrong.code, str(wrong)
+        except ResourceError as error:
+            code, message = error.code, str(error)
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))
         await time_slice.pause()
-    await until_users_seen(context, written)
+    await wait_until_users_applied(context, written)
     return AlterUsersResponse(results=results)
 
 
-def _parsed(alteration: AlteredUser) -> UserAlteration:
+def _parse_alteration(alteration: AlteredUser) -> UserAlteration:
     """Returns the alteration. Raises errors.Refused if a value has no meaning."""
     if not EITHER <= alteration.must_exist <= MUST_NOT_EXIST:
         raise errors.Refused(f"must_exist is {EITHER} to {MUST_NOT_EXIST}, not {alteration.must_exist}.")
@@ -211,22 +214,22 @@ def _parsed(alteration: AlteredUser) -> UserAlteration:
         disabled=alteration.disabled,
         expires_at_ms=alteration.expires_at_ms,
         removed_secrets=tuple(alteration.removed_secrets),
-        added_secrets=tuple(map(_added, alteration.added_secrets)),
+        added_secrets=tuple(map(_added_secret, alteration.added_secrets)),
     )
 
 
-def _added(secret: AddedUserSecret) -> AddedSecret:
+def _added_secret(secret: AddedUserSecret) -> AddedSecret:
     return AddedSecret(
         id=secret.id,
         verifiers=tuple(map(salted_password, secret.verifiers)),
     )
 
 
-def salted_password(given: Any) -> SaltedPassword:
+def salted_password(credential: Any) -> SaltedPassword:
     """Returns the salted password of a request: that of an added secret, or of an upserted credential."""
     return SaltedPassword(
-        mechanism=given.mechanism,
-        iterations=given.iterations,
-        salt=bytes(given.salt),
-        salted_password=bytes(given.salted_password),
+        mechanism=credential.mechanism,
+        iterations=credential.iterations,
+        salt=bytes(credential.salt),
+        salted_password=bytes(credential.salted_password),
     )

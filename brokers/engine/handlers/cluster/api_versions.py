@@ -12,7 +12,7 @@ from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsReq
 
 SOFTWARE_FROM: Final = 3
 # Penstock's own calls, unknown to Kafka tools.
-OURS: Final = (
+PENSTOCK_APIS: Final = (
     ApiKey.ALLOT_STORAGE,
     ApiKey.DESCRIBE_USERS,
     ApiKey.ALTER_USERS,
@@ -22,30 +22,30 @@ OURS: Final = (
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
-def _listed(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
+def _list_versions(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=int(key), min_version=low, max_version=high)
         for key, (low, high) in sorted(advertised.items())
-        if key not in OURS
+        if key not in PENSTOCK_APIS
     ]
 
 
-TENANT: Final = _listed(ADVERTISED_TENANT)
-SASL: Final = _listed(ADVERTISED_SASL)
-INTERNAL: Final = _listed(ADVERTISED_INTERNAL)
-_ITSELF: Final = [listed for listed in TENANT if listed.api_key == ApiKey.API_VERSIONS]
+TENANT: Final = _list_versions(ADVERTISED_TENANT)
+SASL: Final = _list_versions(ADVERTISED_SASL)
+INTERNAL: Final = _list_versions(ADVERTISED_INTERNAL)
+_API_VERSIONS_ONLY: Final = [listed for listed in TENANT if listed.api_key == ApiKey.API_VERSIONS]
 
 
 def api_versions(context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    return answer(context.version, request, INTERNAL if context.view.internal else TENANT)
+    return build_response(context.version, request, INTERNAL if context.view.internal else TENANT)
 
 
-def answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
+def build_response(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
     """Returns the response with the `listed` calls of a listener. The request is None if its version is unsupported;
     the response, in version 0, then lists only ApiVersions (WIRE-15).
     """
     if request is None:
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ITSELF)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_API_VERSIONS_ONLY)
     if version >= SOFTWARE_FROM and not (
         _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
     ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.handlers.common.peer_brokers import speaker_error
+from brokers.engine.handlers.common.peer_brokers import peer_error
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
@@ -17,17 +17,19 @@ from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotS
 
 
 def allot_storage(context: RequestContext, request: AllotStorageRequest) -> AllotStorageResponse:
-    return _answer(context, request, context.services.accounting.allot_storage, AllotStorageResponse)
+    return _serve_peer(context, request, context.services.accounting.allot_storage, AllotStorageResponse)
 
 
 def report_flow(context: RequestContext, request: ReportFlowRequest) -> ReportFlowResponse:
-    return _answer(context, request, context.services.accounting.report_flow, ReportFlowResponse)
+    return _serve_peer(context, request, context.services.accounting.report_flow, ReportFlowResponse)
 
 
 def charge_pools(context: RequestContext, request: ChargePoolsRequest) -> ChargePoolsResponse:
-    return _answer(context, request, context.services.accounting.charge_pools, ChargePoolsResponse)
+    return _serve_peer(context, request, context.services.accounting.charge_pools, ChargePoolsResponse)
 
 
-def _answer(context: RequestContext, request: Any, serve: Callable[[Any], Any], refused: Callable[..., Any]) -> Any:
-    error = speaker_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
-    return refused(error_code=error) if error else serve(request)
+def _serve_peer(
+    context: RequestContext, request: Any, serve: Callable[[Any], Any], response_type: Callable[..., Any]
+) -> Any:
+    error = peer_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
+    return response_type(error_code=error) if error else serve(request)

@@ -33,41 +33,41 @@ from brokers.engine.protocol.messages.reassignment import (
     ReplicaElectionResult,
 )
 
-NOT_A_TENANTS = "Where replicas are is the operator's."
+OPERATOR_ONLY = "Where replicas are is the operator's."
 
 _Key = tuple[str, int]
 _Error = tuple[int, str | None]
-_FINE: _Error = (0, None)
+_NO_ERROR: _Error = (0, None)
 _NO_SUCH_PARTITION: _Error = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "The partition does not exist.")
-_NOTHING_MOVES: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No partition reassignment is in progress.")
+_NO_REASSIGNMENT: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No partition reassignment is in progress.")
 
 
 async def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects the preferred leaders or any leaders. A request for all partitions (null) does not list those that need no
     election.
     """
-    asks_all = request.topic_partitions is None
-    results = _asked(context, request)
+    requests_all = request.topic_partitions is None
+    results = _requested_partitions(context, request)
     if context.view.instance_id is not None:
-        return _answer(results, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return _build_response(results, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if request.election_type not in tuple(ElectionType):
-        return _answer(results, int(ErrorCode.INVALID_REQUEST))
-    wanted = [key for key, error in results.items() if error == _FINE]
+        return _build_response(results, int(ErrorCode.INVALID_REQUEST))
+    wanted = [key for key, error in results.items() if error == _NO_ERROR]
     if wanted:
         metadata = context.services.metadata
         change = metadata.store.elect_leaders(metadata.current.image, wanted, ElectionType(request.election_type))
-        results |= await _outcomes(context, wanted, change, _has_elected, request.timeout_ms)
-    if asks_all:
+        results |= await _apply_change(context, wanted, change, _has_elected, request.timeout_ms)
+    if requests_all:
         results = {key: error for key, error in results.items() if error[0] != ErrorCode.ELECTION_NOT_NEEDED}
-    return _answer(results)
+    return _build_response(results)
 
 
-def _asked(context: RequestContext, request: ElectLeadersRequest) -> dict[_Key, _Error]:
+def _requested_partitions(context: RequestContext, request: ElectLeadersRequest) -> dict[_Key, _Error]:
     """Returns the requested partitions, with an error for each that does not exist."""
     topics = context.view.namespace.topics
     if request.topic_partitions is None:
         return {
-            (topic.name, partition.index): _FINE
+            (topic.name, partition.index): _NO_ERROR
             for _, topic in sorted(topics.items())
             for partition in topic.partitions
         }
@@ -75,8 +75,8 @@ def _asked(context: RequestContext, request: ElectLeadersRequest) -> dict[_Key, 
     for wanted in request.topic_partitions:
         topic = topics.get(wanted.topic.encode())
         for index in wanted.partitions:
-            there = topic is not None and 0 <= index < len(topic.partitions)
-            result[wanted.topic, index] = _FINE if there else _NO_SUCH_PARTITION
+            exists = topic is not None and 0 <= index < len(topic.partitions)
+            result[wanted.topic, index] = _NO_ERROR if exists else _NO_SUCH_PARTITION
     return result
 
 
@@ -88,7 +88,7 @@ def _has_elected(image: ClusterImage, key: _Key, outcome: ElectionResult) -> boo
     return topic.partitions[key[1]].leader_epoch >= outcome.leader_epoch
 
 
-def _answer(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersResponse:
+def _build_response(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersResponse:
     topics: dict[str, list[ElectLeadersPartitionResult]] = {}
     for (name, index), (code, message) in results.items():
         topics.setdefault(name, []).append(
@@ -97,12 +97,13 @@ def _answer(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersRes
     return ElectLeadersResponse(
         error_code=error_code,
         replica_election_results=[
-            ReplicaElectionResult(topic=name, partition_result=lines) for name, lines in topics.items()
+            ReplicaElectionResult(topic=name, partition_result=partition_results)
+            for name, partition_results in topics.items()
         ],
     )
 
 
-async def _outcomes(
+async def _apply_change(
     context: RequestContext,
     wanted: Iterable[_Key],
     change: Awaitable[Mapping[_Key, Any]],
@@ -123,8 +124,8 @@ async def _outcomes(
         if isinstance(outcome, ClusterError):
             results[key] = (outcome.wire_code, str(outcome))
         else:
-            is_seen = has(current.image, key, outcome)
-            results[key] = _FINE if is_seen else (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)
+            is_applied = has(current.image, key, outcome)
+            results[key] = _NO_ERROR if is_applied else (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)
     return results
 
 
@@ -134,7 +135,7 @@ async def alter_partition_reassignments(
     """Starts and cancels moves of replicas; the last entry of a partition counts."""
     if context.view.instance_id is not None:
         return AlterPartitionReassignmentsResponse(
-            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=OPERATOR_ONLY
         )
     results: dict[_Key, _Error] = {}
     wanted: dict[str, dict[int, Sequence[int] | None]] = {}
@@ -144,20 +145,23 @@ async def alter_partition_reassignments(
             key = topic.name, partition.partition_index
             if image is not None and 0 <= partition.partition_index < len(image.partitions):
                 wanted.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
-                results[key] = _FINE
+                results[key] = _NO_ERROR
             else:
-                results[key] = _NOTHING_MOVES if partition.replicas is None else _NO_SUCH_PARTITION
+                results[key] = _NO_REASSIGNMENT if partition.replicas is None else _NO_SUCH_PARTITION
     if wanted:
         metadata, keys = context.services.metadata, [(name, index) for name in wanted for index in wanted[name]]
         change = metadata.store.reassign(metadata.current.image, wanted)
-        results |= await _outcomes(context, keys, change, _has_started, request.timeout_ms)
+        results |= await _apply_change(context, keys, change, _has_started, request.timeout_ms)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for (name, index), (code, message) in results.items():
         topics.setdefault(name, []).append(
             ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
         )
     return AlterPartitionReassignmentsResponse(
-        responses=[ReassignableTopicResponse(name=name, partitions=lines) for name, lines in topics.items()]
+        responses=[
+            ReassignableTopicResponse(name=name, partitions=partition_results)
+            for name, partition_results in topics.items()
+        ]
     )
 
 
@@ -173,23 +177,23 @@ def list_partition_reassignments(
     """Lists the moves among the requested partitions; null requests all."""
     if context.view.instance_id is not None:
         return ListPartitionReassignmentsResponse(
-            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=OPERATOR_ONLY
         )
     topics = context.view.namespace.topics
-    moving: list[OngoingTopicReassignment] = []
+    ongoing: list[OngoingTopicReassignment] = []
     if request.topics is None:
         for _, topic in sorted(topics.items()):
-            _list(moving, topic, range(len(topic.partitions)))
+            _list(ongoing, topic, range(len(topic.partitions)))
     else:
         for wanted in request.topics:
             result = topics.get(wanted.name.encode())
             if result is not None:
-                _list(moving, result, dict.fromkeys(wanted.partition_indexes))
-    return ListPartitionReassignmentsResponse(topics=moving)
+                _list(ongoing, result, dict.fromkeys(wanted.partition_indexes))
+    return ListPartitionReassignmentsResponse(topics=ongoing)
 
 
-def _list(moving: list[OngoingTopicReassignment], topic: TopicImage, indexes: Iterable[int]) -> None:
-    lines = [
+def _list(ongoing: list[OngoingTopicReassignment], topic: TopicImage, indexes: Iterable[int]) -> None:
+    partition_results = [
         OngoingPartitionReassignment(
             partition_index=partition.index,
             replicas=list(partition.replicas),
@@ -199,5 +203,5 @@ def _list(moving: list[OngoingTopicReassignment], topic: TopicImage, indexes: It
         for partition in (topic.partitions[index] for index in indexes if 0 <= index < len(topic.partitions))
         if partition.is_reassigning
     ]
-    if lines:
-        moving.append(OngoingTopicReassignment(name=topic.name, partitions=lines))
+    if partition_results:
+        ongoing.append(OngoingTopicReassignment(name=topic.name, partitions=partition_results))

@@ -26,7 +26,7 @@ from brokers.engine.protocol.messages.log_dirs import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-NOT_KNOWN: Final = -1
+UNKNOWN_BYTES: Final = -1
 VOLUMES_FROM: Final = 4
 # Stands for a directory's path, with its number in the broker's configuration.
 TENANT_DIRECTORY: Final = "/log-dirs/{number}"
@@ -41,11 +41,11 @@ async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsReq
     table = context.services.storage.table
     is_operator = context.view.instance_id is None
     roots = table.settings.roots
-    held: dict[Path, _ByTopic] = {root: {} for root in roots}
+    partitions_by_root: dict[Path, _ByTopic] = {root: {} for root in roots}
     time_slice = TimeSlice()
-    wanted = await _wanted(context, request, time_slice)
+    wanted = await _requested_partitions(context, request, time_slice)
     for name, partition in _visible(context, wanted):
-        held[partition.log.root].setdefault(name, []).append(partition)
+        partitions_by_root[partition.log.root].setdefault(name, []).append(partition)
         await time_slice.pause()
     volumes: dict[Path, tuple[int, int]] = {}
     if is_operator and context.version >= VOLUMES_FROM:
@@ -53,19 +53,19 @@ async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsReq
         volumes = await asyncio.to_thread(_volumes, [root for root in roots if root not in table.offline_directories])
     results = []
     for number, root in enumerate(roots):
-        shown = str(root.absolute()) if is_operator else TENANT_DIRECTORY.format(number=number)
+        shown_path = str(root.absolute()) if is_operator else TENANT_DIRECTORY.format(number=number)
         if root in table.offline_directories:
-            results.append(DescribeLogDirsResult(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR), log_dir=shown))
+            results.append(DescribeLogDirsResult(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR), log_dir=shown_path))
             continue
         topics = []
-        for name, partitions in held[root].items():
-            topics.append(_topic(name, partitions))
+        for name, partitions in partitions_by_root[root].items():
+            topics.append(_describe_topic(name, partitions))
             await time_slice.pause()
-        total_bytes, usable_bytes = volumes.get(root, (NOT_KNOWN, NOT_KNOWN))
+        total_bytes, usable_bytes = volumes.get(root, (UNKNOWN_BYTES, UNKNOWN_BYTES))
         results.append(
             DescribeLogDirsResult(
                 error_code=0,
-                log_dir=shown,
+                log_dir=shown_path,
                 topics=topics,
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,
@@ -78,7 +78,7 @@ def topics_of(response: DescribeLogDirsResponse) -> Iterable[DescribeLogDirsTopi
     return (topic for result in response.results for topic in result.topics)
 
 
-async def _wanted(
+async def _requested_partitions(
     context: RequestContext, request: DescribeLogDirsRequest, time_slice: TimeSlice
 ) -> dict[str, set[int]] | None:
     """Returns the requested partitions by the names of existing topics; None for all."""
@@ -97,7 +97,7 @@ def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> 
     """Yields the requested partitions on this broker that the caller may see, with the names of their topics."""
     namespace, table = context.view.namespace, context.services.storage.table
     for topic in namespace.topics.values():
-        name = namespace.shown(topic)
+        name = namespace.shown_path(topic)
         if context.refusal(topic, name):
             continue
         indexes = None if wanted is None else wanted.get(name, ())
@@ -109,9 +109,9 @@ def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> 
                 yield name, partition
 
 
-def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
+def _describe_topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
     """Describes the partitions of a topic. The lag is that of the log end behind the high watermark, usually 0."""
-    lines = [
+    partition_results = [
         DescribeLogDirsPartition(
             partition_index=partition.index,
             partition_size=partition.size_bytes,
@@ -120,7 +120,7 @@ def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
         )
         for partition in partitions
     ]
-    return DescribeLogDirsTopic(name=name, partitions=lines)
+    return DescribeLogDirsTopic(name=name, partitions=partition_results)
 
 
 def _volumes(roots: list[Path]) -> dict[Path, tuple[int, int]]:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 PARTITIONS_PER_TURN_MAX: Final = 200
 
 
-def answer_in_background(
+def serve_in_background(
     session: Session,
     work: Coroutine[Any, Any, None],
     on_step: Callable[[Session, float], object] | None = None,
@@ -62,20 +62,20 @@ def _used(session: Session, spent_s: float) -> None:
     session.channel.turns.used(now_s - spent_s, now_s)
 
 
-def answer_in_turns(
+def serve_in_turns(
     session: Session,
     api_key: int,
     client_id: str | None,
     work: Coroutine[Any, Any, None],
 ) -> None:
-    """Runs `work` like `answer_in_background`, but begins when the instance has paid for its earlier request time, and
+    """Runs `work` like `serve_in_background`, but begins when the instance has paid for its earlier request time, and
     charges each turn to the instance.
     """
     _start(session, _paid(session, api_key, client_id, work), work, lambda: None)
 
 
-async def in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work` in turns like `answer_in_turns`, within a task that serves the rest of the request as well."""
+async def run_in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work` in turns like `serve_in_turns`, within a task that serves the rest of the request as well."""
     try:
         await _paid(session, api_key, client_id, work)
     finally:
@@ -96,7 +96,7 @@ def charged_turn(session: Session, api_key: int) -> Iterator[None]:
         session.services.accounting.loop_turns.record(api_key, session.principal.instance_id, ended_s - began_s)
 
 
-async def in_converter(
+async def run_in_converter_thread(
     session: Session, client_id: str | None, work: Callable[[], float], held: HeldFrame | None = None
 ) -> int:
     """Runs `work` in a converter thread. Returns the resulting delay of the client in ms.
@@ -186,13 +186,13 @@ def parts_of(
     a partition counts as.
     """
     part: list[tuple[N, list[T]]] = []
-    room, goes_on = PARTITIONS_PER_TURN_MAX, False
+    room, is_continuation = PARTITIONS_PER_TURN_MAX, False
     for name, wanted in topics:
         begin = 0
         while begin < len(wanted) or not begin:
             if room < 1:
-                yield part, goes_on
-                part, room, goes_on = [], PARTITIONS_PER_TURN_MAX, begin > 0
+                yield part, is_continuation
+                part, room, is_continuation = [], PARTITIONS_PER_TURN_MAX, begin > 0
             end = begin
             while end < len(wanted) and room > 0:
                 room -= weigh(wanted[end])
@@ -203,7 +203,7 @@ def parts_of(
                 break
             begin = end
     if part:
-        yield part, goes_on
+        yield part, is_continuation
 
 
 async def _contained(session: Session, work: Coroutine[Any, Any, None]) -> None:

@@ -19,7 +19,7 @@ from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.served_api import NamedTopic
 
 # Maximum duration of the read; then the request is answered from the metadata as it is.
-LOOK_S_MAX: Final = 1.0
+CHANGE_LOG_READ_S_MAX: Final = 1.0
 # Number of topics of a request, and of partitions of a topic, that are checked; further ones are not.
 NAMES_MAX: Final = 200
 PARTITIONS_MAX: Final = 500
@@ -69,7 +69,7 @@ def must_read_change_log(context: RequestContext, named: Iterable[NamedTopic]) -
     instance_id = context.view.instance_id
     if instance_id is None or not _names_unknown(context, named):
         return False
-    return context.services.metadata.topic_looks.take(instance_id)
+    return context.services.metadata.change_log_reads.take(instance_id)
 
 
 async def catch_up(context: RequestContext) -> None:
@@ -78,7 +78,7 @@ async def catch_up(context: RequestContext) -> None:
     """
     services, view = context.services, context.view
     with suppress(StoreUnavailable, TimeoutError):
-        async with asyncio.timeout(LOOK_S_MAX):
+        async with asyncio.timeout(CHANGE_LOG_READ_S_MAX):
             await services.metadata.catch_up()
     if services.metadata.current.image is not view.image:
         context.view = TenantMetadataView(

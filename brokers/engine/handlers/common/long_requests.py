@@ -1,8 +1,8 @@
-"""Long requests are answered in parts, and other requests are served between the parts (I.6).
+"""Long requests are handled in parts, and other requests are served between the parts (I.6).
 
 Each part is passed to the handler as a request, and the responses are joined: the result of a topic or a partition does
-not depend on the others in the request. A long response is encoded in chunks. Lengths are counted in lines: items of a
-list, such as topics, and elements of the lists within them, such as partitions. Repetitions of ids and partitions are
+not depend on the others in the request. A long response is encoded in chunks. Lengths are counted in elements: those of
+a list, such as topics, and those of the lists within them, such as partitions. Repetitions of ids and partitions are
 limited, since the response to one may be ten thousand times as long as its name.
 """
 
@@ -17,53 +17,53 @@ from brokers.engine.handlers.served_api import SplitLists
 from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
-# Number of lines of a request that are processed in one turn of the event loop, some microseconds each.
-LINES_PER_TURN_MAX: Final = 200
-# Maximum number of lines of a response that is encoded in one turn of the event loop.
-LINES_AT_ONCE_MAX: Final = 1_000
-# Responses to longer requests are encoded in chunks even if they have few lines, since they repeat the names.
+# Number of elements of a request that are processed in one turn of the event loop, some microseconds each.
+ELEMENTS_PER_TURN_MAX: Final = 200
+# Maximum number of elements of a response that is encoded in one turn of the event loop.
+ELEMENTS_AT_ONCE_MAX: Final = 1_000
+# Responses to longer requests are encoded in chunks even if they have few elements, since they repeat the names.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 # Maximum number of repetitions in one request, of ids and of partitions. Real clients repeat none.
 REPEATED_IDS_MAX: Final = 10
-REPEATED_LINES_MAX: Final = 1_000
+REPEATED_ELEMENTS_MAX: Final = 1_000
 
 
 def is_long_request(split: SplitLists, request: Any) -> bool:
-    """True if a request has more lines than are processed in one turn. Items count as lines, too."""
+    """True if a request has more elements than are processed in one turn."""
     items = split.items.get(request)
     if items is None:
         return False
-    if len(items) > split.lines_max:
+    if len(items) > split.elements_max:
         return True
-    lines = split.lines
-    if lines is None:
+    nested_items = split.nested_items
+    if nested_items is None:
         return False
-    return sum(1 + len(lines.get(item) or ()) for item in items) > split.lines_max
+    return sum(1 + len(nested_items.get(item) or ()) for item in items) > split.elements_max
 
 
-def result_lines(split: SplitLists) -> Callable[[Any], int]:
-    """Returns a function that counts the lines of a response."""
+def response_length_by(split: SplitLists) -> Callable[[Any], int]:
+    """Returns a function that counts the elements of a response in the lists of `split`."""
 
     def count(response: Any) -> int:
         results = split.results.get(response)
-        lines = split.result_lines
-        return len(results) if lines is None else len(results) + sum(len(lines.get(result)) for result in results)
+        nested = split.nested_results
+        return len(results) if nested is None else len(results) + sum(len(nested.get(result)) for result in results)
 
     return count
 
 
-async def answer_in_turns(split: SplitLists, request: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Returns the joined responses of `answer` to the parts of `request`."""
+async def handle_in_parts(split: SplitLists, request: Any, handle: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Returns the joined responses of `handle` to the parts of `request`."""
     joined: Any = None
     results: list[Any] = []
-    for items, continues in _parts(split, split.items.get(request)):
+    for items, is_continuation in _parts(split, split.items.get(request)):
         part = copy(request)
         split.items.set(part, items)
-        response = await answer(part)
+        response = await handle(part)
         part_results = list(split.results.get(response))
-        if continues and results and part_results and split.result_lines is not None:
-            first = part_results.pop(0)
-            split.result_lines.get(results[-1]).extend(split.result_lines.get(first))
+        if is_continuation and results and part_results and split.nested_results is not None:
+            first_result = part_results.pop(0)
+            split.nested_results.get(results[-1]).extend(split.nested_results.get(first_result))
         results += part_results
         if joined is None or getattr(response, "error_code", False):
             joined = response
@@ -75,39 +75,39 @@ async def answer_in_turns(split: SplitLists, request: Any, answer: Callable[[Any
 def _parts(split: SplitLists, items: Sequence[Any]) -> Iterator[tuple[list[Any], bool]]:
     """Yields the items of each part, and True if its first item continues the last one of the part before."""
     part: list[Any] = []
-    room, continues = split.lines_max, False
+    room, is_continuation = split.elements_max, False
     for item in items:
-        lines: Sequence[Any] = () if split.lines is None else split.lines.get(item) or ()
+        nested: Sequence[Any] = () if split.nested_items is None else split.nested_items.get(item) or ()
         begin = 0
         while True:
             if room < 1:
-                yield part, continues
-                part, room, continues = [], split.lines_max, begin > 0
-            taken = min(len(lines) - begin, max(room - 1, 1))
-            if taken == len(lines):
+                yield part, is_continuation
+                part, room, is_continuation = [], split.elements_max, begin > 0
+            count = min(len(nested) - begin, max(room - 1, 1))
+            if count == len(nested):
                 part.append(item)
             else:
-                assert split.lines is not None, "only lists are split"
-                piece = copy(item)
-                split.lines.set(piece, list(lines[begin : begin + taken]))
-                part.append(piece)
-            begin += taken
-            room -= 1 + taken
-            if begin >= len(lines):
+                assert split.nested_items is not None, "only lists are split"
+                partial_item = copy(item)
+                split.nested_items.set(partial_item, list(nested[begin : begin + count]))
+                part.append(partial_item)
+            begin += count
+            room -= 1 + count
+            if begin >= len(nested):
                 break
     if part:
-        yield part, continues
+        yield part, is_continuation
 
 
 def is_long_response(context: RequestContext, response: Any) -> bool:
     """True if a response takes more than one turn to encode."""
-    result_lines = context.api.result_lines
-    if result_lines is None:
+    response_length = context.api.response_length
+    if response_length is None:
         return False
-    return context.request_bytes > REQUEST_BYTES_MAX or result_lines(response) > LINES_AT_ONCE_MAX
+    return context.request_bytes > REQUEST_BYTES_MAX or response_length(response) > ELEMENTS_AT_ONCE_MAX
 
 
-async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
+async def encode_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
     """Encodes a response, one chunk in each turn of the event loop. Lazy lists in it are generated at the same time."""
     chunks = encode_response_in_chunks(api_key, version, response)
     await yield_to_others()  # creating a long response took this turn
@@ -119,7 +119,7 @@ async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encode
         await yield_to_others()
 
 
-def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
+def repetitions_beyond_limit(ids: Iterable[str]) -> Iterator[bool]:
     """Yields a flag for each id, in order: True if it is a repetition beyond `REPEATED_IDS_MAX`."""
     known: set[str] = set()
     repeated = 0
@@ -130,7 +130,7 @@ def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
         yield is_repeated and repeated > REPEATED_IDS_MAX
 
 
-class DuplicateLimits:
+class DuplicateLimit:
     """Counts repeated partitions in one request."""
 
     __slots__ = ("_count",)
@@ -138,24 +138,24 @@ class DuplicateLimits:
     def __init__(self) -> None:
         self._count = 0
 
-    def are_too_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+    def exceeded_by(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """True if the request exceeds the limit with these partitions, by topic."""
-        lines = sum(len(indexes) for _, indexes in wanted)
-        if lines > REPEATED_LINES_MAX - self._count:
-            lines -= len({(name, index) for name, indexes in wanted for index in indexes})
-        self._count += lines
-        return self._count > REPEATED_LINES_MAX
+        count = sum(len(indexes) for _, indexes in wanted)
+        if count > REPEATED_ELEMENTS_MAX - self._count:
+            count -= len({(name, index) for name, indexes in wanted for index in indexes})
+        self._count += count
+        return self._count > REPEATED_ELEMENTS_MAX
 
-    async def are_too_many_of(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
-        """Does the work of `are_too_many` for many partitions, and serves other requests in between."""
+    async def exceeded_by_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+        """Does the work of `exceeded_by` for many partitions, and serves other requests in between."""
         time_slice = TimeSlice()
         known: set[tuple[str, int]] = set()
         for name, indexes in wanted:
-            for begin in range(0, len(indexes), LINES_PER_TURN_MAX):
-                part = indexes[begin : begin + LINES_PER_TURN_MAX]
-                before = len(known)
+            for begin in range(0, len(indexes), ELEMENTS_PER_TURN_MAX):
+                part = indexes[begin : begin + ELEMENTS_PER_TURN_MAX]
+                previous_count = len(known)
                 known.update([(name, index) for index in part])
-                self._count += len(part) - (len(known) - before)
+                self._count += len(part) - (len(known) - previous_count)
                 await time_slice.pause()
             await time_slice.pause()  # a topic may have no partitions
-        return self._count > REPEATED_LINES_MAX
+        return self._count > REPEATED_ELEMENTS_MAX

@@ -33,7 +33,7 @@ def is_broker(principal: Principal) -> bool:
     return is_cluster(principal) and (process is None or process.role is ProcessRole.BROKER)
 
 
-def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:
+def is_named_broker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:
     """True if the peer is the broker that it names, as far as its certificate shows.
 
     A peer that used the cluster's secret is trusted unless both brokers use TLS: the real one would then have sent its
@@ -44,17 +44,17 @@ def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -
     if principal.process is not None:
         return principal.may_follow_as(broker_id)
     brokers = services.metadata.current.image.brokers
-    me, named = brokers.get(services.broker_id), brokers.get(broker_id)
-    return me is None or named is None or not (me.has_tls and named.has_tls)
+    this_broker, named_broker = brokers.get(services.broker_id), brokers.get(broker_id)
+    return this_broker is None or named_broker is None or not (this_broker.has_tls and named_broker.has_tls)
 
 
-def speaker_error(services: BrokerServices, principal: Principal, broker_id: int, broker_epoch: int) -> int:
+def peer_error(services: BrokerServices, principal: Principal, broker_id: int, broker_epoch: int) -> int:
     """Returns the error code of a request that names a broker and its epoch; 0 if the peer is that broker.
 
     A different epoch is rejected even if it is greater: a peer that registered a moment ago retries when this broker
     has seen its registration.
     """
-    if not is_speaker(services, principal, broker_id):
+    if not is_named_broker(services, principal, broker_id):
         return _UNAUTHORIZED
     broker = services.metadata.current.image.brokers.get(broker_id)
     return 0 if broker is not None and broker.epoch == broker_epoch else _STALE_EPOCH

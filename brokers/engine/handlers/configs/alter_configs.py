@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.configs.broker_settings import InvalidBrokerSetting
@@ -60,7 +60,7 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
-AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
+AnyResponse = TypeVar("AnyResponse", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
 # Returns the settings after a change, given those before it.
 Change = Callable[[dict[str, str]], dict[str, str]]
 
@@ -74,12 +74,12 @@ async def alter_configs(context: RequestContext, request: AlterConfigsRequest) -
                 return {key.name: broker_settings.check(key.name, key.value or "") for key in resource.configs}
 
             return await _write_broker(context, resource.resource_name, checked, validate_only=request.validate_only)
-        topic = _topic(context, resource)
+        topic = _find_topic(context, resource)
         change = _replacement(context, {config.name: config.value for config in resource.configs})
         return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return AlterConfigsResponse(
-        responses=await _altered(context, request.resources, replace, AlterConfigsResourceResponse)
+        responses=await _alter_each(context, request.resources, replace, AlterConfigsResourceResponse)
     )
 
 
@@ -90,32 +90,34 @@ async def incremental_alter_configs(
         lacks_value = any(config.value is None and config.config_operation != DELETE for config in resource.configs)
         _check(context, resource, lacks_value=lacks_value)
         if resource.resource_type == BROKER:
-            changed = partial(_applied_to_broker, context, resource.configs)
+            changed = partial(_apply_all_to_broker, context, resource.configs)
             return await _write_broker(context, resource.resource_name, changed, validate_only=request.validate_only)
-        topic = _topic(context, resource)
+        topic = _find_topic(context, resource)
 
-        def change(present: dict[str, str]) -> dict[str, str]:
+        def change(current: dict[str, str]) -> dict[str, str]:
             is_operator = context.view.instance_id is None
-            return applied(present, context.services.metadata.topic_defaults, resource.configs, operator=is_operator)
+            return apply_changes(
+                current, context.services.metadata.topic_defaults, resource.configs, operator=is_operator
+            )
 
         return await _write(context, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
-        responses=await _altered(context, request.resources, alter, IncrementalAlterConfigsResourceResponse)
+        responses=await _alter_each(context, request.resources, alter, IncrementalAlterConfigsResourceResponse)
     )
 
 
-async def _altered(
+async def _alter_each(
     context: RequestContext,
     resources: Sequence[AnyResource],
     alter: Callable[[AnyResource], Awaitable[int | None]],
-    answer: Callable[..., AnyAnswer],
-) -> list[AnyAnswer]:
+    response_type: Callable[..., AnyResponse],
+) -> list[AnyResponse]:
     """Alters the resources and returns their results, in order, when this broker's metadata has the changes. `alter`
     returns the config change that it wrote, or raises ResourceError.
     """
-    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    answers: list[AnyAnswer] = []
+    occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    responses: list[AnyResponse] = []
     written: list[int | None] = []
     time_slice = TimeSlice()
     for number, resource in enumerate(resources):
@@ -124,21 +126,21 @@ async def _altered(
         try:
             if number >= RESOURCES_MAX:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY)
-            if named[resource.resource_type, resource.resource_name] > 1:
+            if occurrences[resource.resource_type, resource.resource_name] > 1:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
             written.append(await alter(resource))
-        except ResourceError as wrong:
-            code, message = wrong.code, str(wrong)
-        answers.append(
-            answer(
+        except ResourceError as error:
+            code, message = error.code, str(error)
+        responses.append(
+            response_type(
                 error_code=code,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
         )
-    await until_seen(context.services.metadata.current, written)
-    return answers
+    await wait_until_applied(context.services.metadata.current, written)
+    return responses
 
 
 def _check(
@@ -156,7 +158,9 @@ def _check(
         raise ResourceError(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
 
 
-def _topic(context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
+def _find_topic(
+    context: RequestContext, resource: AlterConfigsResource | IncrementalAlterConfigsResource
+) -> TopicImage:
     """Returns the topic to alter; raises ResourceError."""
     check_kind(resource.resource_type)
     if not resource.resource_name:
@@ -170,14 +174,14 @@ def _replacement(context: RequestContext, given: Mapping[str, str | None]) -> Ch
     """
     is_operator = context.view.instance_id is None
 
-    def change(present: dict[str, str]) -> dict[str, str]:
+    def change(current: dict[str, str]) -> dict[str, str]:
         kept = {
             name: value
-            for name, value in present.items()
+            for name, value in current.items()
             if not is_operator and name in SETTINGS and SETTINGS[name].read_only
         }
         defaults = context.services.metadata.topic_defaults
-        return kept | topic_config.check_config(given, present, defaults, operator=is_operator)
+        return kept | topic_config.check_config(given, current, defaults, operator=is_operator)
 
     return change
 
@@ -197,11 +201,11 @@ async def _write(
 
     written: list[Mapping[str, str]] = []
 
-    def checked(present: dict[str, str]) -> dict[str, str]:
-        before = dict(present)
-        after = change(present)
+    def checked(current: dict[str, str]) -> dict[str, str]:
+        before = dict(current)
+        after = change(current)
         topic_config.check_together(after, context.services.metadata.topic_defaults)
-        topic_config.check_message_bytes(after, message_bytes_max(context), present)
+        topic_config.check_message_bytes(after, message_bytes_max(context), current)
         written[:] = before, after
         return after
 
@@ -209,35 +213,35 @@ async def _write(
         checked(dict(topic.config))
         if validate_only:
             return None
-        async with changing(context, 1):
+        async with zookeeper_change(context, 1):
             # A user who lost the right while waiting changes nothing.
             check_right_to(context, TOPIC, name)
-            altered = await context.services.metadata.store.alter_topic_config(
+            written_config = await context.services.metadata.store.alter_topic_config(
                 context.services.metadata.current.image, instance_id=context.view.instance_id, name=name, change=checked
             )
-        context.note(name, *written)
-        return altered.change
+        context.record_setting_change(name, *written)
+        return written_config.change
     except topic_config.InvalidTopicConfig as error:
         raise ResourceError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ClusterError as failure:
         raise ResourceError(failure.wire_code, str(failure)) from failure
 
 
-def applied(
-    present: dict[str, str],
+def apply_changes(
+    current: dict[str, str],
     defaults: Mapping[str, str],
     changes: list[IncrementalAlterableConfig],
     *,
     operator: bool = False,
 ) -> dict[str, str]:
-    """Returns `present` after `changes`: set, delete (back to the default), append to or subtract from a list. A
+    """Returns `current` after `changes`: set, delete (back to the default), append to or subtract from a list. A
     missing key can be deleted.
 
     Raises:
         ResourceError: an unknown operation, or an operation of lists on another type.
         InvalidTopicConfig: an unknown or read-only key, or an invalid value.
     """
-    after = dict(present)
+    after = dict(current)
     for change in changes:
         operation = change.config_operation
         name, value = change.name, change.value
@@ -247,7 +251,7 @@ def applied(
             after.pop(name, None)
             continue
         if operation in (APPEND, SUBTRACT):
-            value = _listed(after, defaults, change)
+            value = _edit_topic_list(after, defaults, change)
         elif operation != SET:
             raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
         if operator or not topic_config.is_written_back(name, value, after, defaults):
@@ -255,33 +259,33 @@ def applied(
     return after
 
 
-def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
+def _edit_topic_list(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
     """Returns a list after an element was appended to it or subtracted from it."""
     setting = SETTINGS.get(change.name)
     if setting is not None and setting.type is not ValueType.LIST:
         raise ResourceError(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
-    present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
-    return listed(present, change)
+    current = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
+    return edit_list(current, change)
 
 
-def listed(present: str, change: IncrementalAlterableConfig) -> str:
+def edit_list(current: str, change: IncrementalAlterableConfig) -> str:
     """Returns a list after elements were appended to it or subtracted from it."""
-    words = [word for word in present.split(",") if word]
-    changed = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    elements = [element for element in current.split(",") if element]
+    changed = [element.strip() for element in (change.value or "").split(",") if element.strip()]
     if change.config_operation == APPEND:
-        words += [word for word in changed if word not in words]
+        elements += [element for element in changed if element not in elements]
     else:
-        words = [word for word in words if word not in changed]
-    return ",".join(words)
+        elements = [element for element in elements if element not in changed]
+    return ",".join(elements)
 
 
-def _applied_to_broker(
+def _apply_all_to_broker(
     context: RequestContext,
     changes: Sequence[IncrementalAlterableConfig],
     broker_id: int | None,
-    present: dict[str, str],
+    current: dict[str, str],
 ) -> dict[str, str]:
-    after = dict(present)
+    after = dict(current)
     for change in changes:
         _apply_to_broker(context, broker_id, after, change)
     return after
@@ -304,9 +308,9 @@ def _apply_to_broker(
         if setting is None or setting.type is not ValueType.LIST:
             raise ResourceError(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
         layers = context.services.metadata.broker_layers
-        below = origins_of(layers, setting, broker_id)
-        inherited = below[0].value if below else setting.default or ""
-        after[name] = broker_settings.check(name, listed(after.get(name, inherited), change))
+        inherited_origins = origins_of(layers, setting, broker_id)
+        inherited = inherited_origins[0].value if inherited_origins else setting.default or ""
+        after[name] = broker_settings.check(name, edit_list(after.get(name, inherited), change))
     else:
         raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
 
@@ -324,11 +328,11 @@ async def _write_broker(
     """
     services, broker_id = context.services, requested_broker(context, name)
 
-    def checked(present: dict[str, str]) -> dict[str, str]:
-        after = change(broker_id, present)
-        kept, _ = broker_settings.usable(after)
+    def checked(current: dict[str, str]) -> dict[str, str]:
+        after = change(broker_id, current)
+        kept, _ = broker_settings.split_valid(after)
         layers = services.metadata.broker_layers
-        layers = replaced(layers, of_all=kept) if broker_id is None else replaced(layers, own=kept)
+        layers = replaced(layers, dynamic_default=kept) if broker_id is None else replaced(layers, dynamic=kept)
         services.metadata.check_settings(layers.effective)
         return after
 

@@ -88,7 +88,7 @@ def _whole(low: int, high: int = REPLICATION_BYTES_PER_S_MAX) -> Callable[[str],
 
 # Settings that are dynamic in Kafka and that a running broker can apply completely, and bounds of groups. Limits of
 # connections are not dynamic: a wrong value would lock out the operator who has to correct it.
-CHANGEABLE: Final = (
+DYNAMIC_SETTINGS: Final = (
     Row(DELETION, _BOOLEAN, "true", "If false, DeleteTopics is refused, also from the console and the API."),
     Row(
         LEADER_RATE,
@@ -210,7 +210,7 @@ CHANGEABLE: Final = (
 )
 
 # Settings that only a restart changes.
-FIXED: Final = (
+STATIC_SETTINGS: Final = (
     Row("auto.leader.rebalance.enable", _BOOLEAN, "true", "If true, preferred replicas become leaders again."),
     Row("broker.id", _INT, None, "The number of this broker in its cluster."),
     Row("broker.rack", _STRING, None, "Rack of this broker; replicas are spread over racks."),
@@ -343,7 +343,7 @@ class InvalidBrokerSetting(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """One setting. `falls_back` has other keys for the same setting in another unit, each with its factor to this unit.
+    """One setting. `fallbacks` has other keys for the same setting in another unit, each with its factor to this unit.
     `default` is None without a default.
     """
 
@@ -353,7 +353,7 @@ class BrokerSetting:
     documentation: str
     accepts: Callable[[str], bool] = _no_limits
     is_dynamic: bool = False
-    falls_back: tuple[tuple[str, int], ...] = ()
+    fallbacks: tuple[tuple[str, int], ...] = ()
 
 
 class Origin(NamedTuple):
@@ -364,7 +364,7 @@ class Origin(NamedTuple):
     source: ConfigSource
 
 
-def _of_topics(setting: Setting) -> BrokerSetting:
+def _topic_default(setting: Setting) -> BrokerSetting:
     """Returns the broker setting that is the default of a topic setting."""
     others = OTHER_UNITS.get(setting.name, ())
     default, accepts = None if others else setting.default, setting.accepts
@@ -378,7 +378,7 @@ def _is_not_zero(value: str) -> bool:
     return int(value) != 0
 
 
-def _of_bound(bound: Bound) -> BrokerSetting:
+def _bound_setting(bound: Bound) -> BrokerSetting:
     """Returns the broker setting of a bound; zero stands for no bound where a value below it would be invalid."""
     return BrokerSetting(
         bound.broker_key,
@@ -390,22 +390,22 @@ def _of_bound(bound: Bound) -> BrokerSetting:
     )
 
 
-def _of_row(row: Row, *, is_dynamic: bool) -> BrokerSetting:
+def _declared_setting(row: Row, *, is_dynamic: bool) -> BrokerSetting:
     return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _no_limits, is_dynamic)
 
 
 # Lists of replicas exist only for topics.
-_DEFAULTS_OF_TOPICS: Final = [
+_TOPIC_DEFAULTS: Final = [
     setting for setting in TOPIC_SETTINGS.values() if not setting.name.endswith(".replication.throttled.replicas")
 ]
 SETTINGS: Final[dict[str, BrokerSetting]] = {
     setting.name: setting
     for setting in sorted(
         (
-            *(_of_topics(setting) for setting in _DEFAULTS_OF_TOPICS),
-            *(_of_bound(bound) for bound in BROKER_BOUNDS),
-            *(_of_row(row, is_dynamic=True) for row in CHANGEABLE),
-            *(_of_row(row, is_dynamic=False) for row in FIXED),
+            *(_topic_default(setting) for setting in _TOPIC_DEFAULTS),
+            *(_bound_setting(bound) for bound in BROKER_BOUNDS),
+            *(_declared_setting(row, is_dynamic=True) for row in DYNAMIC_SETTINGS),
+            *(_declared_setting(row, is_dynamic=False) for row in STATIC_SETTINGS),
         ),
         key=lambda setting: setting.name,
     )
@@ -427,46 +427,50 @@ def check(name: str, value: str) -> str:
         raise InvalidBrokerSetting(str(error)) from None
 
 
-def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_valid(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Splits a stored document into valid values, and reasons why the others are invalid, both by key (QUO-75)."""
-    kept: dict[str, str] = {}
+    valid: dict[str, str] = {}
     reasons: dict[str, str] = {}
     for name, value in values.items():
         try:
-            kept[name] = check(name, value)
+            valid[name] = check(name, value)
         except InvalidBrokerSetting as error:
             reasons[name] = str(error)
-    return kept, reasons
+    return valid, reasons
 
 
 def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
     """Returns all values that are set for a setting, the one in effect first."""
     by_source = (
-        (layers.own, ConfigSource.DYNAMIC_BROKER),
-        (layers.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (layers.dynamic, ConfigSource.DYNAMIC_BROKER),
+        (layers.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (layers.static, ConfigSource.STATIC_BROKER),
     )
     name = setting.name
     result = [Origin(name, layer[name], source) for layer, source in by_source if name in layer]
-    for other, _ in setting.falls_back:
+    for other, _ in setting.fallbacks:
         if other in layers.static:
             result.append(Origin(other, layers.static[other], ConfigSource.STATIC_BROKER))
-    for other in (name, *(other for other, _ in setting.falls_back)):
+    for other in (name, *(other for other, _ in setting.fallbacks)):
         default = SETTINGS[other].default
         if default is not None:
             result.append(Origin(other, default, ConfigSource.DEFAULT))
     return result
 
 
-def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
+def shared_origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
     """Returns the origin of the value that is common to all brokers; an empty list if none is set."""
     name = setting.name
-    return [Origin(name, layers.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in layers.of_all else []
+    return (
+        [Origin(name, layers.dynamic_default[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+        if name in layers.dynamic_default
+        else []
+    )
 
 
 def value_of(setting: BrokerSetting, origin: Origin) -> str:
     """Returns the value of an origin in the setting's own unit."""
-    for other, factor in setting.falls_back:
+    for other, factor in setting.fallbacks:
         if origin.name == other:
             return in_own_unit(origin.value, factor)
     return origin.value

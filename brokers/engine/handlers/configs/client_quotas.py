@@ -8,7 +8,7 @@ from typing import Final
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
-from brokers.engine.handlers.common.changing import changing, until_seen
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
 from brokers.engine.protocol.errors import ErrorCode
@@ -40,42 +40,44 @@ async def describe_client_quotas(
     try:
         check_right(context)
         time_slice = TimeSlice()
-        wanted = await _components(request.components, time_slice)
-        instance_id = _instance(context)
-    except ResourceError as wrong:
-        return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
+        components_by_type = await _check_components(request.components, time_slice)
+        instance_id = _instance_id(context)
+    except ResourceError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
     entries = []
-    for entity, limits in _stored(context.view.image.quotas, instance_id):
-        if _matches(_parts(entity), wanted, request.strict):
+    for entity, limits in _entities(context.view.image.quotas, instance_id):
+        if _matches(_entity_parts(entity), components_by_type, request.strict):
             values = [QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())]
-            parts = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in _parts(entity).items()]
+            parts = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in _entity_parts(entity).items()]
             entries.append(QuotaEntry(entity=parts, values=values))
         await time_slice.pause()
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
 
 
-def _stored(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, Mapping[str, float]]]:
+def _entities(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, Mapping[str, float]]]:
     """Yields all entities with limits, users and clients by name before addresses."""
     clients, addresses = quotas.of_instance(instance_id), quotas.of_addresses(instance_id)
     yield from sorted(clients.items(), key=lambda item: (item[0].user or "", item[0].client_id or ""))
     yield from sorted(addresses.items(), key=lambda item: item[0].address or "")
 
 
-def _instance(context: RequestContext) -> str:
+def _instance_id(context: RequestContext) -> str:
     if context.view.instance_id is None:
         raise ResourceError(ErrorCode.INVALID_REQUEST, "Client quotas belong to an instance.")
     return context.view.instance_id
 
 
-async def _components(components: list[QuotaFilterComponent], time_slice: TimeSlice) -> dict[str, QuotaFilterComponent]:
+async def _check_components(
+    components: list[QuotaFilterComponent], time_slice: TimeSlice
+) -> dict[str, QuotaFilterComponent]:
     """Returns the filter components by entity type. An empty filter matches everything (QUO-72)."""
-    wanted: dict[str, QuotaFilterComponent] = {}
+    components_by_type: dict[str, QuotaFilterComponent] = {}
     for component in components:
         await time_slice.pause()
         kind = component.entity_type
         if not kind:
             raise ResourceError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
-        if kind in wanted:
+        if kind in components_by_type:
             raise ResourceError(ErrorCode.INVALID_REQUEST, f"Duplicate filter component entity type {kind}")
         if kind not in (USER, CLIENT_ID, IP):
             raise ResourceError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
@@ -83,29 +85,31 @@ async def _components(components: list[QuotaFilterComponent], time_slice: TimeSl
             raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
         if component.match_type == EXACT and component.match is None:
             raise ResourceError(ErrorCode.INVALID_REQUEST, f"An exact match of {kind} needs a name")
-        wanted[kind] = component
-    if IP in wanted and len(wanted) > 1:
+        components_by_type[kind] = component
+    if IP in components_by_type and len(components_by_type) > 1:
         raise ResourceError(
             ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination, IP cannot be combined"
         )
-    return wanted
+    return components_by_type
 
 
-def _matches(parts: Mapping[str, str | None], wanted: dict[str, QuotaFilterComponent], strict: bool) -> bool:
-    if strict and not parts.keys() <= wanted.keys():
+def _matches(
+    parts: Mapping[str, str | None], components_by_type: dict[str, QuotaFilterComponent], strict: bool
+) -> bool:
+    if strict and not parts.keys() <= components_by_type.keys():
         return False
-    for kind, component in wanted.items():
+    for kind, component in components_by_type.items():
         if kind not in parts:
             return False
         name = parts[kind]
-        if component.match_type == EXACT and name != _named(kind, component.match):
+        if component.match_type == EXACT and name != _stored_name(kind, component.match):
             return False
         if component.match_type == DEFAULT and name is not None:
             return False
     return True
 
 
-def _named(kind: str, name: str | None) -> str | None:
+def _stored_name(kind: str, name: str | None) -> str | None:
     """Returns the stored form of an entity name: a valid address is canonical, all other names are unchanged."""
     return _address(name) if kind == IP and name is not None else name
 
@@ -117,7 +121,7 @@ def _address(name: str) -> str:
         return name
 
 
-def _parts(entity: AnyEntity) -> dict[str, str | None]:
+def _entity_parts(entity: AnyEntity) -> dict[str, str | None]:
     """Returns the parts of an entity by type; None is the default entity."""
     if isinstance(entity, IpEntity):
         return {IP: entity.address}
@@ -144,19 +148,19 @@ async def alter_client_quotas(context: RequestContext, request: AlterClientQuota
                 message = f"An entry has at most {PARTS_MAX} parts of its entity and {PARTS_MAX} changes."
                 raise ResourceError(ErrorCode.INVALID_REQUEST, message)
             written.append(await _alter(context, entry, request.validate_only))
-        except ResourceError as wrong:
-            code, message = wrong.code, str(wrong)
+        except ResourceError as error:
+            code, message = error.code, str(error)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
-        named = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
-        entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
+        entity_parts = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
+        entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity_parts.items()]
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
-    await until_seen(context.services.metadata.current, written)
+    await wait_until_applied(context.services.metadata.current, written)
     return AlterClientQuotasResponse(entries=results)
 
 
 async def _alter(context: RequestContext, entry: QuotaAlteration, validate_only: bool) -> int | None:
-    instance_id = _instance(context)
+    instance_id = _instance_id(context)
     entity = stored_entity(entry.entity)
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
 
@@ -172,7 +176,7 @@ async def _alter(context: RequestContext, entry: QuotaAlteration, validate_only:
     change = await alter(validate_only=True)
     if validate_only:
         return change
-    async with changing(context, 1):
+    async with zookeeper_change(context, 1):
         # A user who lost the right while waiting changes nothing.
         check_right(context)
         return await alter(validate_only=False)
@@ -184,14 +188,14 @@ def stored_entity(parts: list[QuotaEntity]) -> AnyEntity:
     Raises:
         ResourceError: no part, a type that an instance has no quotas for, or an address combined with another part.
     """
-    named: dict[str, str | None] = {part.entity_type: part.entity_name for part in parts}
-    if not named:
+    entity_parts: dict[str, str | None] = {part.entity_type: part.entity_name for part in parts}
+    if not entity_parts:
         raise ResourceError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
-    for kind in named:
+    for kind in entity_parts:
         if kind not in (USER, CLIENT_ID, IP):
             raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
-    if IP in named:
-        if len(named) > 1:
+    if IP in entity_parts:
+        if len(entity_parts) > 1:
             raise ResourceError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP cannot be combined")
-        return IpEntity(_named(IP, named[IP]))
-    return Stored(USER in named, named.get(USER), CLIENT_ID in named, named.get(CLIENT_ID))
+        return IpEntity(_stored_name(IP, entity_parts[IP]))
+    return Stored(USER in entity_parts, entity_parts.get(USER), CLIENT_ID in entity_parts, entity_parts.get(CLIENT_ID))

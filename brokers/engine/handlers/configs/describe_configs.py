@@ -13,7 +13,7 @@ from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.topic_plans import default_replication_factor
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
-from brokers.engine.handlers.configs.broker_settings import BrokerSetting, Origin, origins, shared, value_of
+from brokers.engine.handlers.configs.broker_settings import BrokerSetting, Origin, origins, shared_origins, value_of
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
@@ -72,27 +72,27 @@ def _describe(
     try:
         check_right_to(context, resource.resource_type, resource.resource_name)
         if resource.resource_type == BROKER:
-            wanted = set(resource.configuration_keys or ())
+            wanted_keys = set(resource.configuration_keys or ())
             if context.view.instance_id is None:
-                entries = _of_broker(context, request, resource.resource_name)
+                entries = _broker_entries(context, request, resource.resource_name)
             else:
                 _check_broker(context, resource.resource_name)
                 # Settings common to all brokers have no entry of their own for a tenant.
                 entries = _common_broker_entries(context, request) if resource.resource_name else []
-            configs = [entry for entry in entries if not wanted or entry.name in wanted]
+            configs = [entry for entry in entries if not wanted_keys or entry.name in wanted_keys]
         else:
             check_kind(resource.resource_type)
             if not is_valid_topic_name(resource.resource_name):
                 raise ResourceError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
             topic = find_topic(context, resource.resource_name)
-            wanted = set(resource.configuration_keys or ())
+            wanted_keys = set(resource.configuration_keys or ())
             configs = [
                 _topic_entry(context, request, described)
                 for described in topic_config.describe(topic.config, context.services.metadata.topic_defaults)
-                if not wanted or described.setting.name in wanted
+                if not wanted_keys or described.setting.name in wanted_keys
             ]
-    except ResourceError as wrong:
-        code, message = wrong.code, str(wrong)
+    except ResourceError as error:
+        code, message = error.code, str(error)
     return _result(resource, code, message, configs)
 
 
@@ -146,12 +146,14 @@ def _topic_entry(
     inherited = _inherited(context, setting)
     if source is not ConfigSource.TOPIC and inherited:
         source = ConfigSource(inherited[0].source)
-    own = [_synonym(setting.name, described.value, source)] if source is ConfigSource.TOPIC else []
+    own_synonyms = [_synonym(setting.name, described.value, source)] if source is ConfigSource.TOPIC else []
     if described.own_value is not None:
-        own = [_bound(context, described), _synonym(setting.name, described.own_value, ConfigSource.TOPIC)]
-        source = ConfigSource(own[0].source)
+        own_synonyms = [_bound(context, described), _synonym(setting.name, described.own_value, ConfigSource.TOPIC)]
+        source = ConfigSource(own_synonyms[0].source)
     origin = Origin(setting.name, described.value, source)
-    return _entry(context, request, origin, setting.type, [*own, *inherited], setting.documentation, setting.read_only)
+    return _entry(
+        context, request, origin, setting.type, [*own_synonyms, *inherited], setting.documentation, setting.read_only
+    )
 
 
 def _entry(
@@ -182,8 +184,8 @@ def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfig
     all; a tenant sees that it was set.
     """
     if context.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
-        by_source = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
-        return [_synonym(*origin) for origin in by_source]
+        setting_origins = origins(context.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
+        return [_synonym(*origin) for origin in setting_origins]
     defaults = context.services.metadata.topic_defaults
     result = []
     if setting.name in defaults:
@@ -247,25 +249,27 @@ def _broker_entry(
     )
 
 
-def _of_broker(
+def _broker_entries(
     context: RequestContext, request: DescribeConfigsRequest, name: str
 ) -> list[DescribeConfigsResourceResult]:
     """Returns every setting of this broker, or those common to all brokers. Raises ResourceError."""
     broker_id = requested_broker(context, name)
     entries = []
     for setting in BROKER_SETTINGS.values():
-        by_source = origins_of(context.services.metadata.broker_layers, setting, broker_id)
-        if by_source:
-            shown = Origin(setting.name, value_of(setting, by_source[0]), by_source[0].source)
-            synonyms = [_synonym(*origin) for origin in by_source]
-            is_fixed = not setting.is_dynamic
-            entries.append(_entry(context, request, shown, setting.type, synonyms, setting.documentation, is_fixed))
+        setting_origins = origins_of(context.services.metadata.broker_layers, setting, broker_id)
+        if setting_origins:
+            entry_origin = Origin(setting.name, value_of(setting, setting_origins[0]), setting_origins[0].source)
+            synonyms = [_synonym(*origin) for origin in setting_origins]
+            is_read_only = not setting.is_dynamic
+            entries.append(
+                _entry(context, request, entry_origin, setting.type, synonyms, setting.documentation, is_read_only)
+            )
     return entries
 
 
 def origins_of(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | None) -> list[Origin]:
     """Returns the origins for one broker, or those common to all brokers (None)."""
-    return shared(layers, setting) if broker_id is None else origins(layers, setting)
+    return shared_origins(layers, setting) if broker_id is None else origins(layers, setting)
 
 
 def requested_broker(context: RequestContext, name: str) -> int | None:
@@ -273,8 +277,8 @@ def requested_broker(context: RequestContext, name: str) -> int | None:
     if not name:
         return None
     if not name.isdecimal() or len(name) > BROKER_DIGITS_MAX:
-        shown = name[:BROKER_DIGITS_MAX]
-        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {shown}")
+        truncated_name = name[:BROKER_DIGITS_MAX]
+        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {truncated_name}")
     if int(name) != context.services.broker_id:
         expected = context.services.broker_id
         raise ResourceError(

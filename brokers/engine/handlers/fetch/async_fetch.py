@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, parts_of
-from brokers.engine.handlers.fetch.answering import LEADERS_FROM, find_leaders, send
+from brokers.engine.handlers.common.background import parts_of, serve_in_background, serve_in_turns
 from brokers.engine.handlers.fetch.reading import read
 from brokers.engine.handlers.fetch.repeats import without_repeats_in_turns
 from brokers.engine.handlers.fetch.request import NO_SESSION, READ_COMMITTED, FetchReadResult, FetchRequest
-from brokers.engine.handlers.fetch.special import answer_special
-from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, InTurn, Missing, charge_long_turn, prefetch
+from brokers.engine.handlers.fetch.response import LEADERS_FROM, find_leaders, send
+from brokers.engine.handlers.fetch.special import serve_special
+from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, TurnEvent, UncachedRead, charge_long_turn, prefetch
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.protocol.apis import ApiKey
@@ -33,31 +33,31 @@ SLICES_MAX: Final = 500
 NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 
-def start_from_disk(request: FetchRequest, missing: Sequence[Missing], *, may_delay: bool) -> None:
+def start_from_disk(request: FetchRequest, uncached_reads: Sequence[UncachedRead], *, may_delay: bool) -> None:
     """Serves a request that needs records from the disk, in a task that is cancelled when the connection closes."""
-    answer_in_background(request.session, _serve_from_disk(request, missing, may_delay), _charge_step)
+    serve_in_background(request.session, _serve_from_disk(request, uncached_reads, may_delay), _charge_turn)
 
 
 def start_long(session: Session, raw: RawRequest) -> None:
     """Decodes and serves a request with many partitions, in a task that is cancelled when the connection closes."""
     session.channel.hold(raw.size_bytes)
-    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve_long(session, raw.copy()))
+    serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve_long(session, raw.copy()))
 
 
-def _charge_step(session: Session, spent_s: float) -> None:
+def _charge_turn(session: Session, spent_s: float) -> None:
     session.record_time(spent_s)
     charge_long_turn(session, spent_s)
 
 
-async def _serve_from_disk(request: FetchRequest, missing: Sequence[Missing], may_delay: bool) -> None:
+async def _serve_from_disk(request: FetchRequest, uncached_reads: Sequence[UncachedRead], may_delay: bool) -> None:
     session = request.session
     instance_id = session.principal.instance_id
     if instance_id is None:
-        await _serve(request, missing, permit=None, may_delay=may_delay)
+        await _serve(request, uncached_reads, permit=None, may_delay=may_delay)
         return
     permit = session.services.accounting.decode_memory.short_permit(instance_id, request.size_bytes)
     try:
-        await _serve(request, missing, permit=permit, may_delay=may_delay)
+        await _serve(request, uncached_reads, permit=permit, may_delay=may_delay)
     finally:
         permit.release()
 
@@ -70,9 +70,9 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
     try:
         frame = await _decode(session, raw)
         session.channel.release()
-        # `answer_special` answers or starts another task, whose `cancel` is then the session's.
+        # `serve_special` responds or starts another task, whose `cancel` is then the session's.
         cancel_task, session.cancel = session.cancel, None
-        if not answer_special(session, raw, frame):
+        if not serve_special(session, raw, frame):
             session.cancel = cancel_task
             await _serve(FetchRequest(session, raw, frame), (), permit=permit, may_delay=True)
     finally:
@@ -88,28 +88,30 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
     return await without_repeats_in_turns(decoder.frame())
 
 
-async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: Permit | None, may_delay: bool) -> None:
+async def _serve(
+    request: FetchRequest, uncached_reads: Sequence[UncachedRead], *, permit: Permit | None, may_delay: bool
+) -> None:
     """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends.
 
     Other requests use the memory of the `permit` during the wait. If too many decoded requests of the instance wait,
     this one is answered at once.
     """
     session = request.session
-    readable = InTurn(session.services, session.principal.instance_id)
+    readable = TurnEvent(session.services, session.principal.instance_id)
     # Any change of rights ends the wait, even during the read: the request names too many topics to check each.
-    with session.services.access.waiting_calls.holding(session.principal.instance_id, readable.set):
-        read_result = await _read(request, missing)
+    with session.services.access.waiting_calls.checking_on_change(session.principal.instance_id, readable.set):
+        read_result = await _read_in_turns(request, uncached_reads)
         client = request.client()
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
         if missing_bytes and (permit is None or permit.begin_delay()):
             watched = read_result.watched
             read_result.release()
             del read_result  # it takes as much memory as the request
-            kind = DelayedCommittedRead if request.frame.isolation == READ_COMMITTED else DelayedRead
-            await readable.wait(kind(readable.set, missing_bytes), watched, request.frame.max_wait_ms)
+            delayed_read_class = DelayedCommittedRead if request.frame.isolation == READ_COMMITTED else DelayedRead
+            await readable.wait(delayed_read_class(readable.set, missing_bytes), watched, request.frame.max_wait_ms)
             if permit is not None:
                 await permit.end_delay()
-            read_result = await _read(request, ())
+            read_result = await _read_in_turns(request, ())
     try:
         parts = await _encode(request, read_result)
     except BaseException:
@@ -119,27 +121,36 @@ async def _serve(request: FetchRequest, missing: Sequence[Missing], *, permit: P
     send(request, request.client(), read_result, parts)
 
 
-async def _read(request: FetchRequest, missing: Sequence[Missing]) -> FetchReadResult:
-    """Reads all partitions, again after each prefetch of records that were `missing` from the page cache."""
-    for round_number in range(ROUNDS_MAX + 1):
-        if missing:
-            await prefetch(request.session.services, missing)
-        read_result = await _read_once(request, wait=round_number == ROUNDS_MAX)
-        missing = read_result.missing
-        if not missing:
+async def _read_in_turns(request: FetchRequest, uncached_reads: Sequence[UncachedRead]) -> FetchReadResult:
+    """Reads all partitions. `uncached_reads` are those of an earlier read: they are prefetched into the page cache, and
+    all partitions are read again, until no record is missing there.
+    """
+    for round_number in range(PREFETCH_ROUNDS_MAX + 1):
+        if uncached_reads:
+            await prefetch(request.session.services, uncached_reads)
+        read_result = await _read_all(request, wait=round_number == PREFETCH_ROUNDS_MAX)
+        uncached_reads = read_result.uncached_reads
+        if not uncached_reads:
             return read_result
         read_result.release()
-    raise AssertionError("a read that waits for the disk has nothing missing")
+    raise AssertionError("a read that waits for the disk has nothing uncached")
 
 
-async def _read_once(request: FetchRequest, *, wait: bool) -> FetchReadResult:
+async def _read_all(request: FetchRequest, *, wait: bool) -> FetchReadResult:
     read_result, limit_bytes = FetchReadResult(), request.limit_bytes(request.client())
     try:
-        for topics, goes_on in parts_of(request.frame.topics):
+        for topics, is_continuation in parts_of(request.frame.topics):
             has_room = read_result.slices < SLICES_MAX
-            left_bytes = max(limit_bytes - read_result.readable_bytes, 0) if has_room else 0
-            part = read(request, request.client(), topics, left_bytes, wait, not read_result.readable_bytes)
-            read_result.extend(part, goes_on)
+            remaining_bytes = max(limit_bytes - read_result.readable_bytes, 0) if has_room else 0
+            part = read(
+                request,
+                request.client(),
+                topics,
+                remaining_bytes,
+                wait=wait,
+                min_one_batch=not read_result.readable_bytes,
+            )
+            read_result.extend(part, is_continuation=is_continuation)
             await yield_to_others()
     except BaseException:
         read_result.release()
@@ -154,27 +165,27 @@ async def _encode(request: FetchRequest, read_result: FetchReadResult) -> list[A
     version, diverging = request.version, read_result.diverging
     if diverging:
         read_result.release()
-    leaders, tagged = NO_LEADERS, b"\x00"
-    if read_result.must_answer and version >= LEADERS_FROM:
-        leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
+    leaders, tagged_fields = NO_LEADERS, b"\x00"
+    if read_result.must_respond and version >= LEADERS_FROM:
+        leaders, tagged_fields = find_leaders(request.session.view(), version, read_result.topic_results)
         await yield_to_others()
     is_committed = request.frame.isolation == READ_COMMITTED
     encoder = FetchResponseEncoder(
         version, is_committed, read_result.aborted, leaders, diverging, read_result.preferred
     )
-    room = ENCODED_AT_ONCE_MAX
-    for key, results in read_result.answers:
+    room_in_turn = ENCODED_AT_ONCE_MAX
+    for key, results in read_result.topic_results:
         encoder.begin_topic(key, len(results))
         for begin in range(0, len(results), ENCODED_AT_ONCE_MAX):
             part = results[begin : begin + ENCODED_AT_ONCE_MAX]
             encoder.add(key, part)
-            room -= len(part)
-            if room <= 0:
-                room = ENCODED_AT_ONCE_MAX
+            room_in_turn -= len(part)
+            if room_in_turn <= 0:
+                room_in_turn = ENCODED_AT_ONCE_MAX
                 encoder.compact()
                 await yield_to_others()
-        room -= 1
+        room_in_turn -= 1
         encoder.end_topic()
-    head = fetch_response_head(version, request.correlation_id, 0, 0, NO_SESSION, len(read_result.answers))
+    head = fetch_response_head(version, request.correlation_id, 0, 0, NO_SESSION, len(read_result.topic_results))
     await yield_to_others()
-    return encoder.finish(head, tagged)
+    return encoder.finish(head, tagged_fields)

@@ -18,12 +18,12 @@ from time import perf_counter
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import QueuedWork
-from brokers.engine.handlers.fetch.answering import answer
 from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX, start_from_disk, start_long
 from brokers.engine.handlers.fetch.reading import read
 from brokers.engine.handlers.fetch.repeats import without_repeats
 from brokers.engine.handlers.fetch.request import READ_COMMITTED, FetchRequest
-from brokers.engine.handlers.fetch.special import answer_special
+from brokers.engine.handlers.fetch.response import respond
+from brokers.engine.handlers.fetch.special import serve_special
 from brokers.engine.handlers.fetch.waits import charge_long_turn
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
@@ -37,29 +37,29 @@ def fetch(session: Session, raw: RawRequest) -> None:
         start_long(session, raw)
         return
     frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
-    if answer_special(session, raw, frame):
+    if serve_special(session, raw, frame):
         return
-    serve(FetchRequest(session, raw, without_repeats(frame)), True)
+    serve(FetchRequest(session, raw, without_repeats(frame)), may_delay=True)
 
 
-def serve(request: FetchRequest, may_delay: bool) -> None:
+def serve(request: FetchRequest, *, may_delay: bool) -> None:
     """Answers with the records that can be read, or, with `may_delay`, waits for more.
 
     If too many decoded requests of the instance wait, this one is answered at once.
     """
     client = request.client()
     limit_bytes = request.limit_bytes(client)
-    read_result = read(request, client, request.frame.topics, limit_bytes, False)
-    if read_result.missing:
+    read_result = read(request, client, request.frame.topics, limit_bytes, wait=False)
+    if read_result.uncached_reads:
         read_result.release()
-        start_from_disk(request, read_result.missing, may_delay=may_delay)
+        start_from_disk(request, read_result.uncached_reads, may_delay=may_delay)
         return
     missing_bytes = request.missing_bytes(client, read_result, limit_bytes) if may_delay else 0
     if missing_bytes and _begin_delay(request):
         read_result.release()
         DelayedFetch(request, read_result.watched, missing_bytes)
         return
-    answer(request, client, read_result)
+    respond(request, client, read_result)
 
 
 def _begin_delay(request: FetchRequest) -> bool:
@@ -108,7 +108,7 @@ class DelayedFetch:
             return
         namespace = session.view().namespace
         for key, _ in self._request.frame.topics:
-            if self._request.names_ids:
+            if self._request.names_topics_by_id:
                 topic = namespace.topic_by_id(key)
                 if topic is None:
                     continue
@@ -156,7 +156,7 @@ def complete(request: FetchRequest) -> None:
     session, began_s = request.session, perf_counter()
     session.begin_turn()
     try:
-        serve(request, False)
+        serve(request, may_delay=False)
     except Exception as error:  # one tenant's request must not stop the broker of all tenants
         session.channel.fail(error)
     session.end_turn()

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from brokers.engine.handlers.common.background import answer_in_background
-from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
+from brokers.engine.handlers.common.background import serve_in_background
+from brokers.engine.handlers.common.peer_brokers import is_named_broker, peer_error
 from brokers.engine.handlers.fetch.request import NO_SESSION, TOPIC_IDS_FROM, Diverging, PartitionResult
-from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, UncachedRead, prefetch
 from brokers.engine.handlers.services import BrokerServices, StorageServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
@@ -26,21 +26,21 @@ from brokers.engine.records import error_codes
 
 # First version in which a replica sends its broker epoch (KIP-903).
 EPOCHS_FROM: Final = 15
-FULL: Final = 0
-SESSIONLESS: Final = -1
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 
 
 class FollowerRead:
     """Result of a read for a follower: the partitions of one response."""
 
-    __slots__ = ("diverging", "has_records", "is_urgent", "missing", "results", "taken")
+    __slots__ = ("diverging", "has_records", "is_urgent", "read_partitions", "results", "uncached_reads")
 
     def __init__(self) -> None:
         self.results: dict[bytes, list[PartitionResult]] = {}
         self.diverging: Diverging = {}
-        self.missing: list[Missing] = []
-        self.taken: list[FollowedPartition] = []
+        self.uncached_reads: list[UncachedRead] = []
+        self.read_partitions: list[FollowedPartition] = []
         self.has_records = False
         # True if the response has more than new high watermarks.
         self.is_urgent = False
@@ -63,16 +63,16 @@ class FollowerRead:
 class FollowerFetch:
     """A fetch request of a follower, with its fetch session."""
 
-    __slots__ = ("correlation_id", "fetches", "frame", "session", "version")
+    __slots__ = ("correlation_id", "fetch_session", "frame", "session", "version")
 
     def __init__(
-        self, session: Session, version: int, correlation_id: int, frame: FetchFrame, fetches: FollowerSession
+        self, session: Session, version: int, correlation_id: int, frame: FetchFrame, fetch_session: FollowerSession
     ) -> None:
         self.session = session
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
-        self.fetches = fetches
+        self.fetch_session = fetch_session
 
     @property
     def limit_bytes(self) -> int:
@@ -81,50 +81,50 @@ class FollowerFetch:
 
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
     """Serves a fetch that names its replica, which only that broker may send, in its current epoch (REP-24)."""
-    error = _speaker_error(session, version, frame)
+    error = _peer_error(session, version, frame)
     if error:
-        refuse(session, version, correlation_id, error)
+        respond_error(session, version, correlation_id, error)
         return
-    fetches = _session(session.storage, frame)
-    if isinstance(fetches, int):
-        refuse(session, version, correlation_id, fetches)
+    fetch_session = _find_session(session.storage, frame)
+    if isinstance(fetch_session, int):
+        respond_error(session, version, correlation_id, fetch_session)
         return
-    _apply_request(session, fetches, frame)
-    serve(FollowerFetch(session, version, correlation_id, frame, fetches), True)
+    _apply_request(session, fetch_session, frame)
+    serve(FollowerFetch(session, version, correlation_id, frame, fetch_session), may_delay=True)
 
 
-def serve(request: FollowerFetch, may_delay: bool) -> None:
+def serve(request: FollowerFetch, *, may_delay: bool) -> None:
     """Answers with the partitions that are ready, or, with `may_delay`, waits for an append."""
-    session, fetches = request.session, request.fetches
+    session, fetch_session = request.session, request.fetch_session
     may_delay = may_delay and request.frame.max_wait_ms > 0
-    may_delay = may_delay and not (fetches.has_pending_check or fetches.has_urgent_watermark)
-    if may_delay and not fetches.has_ready:
+    may_delay = may_delay and not (fetch_session.has_pending_check or fetch_session.has_urgent_watermark)
+    if may_delay and not fetch_session.has_ready:
         DelayedFollowerFetch(request)
         return
-    read_result = _read(session.services, fetches, request.limit_bytes, False)
-    if read_result.missing:
+    read_result = _read(session.services, fetch_session, request.limit_bytes, wait=False)
+    if read_result.uncached_reads:
         read_result.release()
-        fetches.requeue(read_result.taken)
-        answer_in_background(session, _serve_from_disk(request, read_result.missing))
+        fetch_session.requeue(read_result.read_partitions)
+        serve_in_background(session, _serve_from_disk(request, read_result.uncached_reads))
     elif may_delay and not read_result.is_urgent:
         DelayedFollowerFetch(request)
     else:
-        _answer(request, read_result)
+        _respond(request, read_result)
 
 
-async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -> None:
-    """Answers after the `missing` parts of logs were read into the page cache."""
-    services, fetches = request.session.services, request.fetches
-    for round_number in range(1, ROUNDS_MAX + 1):
-        await prefetch(services, missing)
-        read_result = _read(services, fetches, request.limit_bytes, round_number == ROUNDS_MAX)
-        if not read_result.missing:
+async def _serve_from_disk(request: FollowerFetch, uncached_reads: Sequence[UncachedRead]) -> None:
+    """Responds after the records of `uncached_reads` were read into the page cache."""
+    services, fetch_session = request.session.services, request.fetch_session
+    for round_number in range(1, PREFETCH_ROUNDS_MAX + 1):
+        await prefetch(services, uncached_reads)
+        read_result = _read(services, fetch_session, request.limit_bytes, wait=round_number == PREFETCH_ROUNDS_MAX)
+        if not read_result.uncached_reads:
             break
         read_result.release()
-        fetches.requeue(read_result.taken)
-        missing = read_result.missing
+        fetch_session.requeue(read_result.read_partitions)
+        uncached_reads = read_result.uncached_reads
     request.session.cancel = None
-    _answer(request, read_result)
+    _respond(request, read_result)
 
 
 class DelayedFollowerFetch:
@@ -137,7 +137,7 @@ class DelayedFollowerFetch:
         self._is_superseded = False
         session = request.session
         self._tick = session.services.deadlines.add(self, request.frame.max_wait_ms)
-        request.fetches.wait(self.expire)
+        request.fetch_session.wait(self.expire)
         session.on_next_request = self._on_superseded
         session.cancel = self._leave
 
@@ -160,43 +160,44 @@ class DelayedFollowerFetch:
         session = self._request.session
         session.services.deadlines.drop(self, self._tick)
         session.on_next_request = None
-        self._request.fetches.stop_waiting()
+        self._request.fetch_session.stop_waiting()
 
     def _complete(self) -> None:
         self._request.session.cancel = None
         if self._is_superseded:
-            _answer(self._request, FollowerRead())
+            _respond(self._request, FollowerRead())
         else:
-            serve(self._request, False)
+            serve(self._request, may_delay=False)
 
 
-def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
+def _peer_error(session: Session, version: int, frame: FetchFrame) -> int:
     """Returns the error code if the peer is not the broker that the request names, else 0. A request that begins a
     session is also checked for its broker epoch.
     """
-    if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
+    if version < TOPIC_IDS_FROM or not is_named_broker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
+    if version < EPOCHS_FROM or frame.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         return 0
-    return speaker_error(session.services, session.principal, frame.replica_id, frame.replica_epoch)
+    return peer_error(session.services, session.principal, frame.replica_id, frame.replica_epoch)
 
 
-def refuse(session: Session, version: int, correlation_id: int, error: int) -> None:
+def respond_error(session: Session, version: int, correlation_id: int, error: int) -> None:
+    """Responds with an error code for the whole request."""
     session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
 
 
-def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | int:
+def _find_session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | int:
     """Returns the session that the request belongs to or begins, or an error code."""
     followers = storage.followers
     known = followers.get(frame.replica_id)
     epoch = frame.session_epoch
-    if epoch in (FULL, SESSIONLESS):
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if known is not None:
             known.close()
             del followers[frame.replica_id]
         session = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
-        if epoch == FULL:
-            storage.follower_sessions_made = session.id = storage.follower_sessions_made % EPOCH_MAX + 1
+        if epoch == INITIAL_EPOCH:
+            storage.last_follower_session_id = session.id = storage.last_follower_session_id % EPOCH_MAX + 1
             session.epoch = 1
             followers[frame.replica_id] = session
         return session
@@ -208,23 +209,23 @@ def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | i
     return known
 
 
-def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
+def _apply_request(session: Session, fetch_session: FollowerSession, frame: FetchFrame) -> None:
     services = session.services
-    now_ms = fetches.fetched_ms = services.clock.monotonic_ms()
-    fetches.on_request(not frame.topics and not frame.forgotten)
+    now_ms = fetch_session.fetched_ms = services.clock.monotonic_ms()
+    fetch_session.on_request(not frame.topics and not frame.forgotten)
     if frame.forgotten:
         for topic_id, indexes in frame.forgotten:
             for index in indexes:
-                fetches.remove((topic_id, index))
+                fetch_session.remove((topic_id, index))
     for topic_id, wanted in frame.topics:
         for partition_wanted in wanted:
             key = (topic_id, partition_wanted[0])
-            known = fetches.partitions.get(key)
+            known = fetch_session.partitions.get(key)
             partition = None if known is None else known.partition
             result = (
                 partition if partition is not None else _find(services.storage, session, topic_id, partition_wanted[0])
             )
-            if fetches.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
+            if fetch_session.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.check()
@@ -240,36 +241,36 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
     return int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
-def _answer(request: FollowerFetch, read_result: FollowerRead) -> None:
+def _respond(request: FollowerFetch, read_result: FollowerRead) -> None:
     """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
-    session, fetches = request.session, request.fetches
+    session, fetch_session = request.session, request.fetch_session
     services = session.services
-    for followed in fetches.changed():
+    for followed in fetch_session.changed():
         partition = followed.partition
         if partition is not None and followed.key not in read_result.diverging:
             read_result.add(followed, _without_records(followed, partition))
-    fetches.on_response(services.storage.leadership_checks.last_number)
-    if fetches.id == NO_SESSION:
-        fetches.close()
-    answers = list(read_result.results.items())
+    fetch_session.on_response(services.storage.leadership_checks.last_number)
+    if fetch_session.id == NO_SESSION:
+        fetch_session.close()
+    topic_results = list(read_result.results.items())
     version, correlation_id = request.version, request.correlation_id
     if read_result.diverging:
         extras = FetchExtras(diverging=read_result.diverging)
-        parts = encode_full_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, extras)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, fetch_session.id, topic_results, extras)
     else:
-        parts = encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers)
+        parts = encode_fetch_response(version, correlation_id, 0, 0, fetch_session.id, topic_results)
     session.channel.respond_parts(parts)
 
 
-def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
+def _read(services: BrokerServices, fetch_session: FollowerSession, limit_bytes: int, *, wait: bool) -> FollowerRead:
     """Reads the partitions that are ready, longest waiting first, until the response is full."""
     read_result = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
-        followed = fetches.next_ready()
+        followed = fetch_session.next_ready()
         if followed is None:
             break
-        read_result.taken.append(followed)
+        read_result.read_partitions.append(followed)
         partition = followed.partition
         if followed.code or partition is None:
             _add_error(read_result, followed, followed.code or error_codes.NOT_LEADER_OR_FOLLOWER)
@@ -281,45 +282,45 @@ def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, 
             followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(
-                services.storage, fetches, partition
+                services.storage, fetch_session, partition
             )
-            if is_throttled and _is_held_back(services, fetches, followed):
+            if is_throttled and _exceeds_throttle(services, fetch_session, followed):
                 continue
             room_bytes = (
                 min(remaining, services.storage.replication_throttle.chunk_bytes) if is_throttled else remaining
             )
-            length = _read_records(read_result, fetches, followed, partition, room_bytes, is_throttled, wait)
+            length = _read_records(read_result, fetch_session, followed, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
             if is_throttled:
                 services.storage.replication_throttle.record(length, services.clock.monotonic_ms())
-    if read_result.diverging and not read_result.missing:
-        _requeue_records(read_result, fetches)
+    if read_result.diverging and not read_result.uncached_reads:
+        _requeue_records(read_result, fetch_session)
     return read_result
 
 
 def _read_records(
     read_result: FollowerRead,
-    fetches: FollowerSession,
+    fetch_session: FollowerSession,
     followed: FollowedPartition,
     partition: Partition,
     room_bytes: int,
-    one_batch: bool,
+    min_one_batch: bool,
     wait: bool,
 ) -> int:
-    """Returns the number of bytes read, -1 if the next batch does not fit. With `one_batch` it always fits."""
+    """Returns the number of bytes read, -1 if the next batch does not fit. With `min_one_batch` it always fits."""
     index, leader_epoch, offset, _, _, bytes_max = followed.wanted
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,
-        min_one_batch=one_batch or not read_result.has_records,
+        min_one_batch=min_one_batch or not read_result.has_records,
         isolation=LOG_END,
         current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
         wait=wait,
     )
     if uncached is not None:
-        read_result.missing.append(Missing(partition, uncached))
+        read_result.uncached_reads.append(UncachedRead(partition, uncached))
     elif code:
         followed.code = code
         _add_error(read_result, followed, code)
@@ -329,27 +330,31 @@ def _read_records(
         read_result.add(followed, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
         return records.length
     elif offset < partition.log_end_offset:
-        read_result.taken.pop()
-        fetches.requeue([followed])
+        read_result.read_partitions.pop()
+        fetch_session.requeue([followed])
         return -1
     else:
-        fetches.mark_idle(followed)
+        fetch_session.mark_idle(followed)
     return 0
 
 
-def _is_throttled(storage: StorageServices, fetches: FollowerSession, partition: Partition) -> bool:
+def _is_throttled(storage: StorageServices, fetch_session: FollowerSession, partition: Partition) -> bool:
     """True for a throttled replica of the topic that is not in sync (QUO-60). Replicas in sync are never throttled."""
-    named = partition.config.leader_throttled
-    if named is None or not storage.replication_throttle.is_limited or fetches.replica in partition.isr:
+    throttled_replicas = partition.config.leader_throttled
+    if (
+        throttled_replicas is None
+        or not storage.replication_throttle.is_limited
+        or fetch_session.replica in partition.isr
+    ):
         return False
-    return named.holds(partition.index, fetches.replica)
+    return throttled_replicas.holds(partition.index, fetch_session.replica)
 
 
-def _is_held_back(services: BrokerServices, fetches: FollowerSession, followed: FollowedPartition) -> bool:
-    """True if the throttle is exceeded; the partition becomes ready again when the throttle allows more bytes."""
+def _exceeds_throttle(services: BrokerServices, fetch_session: FollowerSession, followed: FollowedPartition) -> bool:
+    """True if the throttle is exceeded. The partition becomes ready again when the throttle allows more bytes."""
     delay_ms = services.storage.replication_throttle.delay_ms(services.clock.monotonic_ms())
     if delay_ms > 0:
-        services.loop.call_later(delay_ms / 1000, fetches.ready, followed)
+        services.loop.call_later(delay_ms / 1000, fetch_session.ready, followed)
     return delay_ms > 0
 
 
@@ -364,10 +369,12 @@ def _without_records(followed: FollowedPartition, partition: Partition) -> Parti
     return followed.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _requeue_records(read_result: FollowerRead, fetches: FollowerSession) -> None:
+def _requeue_records(read_result: FollowerRead, fetch_session: FollowerSession) -> None:
     """Removes the records from a response with diverging logs: they go with the next response."""
     read_result.release()
     diverging = read_result.diverging
-    fetches.requeue([followed for followed in read_result.taken if not followed.code and followed.key not in diverging])
+    fetch_session.requeue(
+        [followed for followed in read_result.read_partitions if not followed.code and followed.key not in diverging]
+    )
     for topic_id, results in read_result.results.items():
         read_result.results[topic_id] = [result for result in results if result[6] is None]

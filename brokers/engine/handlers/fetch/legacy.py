@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.handlers.common.background import answer_in_turns
-from brokers.engine.handlers.common.long_requests import LINES_AT_ONCE_MAX, encoded_in_chunks
-from brokers.engine.handlers.fetch.answering import charge_for, meter
-from brokers.engine.handlers.fetch.repeats import without_repeats_of_old
+from brokers.engine.handlers.common.background import serve_in_turns
+from brokers.engine.handlers.common.long_requests import ELEMENTS_AT_ONCE_MAX, encode_in_chunks
+from brokers.engine.handlers.fetch.repeats import without_repeats_in_legacy_request
 from brokers.engine.handlers.fetch.request import bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, InTurn, Missing, prefetch
+from brokers.engine.handlers.fetch.response import charge_response, meter
+from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, TurnEvent, UncachedRead, prefetch
 from brokers.engine.handlers.session import RawRequest, Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
@@ -45,14 +45,14 @@ from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.throttling.waits import Mute
 
 MAGIC_1_FROM: Final = 2
-ANSWER_LIMIT_FROM: Final = 3
+RESPONSE_LIMIT_FROM: Final = 3
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 UNDEFINED: Final = -1
 # Maximum number of times that one request skips batches without messages for an old reader, such as transaction
 # markers.
-SKIPPED_MAX: Final = 64
+SKIPS_MAX: Final = 64
 # Errors of records that cannot be down-converted; these records are returned as null, not as an empty set.
-UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
+NOT_DOWN_CONVERTIBLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _PartitionRead:
     """One partition of the response, and what was read for it."""
 
     wanted: FetchPartition
-    line: FetchPartitionData
+    response: FetchPartitionData
     usage: UsageCounter | None = None
     limiter: Limiter | None = None
     partition: Partition | None = None
@@ -71,15 +71,15 @@ class _PartitionRead:
 _Topics = list[tuple[str, list[_PartitionRead]]]
 
 
-def _all(topics: _Topics) -> Iterator[_PartitionRead]:
-    return (part for _, parts in topics for part in parts)
+def _all_partitions(topics: _Topics) -> Iterator[_PartitionRead]:
+    return (partition_read for _, partition_reads in topics for partition_read in partition_reads)
 
 
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """Serves a Fetch of versions 0 to 3 in a task."""
     if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
         session.channel.hold(raw.size_bytes)
-        answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
+        serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
         return
     request: FetchRequest = decode_request(
         ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
@@ -87,16 +87,16 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
     memory = session.services.accounting.decode_memory
     permit = None if instance_id is None else memory.short_permit(instance_id, raw.size_bytes)
-    work = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit)
-    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_short(work))
+    fetch = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit)
+    serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_short(fetch))
 
 
-async def _fetch_short(work: _OldFetch) -> None:
+async def _fetch_short(fetch: _OldFetch) -> None:
     try:
-        await work.run()
+        await fetch.run()
     finally:
-        if work.permit is not None:
-            work.permit.release()
+        if fetch.permit is not None:
+            fetch.permit.release()
 
 
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
@@ -134,31 +134,35 @@ class _OldFetch:
         self.client_id = client_id
         self.request = request
         self.permit = permit
-        self.must_answer = False
+        self.must_respond = False
         self.has_waited = False
 
     async def run(self) -> None:
         if self.request.replica_id >= 0:
-            await self._respond(await self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+            await self._respond(await self._rejection(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
-        await without_repeats_of_old(self.request)
-        topics = await self._converted(may_wait=True)
-        for _ in range(SKIPPED_MAX):
-            if not _skip(topics):
+        await without_repeats_in_legacy_request(self.request)
+        topics = await self._read_and_convert(may_wait=True)
+        for _ in range(SKIPS_MAX):
+            if not _skip_empty_batches(topics):
                 break
-            topics = await self._converted(may_wait=not self.has_waited)
-        await self._complete(topics)
-        await self._answer(topics)
+            topics = await self._read_and_convert(may_wait=not self.has_waited)
+        await self._set_errors(topics)
+        await self._charge_and_respond(topics)
 
-    async def _converted(self, *, may_wait: bool) -> _Topics:
+    async def _read_and_convert(self, *, may_wait: bool) -> _Topics:
         topics, missing_bytes = await self._read_without_stalling()
         await yield_to_others()
-        watched = [part.partition for part in _all(topics) if part.partition is not None]
-        is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
-        if may_wait and is_early and self._begins_delay(topics):
+        watched = [
+            partition_read.partition
+            for partition_read in _all_partitions(topics)
+            if partition_read.partition is not None
+        ]
+        lacks_bytes = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_respond and bool(watched)
+        if may_wait and lacks_bytes and self._begin_delay(topics):
             _release(topics)
             self.has_waited = True
-            await self._waited(watched, missing_bytes)
+            await self._wait_for_records(watched, missing_bytes)
             if self.permit is not None:
                 await self.permit.end_delay()
             topics, _ = await self._read_without_stalling()
@@ -170,146 +174,162 @@ class _OldFetch:
         await asyncio.shield(converting)
         return topics
 
-    def _begins_delay(self, topics: _Topics) -> bool:
+    def _begin_delay(self, topics: _Topics) -> bool:
         """True if the request may wait; others use the memory of its permit from then on."""
-        may_wait = may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view())
+        may_wait = may_be_delayed(sum(len(partition_reads) for _, partition_reads in topics), self.session.view())
         return may_wait and (self.permit is None or self.permit.begin_delay())
 
-    async def _complete(self, topics: _Topics) -> None:
+    async def _set_errors(self, topics: _Topics) -> None:
         time_slice = TimeSlice()
-        for _, parts in topics:
+        for _, partition_reads in topics:
             await time_slice.pause()  # a topic may have no partitions
-            for part in parts:
+            for partition_read in partition_reads:
                 await time_slice.pause()
-                line, converted = part.line, part.converted
+                response, converted = partition_read.response, partition_read.converted
                 if converted is not None:
-                    line.error_code, line.records = converted.error_code, converted.records
-                    if converted.failure is not None and part.partition is not None:
-                        part.partition.storage_failed(converted.failure)
-                if line.error_code:
-                    line.error_code = downgraded(line.error_code, ApiKey.FETCH, self.version)
-                    line.high_watermark = UNDEFINED
-                if line.error_code in UNREADABLE:
-                    line.records = None
+                    response.error_code, response.records = converted.error_code, converted.records
+                    if converted.failure is not None and partition_read.partition is not None:
+                        partition_read.partition.storage_failed(converted.failure)
+                if response.error_code:
+                    response.error_code = downgraded(response.error_code, ApiKey.FETCH, self.version)
+                    response.high_watermark = UNDEFINED
+                if response.error_code in NOT_DOWN_CONVERTIBLE:
+                    response.records = None
 
-    async def _refused(self, error: int) -> FetchResponse:
+    async def _rejection(self, error: int) -> FetchResponse:
         time_slice = TimeSlice()
         responses = []
         for topic in self.request.topics:
             await time_slice.pause()
-            lines = []
+            partitions = []
             for wanted in topic.partitions:
                 await time_slice.pause()
-                lines.append(_line(wanted.partition, error))
-            responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
+                partitions.append(_empty_response(wanted.partition, error))
+            responses.append(FetchableTopicResponse(topic=topic.topic, partitions=partitions))
         return FetchResponse(responses=responses)
 
     async def _read_without_stalling(self) -> tuple[_Topics, int]:
         """Reads like `_read`, and prefetches records in a thread, so that the event loop serves others."""
-        for _ in range(ROUNDS_MAX):
+        for _ in range(PREFETCH_ROUNDS_MAX):
             topics, missing_bytes = await self._read(wait=False)
-            missing = _missing(topics)
-            if not missing:
+            uncached_reads = _uncached_reads(topics)
+            if not uncached_reads:
                 return topics, missing_bytes
             _release(topics)
-            await prefetch(self.session.services, missing)
+            await prefetch(self.session.services, uncached_reads)
         return await self._read(wait=True)
 
     async def _read(self, *, wait: bool) -> tuple[_Topics, int]:
         """Reads all partitions in the order of the request. Also returns the number of bytes that `min_bytes` lacks."""
         client = self.session.client(self.client_id)
-        wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
-        limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
-        nothing_yet = self.version >= ANSWER_LIMIT_FROM
+        bytes_max = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
+        limit_bytes = remaining = fetch_cap_bytes(client.consume_limiters, bytes_max)
+        min_one_batch = self.version >= RESPONSE_LIMIT_FROM
         topics: _Topics = []
         readable_bytes = 0
         time_slice = TimeSlice()
         try:
             for topic in self.request.topics:
-                parts: list[_PartitionRead] = []
-                topics.append((topic.topic, parts))
+                partition_reads: list[_PartitionRead] = []
+                topics.append((topic.topic, partition_reads))
                 await time_slice.pause()
                 for wanted in topic.partitions:
                     await time_slice.pause()
                     client = self.session.client(self.client_id)
-                    part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
-                    parts.append(part)
-                    if part.result is not None and part.result.slice is not None:
-                        length = part.result.slice.length
-                        nothing_yet = False
+                    partition_read = self._read_partition(
+                        client, topic.topic.encode(), wanted, remaining, min_one_batch, wait
+                    )
+                    partition_reads.append(partition_read)
+                    if partition_read.result is not None and partition_read.result.slice is not None:
+                        length = partition_read.result.slice.length
+                        min_one_batch = False
                         readable_bytes += length
                         remaining = max(0, remaining - length)
         except BaseException:
             _release(topics)
             raise
-        wanted_bytes = min(self.request.min_bytes, limit)
+        wanted_bytes = min(self.request.min_bytes, limit_bytes)
         if not 0 < readable_bytes < wanted_bytes:
             return topics, wanted_bytes - readable_bytes
         readable = [
-            (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
-            for part in _all(topics)
-            if part.partition is not None and not part.line.error_code
+            (partition_read.partition, partition_read.wanted.fetch_offset, partition_read.wanted.partition_max_bytes)
+            for partition_read in _all_partitions(topics)
+            if partition_read.partition is not None and not partition_read.response.error_code
         ]
         return topics, bytes_still_missing(readable, READ_UNCOMMITTED, wanted_bytes)
 
-    def _part(
-        self, client: ClientContext, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
+    def _read_partition(
+        self,
+        client: ClientContext,
+        name: bytes,
+        wanted: FetchPartition,
+        remaining: int,
+        min_one_batch: bool,
+        wait: bool,
     ) -> _PartitionRead:
-        route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
-        line = _line(wanted.partition, route.error)
-        if route.error:
-            return _PartitionRead(wanted, line)
-        partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.storage)
+        resolved_topic = client.consume_topics.get(name) or client.resolve_consume_topic(name, by_id=False)
+        response = _empty_response(wanted.partition, resolved_topic.error)
+        if resolved_topic.error:
+            return _PartitionRead(wanted, response)
+        partition = resolved_topic.partitions.get(wanted.partition) or resolved_topic.find(
+            wanted.partition, self.session.storage
+        )
         if isinstance(partition, int):
-            self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            line.error_code = partition
-            return _PartitionRead(wanted, line)
-        part = _PartitionRead(wanted, line, route.usage, route.limiter, partition)
+            self.must_respond = self.must_respond or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response.error_code = partition
+            return _PartitionRead(wanted, response)
+        partition_read = _PartitionRead(wanted, response, resolved_topic.usage, resolved_topic.limiter, partition)
         if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
-            line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            response.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
-            line.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            response.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         elif not partition.config.converts_down:
-            line.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+            response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         else:
             bytes_max = min(wanted.partition_max_bytes, remaining)
-            if route.limiter is not None:
-                bytes_max = fetch_cap_bytes((route.limiter,), bytes_max)
-            result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=nothing_yet, wait=wait)
-            line.error_code = result.error_code
-            line.high_watermark = result.high_watermark
-            part.result = result
-        self.must_answer = self.must_answer or line.error_code != 0
-        return part
+            if resolved_topic.limiter is not None:
+                bytes_max = fetch_cap_bytes((resolved_topic.limiter,), bytes_max)
+            result = read_whole_batches(
+                partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch, wait=wait
+            )
+            response.error_code = result.error_code
+            response.high_watermark = result.high_watermark
+            partition_read.result = result
+        self.must_respond = self.must_respond or response.error_code != 0
+        return partition_read
 
-    async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
+    async def _wait_for_records(self, watched: list[Partition], missing_bytes: int) -> None:
         services, principal = self.session.services, self.session.principal
-        woken = InTurn(services, None if principal.internal else principal.instance_id)
+        woken = TurnEvent(services, None if principal.internal else principal.instance_id)
         operation = DelayedRead(woken.set, missing_bytes)
-        with services.access.waiting_calls.holding(principal.instance_id, operation.end):
+        with services.access.waiting_calls.checking_on_change(principal.instance_id, operation.end):
             await woken.wait(operation, watched, self.request.max_wait_ms)
 
-    async def _answer(self, topics: _Topics) -> None:
+    async def _charge_and_respond(self, topics: _Topics) -> None:
         """Charges the response at its full size. Over the limits it is sent without records, uncharged (QUO-20)."""
         time_slice = TimeSlice()
         responses = []
-        for name, parts in topics:
+        for name, partition_reads in topics:
             await time_slice.pause()
-            responses.append(FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]))
-        frame = await self._encoded(FetchResponse(responses=responses))
+            responses.append(
+                FetchableTopicResponse(
+                    topic=name, partitions=[partition_read.response for partition_read in partition_reads]
+                )
+            )
+        frame = await self._encode_frame(FetchResponse(responses=responses))
         await free_incrementally(responses, lambda response: response.partitions)
-        limited, metered = [], []
-        for part in _all(topics):
+        topic_charges, metered = [], []
+        for partition_read in _all_partitions(topics):
             await time_slice.pause()
-            if part.line.records:
-                metered.append((part.usage, len(part.line.records)))
-                if part.limiter is not None:
-                    limited.append((part.limiter, len(part.line.records)))
+            if partition_read.response.records:
+                metered.append((partition_read.usage, len(partition_read.response.records)))
+                if partition_read.limiter is not None:
+                    topic_charges.append((partition_read.limiter, len(partition_read.response.records)))
         await free_incrementally(topics, lambda topic: topic[1])
         await free_incrementally(self.request.topics, lambda topic: topic.partitions)
         client = self.session.client(self.client_id)
-        if client.consume_limiters or client.request_limiter is not None or limited:
-            delay_ms, mute = charge_for(self.session, client, len(frame), limited)
+        if client.consume_limiters or client.request_limiter is not None or topic_charges:
+            delay_ms, mute = charge_response(self.session, client, len(frame), topic_charges)
             if delay_ms:
                 await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms, mute)
                 return
@@ -318,52 +338,69 @@ class _OldFetch:
         self.session.channel.respond(frame)
 
     async def _respond(self, response: FetchResponse, delay_ms: int = 0, mute: Mute | None = None) -> None:
-        frame = await self._encoded(response)
+        frame = await self._encode_frame(response)
         self.session.cancel = None
         self.session.channel.respond(frame, delay_ms, mute)
 
-    async def _encoded(self, response: FetchResponse) -> bytes:
-        lines = sum(1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses)
-        if lines > LINES_AT_ONCE_MAX:
-            body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
+    async def _encode_frame(self, response: FetchResponse) -> bytes:
+        element_count = sum(
+            1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses
+        )
+        if element_count > ELEMENTS_AT_ONCE_MAX:
+            body = (await encode_in_chunks(ApiKey.FETCH, self.version, response)).body
             await yield_to_others()  # the frame copies the body
         else:
             body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
 
 
-def _missing(topics: _Topics) -> list[Missing]:
+def _uncached_reads(topics: _Topics) -> list[UncachedRead]:
     return [
-        Missing(part.partition, part.result.uncached)
-        for part in _all(topics)
-        if part.partition is not None and part.result is not None and part.result.uncached is not None
+        UncachedRead(partition_read.partition, partition_read.result.uncached)
+        for partition_read in _all_partitions(topics)
+        if partition_read.partition is not None
+        and partition_read.result is not None
+        and partition_read.result.uncached is not None
     ]
 
 
-def _line(index: int, error: int) -> FetchPartitionData:
+def _empty_response(index: int, error: int) -> FetchPartitionData:
     return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
 
 
 def _convert(topics: _Topics, magic: int) -> None:
-    work = ConversionBudget(DECOMPRESSED_BYTES_MAX)
-    for part in _all(topics):
-        if part.partition is not None and part.result is not None and part.result.slice is not None:
-            part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
+    conversion_budget = ConversionBudget(DECOMPRESSED_BYTES_MAX)
+    for partition_read in _all_partitions(topics):
+        if (
+            partition_read.partition is not None
+            and partition_read.result is not None
+            and partition_read.result.slice is not None
+        ):
+            partition_read.converted = read_messages(
+                partition_read.partition,
+                partition_read.result.slice,
+                magic,
+                partition_read.wanted.fetch_offset,
+                conversion_budget,
+            )
 
 
-def _skip(topics: _Topics) -> bool:
-    """True if the records read for some partition have nothing for an old reader. Its next read begins after them: a
-    reader that gets no records would request the same offset again forever.
+def _skip_empty_batches(topics: _Topics) -> bool:
+    """Returns True if the records read for some partition contain nothing for an old reader. The next read begins after
+    them, since a reader that gets no records would request the same offset again forever.
     """
     skipped = False
-    for part in _all(topics):
-        if part.converted is not None and part.converted.skipped_to > part.wanted.fetch_offset:
-            part.wanted.fetch_offset = part.converted.skipped_to
+    for partition_read in _all_partitions(topics):
+        if (
+            partition_read.converted is not None
+            and partition_read.converted.skipped_to > partition_read.wanted.fetch_offset
+        ):
+            partition_read.wanted.fetch_offset = partition_read.converted.skipped_to
             skipped = True
     return skipped
 
 
 def _release(topics: _Topics) -> None:
-    for part in _all(topics):
-        if part.result is not None and part.result.slice is not None:
-            part.result.slice.release()
+    for partition_read in _all_partitions(topics):
+        if partition_read.result is not None and partition_read.result.slice is not None:
+            partition_read.result.slice.release()

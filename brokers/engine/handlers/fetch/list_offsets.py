@@ -10,9 +10,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.common.peer_brokers import is_speaker
+from brokers.engine.handlers.common.peer_brokers import is_named_broker
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.fetch.waits import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, UncachedRead, prefetch
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
 from brokers.engine.partitions.listing import list_offsets as list_offsets_of
 from brokers.engine.partitions.old_readers import segment_offsets
@@ -41,7 +41,7 @@ ISOLATION_LEVELS = (0, 1)
 UNKNOWN_ISOLATION = -1
 SEGMENTS_VERSION: Final = 0
 # Maximum number of segments that one response reads, apart from the rest of its last partition: each may need the disk.
-SEGMENTS_PER_ANSWER_MAX: Final = 20_000
+SEGMENTS_PER_RESPONSE_MAX: Final = 20_000
 
 
 def list_offsets(
@@ -50,22 +50,22 @@ def list_offsets(
     """Answers the request. A partition named twice is rejected with error 42, as in Kafka, except in version 0."""
     if context.version == SEGMENTS_VERSION:
         return list_segments(context, request)
-    named = Counter(
+    occurrences = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     lookup = _Lookup(context, _isolation(context, request))
     topics = []
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.name)
-        lines = []
+        results = []
         for partition in wanted.partitions:
-            if named[wanted.name, partition.partition_index] > 1:
-                lines.append(_refused(partition, int(ErrorCode.INVALID_REQUEST)))
+            if occurrences[wanted.name, partition.partition_index] > 1:
+                results.append(_error_response(partition, int(ErrorCode.INVALID_REQUEST)))
             elif error or topic is None:
-                lines.append(_refused(partition, error))
+                results.append(_error_response(partition, error))
             else:
-                lines.append(lookup.line(topic, partition))
-        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
+                results.append(lookup.add(topic, partition))
+        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=results))
     response = ListOffsetsResponse(topics=topics)
     return lookup.complete(response) if lookup.unfinished else response
 
@@ -74,11 +74,12 @@ def _isolation(context: RequestContext, request: ListOffsetsRequest) -> int:
     """Returns the isolation level of the look-up: a follower gets the log end, committed or not (REP-9)."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return UNKNOWN_ISOLATION
-    is_follower = request.replica_id >= 0 and is_speaker(context.services, context.view.principal, request.replica_id)
-    return LOG_END if is_follower else int(request.isolation_level)
+    if request.replica_id >= 0 and is_named_broker(context.services, context.view.principal, request.replica_id):
+        return LOG_END
+    return int(request.isolation_level)
 
 
-def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
+def _error_response(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
 
@@ -88,30 +89,30 @@ class _Lookup:
     def __init__(self, context: RequestContext, isolation: int) -> None:
         self.context = context
         self.isolation = isolation
-        self.searched = 0
+        self.search_count = 0
         self.unfinished: list[tuple[ListOffsetsPartitionResponse, ListOffsetsPartition, Partition]] = []
 
-    def line(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def add(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
         if self.isolation == UNKNOWN_ISOLATION:
-            return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return _error_response(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
         partition = self.context.services.storage.find(topic, index)
         if isinstance(partition, int):
-            return _refused(wanted, partition)
-        line = ListOffsetsPartitionResponse(partition_index=index)
+            return _error_response(wanted, partition)
+        response = ListOffsetsPartitionResponse(partition_index=index)
         if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
-            self.searched += 1
-            if self.searched > SEARCHED_AT_ONCE_MAX:
-                self.unfinished.append((line, wanted, partition))
-                return line
-        result = self._look_up(partition, wanted, wait=False)
-        self._write(line, result)
+            self.search_count += 1
+            if self.search_count > SEARCHED_AT_ONCE_MAX:
+                self.unfinished.append((response, wanted, partition))
+                return response
+        result = self._list_offset(partition, wanted, wait=False)
+        self._set_result(response, result)
         if result.uncached is not None:
             result.uncached.release()
-            self.unfinished.append((line, wanted, partition))
-        return line
+            self.unfinished.append((response, wanted, partition))
+        return response
 
-    def _look_up(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
+    def _list_offset(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
         return list_offsets_of(
             partition,
             wanted.timestamp,
@@ -121,63 +122,63 @@ class _Lookup:
             wait=wait,
         )
 
-    def _write(self, line: ListOffsetsPartitionResponse, result: ListedOffset) -> None:
-        line.error_code = downgraded(result.error_code, ApiKey.LIST_OFFSETS, self.context.version)
-        line.timestamp = result.timestamp
-        line.offset = result.offset
-        line.leader_epoch = result.leader_epoch
+    def _set_result(self, response: ListOffsetsPartitionResponse, result: ListedOffset) -> None:
+        response.error_code = downgraded(result.error_code, ApiKey.LIST_OFFSETS, self.context.version)
+        response.timestamp = result.timestamp
+        response.offset = result.offset
+        response.leader_epoch = result.leader_epoch
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """Sets the results of the unfinished partitions in `response`, and serves other requests in between."""
-        for listed, wanted, partition in self.unfinished:
+        for partition_response, wanted, partition in self.unfinished:
             await yield_to_others()
-            for _ in range(ROUNDS_MAX):
-                result = self._look_up(partition, wanted, wait=False)
+            for _ in range(PREFETCH_ROUNDS_MAX):
+                result = self._list_offset(partition, wanted, wait=False)
                 if result.uncached is None:
                     break
-                await prefetch(self.context.services, [Missing(partition, result.uncached)])
+                await prefetch(self.context.services, [UncachedRead(partition, result.uncached)])
             else:
-                result = self._look_up(partition, wanted, wait=True)
-            self._write(listed, result)
+                result = self._list_offset(partition, wanted, wait=True)
+            self._set_result(partition_response, result)
         return response
 
 
 def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answers a ListOffsets of version 0 with the base offsets of segments."""
     topics = []
-    looked_at = 0
+    segment_count = 0
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.name)
-        lines = []
+        results = []
         for partition in wanted.partitions:
             if error or topic is None:
-                lines.append(_refused(partition, error))
-            elif looked_at >= SEGMENTS_PER_ANSWER_MAX:
-                lines.append(_refused(partition, int(ErrorCode.INVALID_REQUEST)))
+                results.append(_error_response(partition, error))
+            elif segment_count >= SEGMENTS_PER_RESPONSE_MAX:
+                results.append(_error_response(partition, int(ErrorCode.INVALID_REQUEST)))
             else:
-                line, segments = _segments(context, topic, partition)
-                lines.append(line)
-                looked_at += segments
-        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
+                response, partition_segments = _segments_response(context, topic, partition)
+                results.append(response)
+                segment_count += partition_segments
+        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=results))
     return ListOffsetsResponse(topics=topics)
 
 
-def _segments(
+def _segments_response(
     context: RequestContext, topic: TopicImage, wanted: ListOffsetsPartition
 ) -> tuple[ListOffsetsPartitionResponse, int]:
     """Returns the result of a partition, and the number of its segments."""
     partition = context.services.storage.find(topic, wanted.partition_index)
     if isinstance(partition, int):
-        return _refused(wanted, partition), 0
+        return _error_response(wanted, partition), 0
     segments = len(partition.log.segments)
     if wanted.max_num_offsets < 0:
-        return _refused(wanted, int(ErrorCode.INVALID_REQUEST)), segments
+        return _error_response(wanted, int(ErrorCode.INVALID_REQUEST)), segments
     code, offsets = segment_offsets(
         partition, wanted.timestamp, wanted.max_num_offsets, context.services.clock.now_ms()
     )
-    line = _refused(wanted, downgraded(code, ApiKey.LIST_OFFSETS, context.version))
-    line.old_style_offsets = offsets
-    return line, segments
+    response = _error_response(wanted, downgraded(code, ApiKey.LIST_OFFSETS, context.version))
+    response.old_style_offsets = offsets
+    return response, segments
 
 
 def offset_for_leader_epoch(
@@ -187,8 +188,8 @@ def offset_for_leader_epoch(
     topics = []
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.topic)
-        lines = [_end_offset(context, topic, error, partition) for partition in wanted.partitions]
-        topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=lines))
+        results = [_end_offset(context, topic, error, partition) for partition in wanted.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 

@@ -15,7 +15,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.progress import FollowerProgress
 
 # The client reads from the broker that it asked.
-NOT_PREFERRED: Final = -1
+NO_PREFERRED_REPLICA: Final = -1
 
 
 def reads_by_rack(client: ClientContext) -> bool:
@@ -29,34 +29,34 @@ def reads_by_rack(client: ClientContext) -> bool:
 def preferred_replica(
     services: BrokerServices, client: ClientContext, partition: Partition, rack: str, leader_epoch: int, offset: int
 ) -> int:
-    """Returns the broker that a client in `rack` should read from, NOT_PREFERRED for this one."""
+    """Returns the broker that a client in `rack` should read from, NO_PREFERRED_REPLICA for this one."""
     if partition.is_follower:
-        return _leader_instead(services, client, partition)
+        return _leader_if_lagging(services, client, partition)
     leadership = partition.leadership
     if leadership is None or partition.refusal(leader_epoch):
-        return NOT_PREFERRED
+        return NO_PREFERRED_REPLICA
     endpoints = client.view.endpoints
-    own = endpoints.get(services.broker_id)
-    if own is None or own.rack == rack:
-        return NOT_PREFERRED
-    best, best_rank = NOT_PREFERRED, (-1, -1, -1)
+    own_endpoint = endpoints.get(services.broker_id)
+    if own_endpoint is None or own_endpoint.rack == rack:
+        return NO_PREFERRED_REPLICA
+    best_replica, best_rank = NO_PREFERRED_REPLICA, (-1, -1, -1)
     for replica in leadership.isr:
         follower, endpoint = leadership.followers.get(replica), endpoints.get(replica)
         if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.away:
             continue
         rank = (follower.end_offset, follower.caught_up_ms, replica)
-        if _has(follower, offset) and rank > best_rank:
-            best, best_rank = replica, rank
-    if best != NOT_PREFERRED:
-        services.storage.pushes.keep(partition, best, services.clock.monotonic_ms())
-    return best
+        if _has_offset(follower, offset) and rank > best_rank:
+            best_replica, best_rank = replica, rank
+    if best_replica != NO_PREFERRED_REPLICA:
+        services.storage.high_watermark_pushes.keep(partition, best_replica, services.clock.monotonic_ms())
+    return best_replica
 
 
-def _has(follower: FollowerProgress, offset: int) -> bool:
+def _has_offset(follower: FollowerProgress, offset: int) -> bool:
     return follower.start_offset <= offset <= follower.end_offset
 
 
-def _leader_instead(services: BrokerServices, client: ClientContext, partition: Partition) -> int:
+def _leader_if_lagging(services: BrokerServices, client: ClientContext, partition: Partition) -> int:
     """Returns the leader, if this follower may lag behind it and the client can reach it."""
-    lags = services.broker_id not in partition.isr or not services.storage.reaches(partition.leader)
-    return partition.leader if lags and partition.leader in client.view.endpoints else NOT_PREFERRED
+    lags = services.broker_id not in partition.isr or not services.storage.reaches_leader(partition.leader)
+    return partition.leader if lags and partition.leader in client.view.endpoints else NO_PREFERRED_REPLICA

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.handlers.fetch.read_replicas import NOT_PREFERRED, preferred_replica, reads_by_rack
+from brokers.engine.handlers.fetch.read_replicas import NO_PREFERRED_REPLICA, preferred_replica, reads_by_rack
 from brokers.engine.handlers.fetch.request import UNDEFINED, FetchReadResult, FetchRequest, PartitionResult
-from brokers.engine.handlers.fetch.waits import Missing
+from brokers.engine.handlers.fetch.waits import UncachedRead
 from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -25,57 +25,56 @@ def read(
     client: ClientContext,
     topics: list[TopicWanted],
     limit_bytes: int,
+    *,
     wait: bool,
-    nothing_yet: bool = True,
+    min_one_batch: bool = True,
 ) -> FetchReadResult:
-    """Reads `topics`, a subset of the request's topics, in their order.
-
-    With `nothing_yet` the first partition that has records returns a whole batch of any size. With `wait` the event
-    loop waits for the disk.
+    """Reads `topics`, a subset of the request's topics, in their order. With `min_one_batch` the first partition that
+    has records returns a whole batch of any size. With `wait` the event loop waits for the disk.
     """
     storage, frame, version = request.session.storage, request.frame, request.version
-    by_id, routes, isolation = request.names_ids, client.consume_routes, frame.isolation
+    by_id, resolved_topics, isolation = request.names_topics_by_id, client.consume_topics, frame.isolation
     read_result = FetchReadResult()
     watched = read_result.watched
     remaining = limit_bytes
     by_rack = frame.rack_id != "" and reads_by_rack(client)
-    is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM or by_rack
-    for key, wanted in topics:
-        route = routes.get(key)
-        if route is None:
-            route = client.consume_route(key, by_id)
+    needs_resolving = frame.max_bytes < 0 or version < ZSTD_FROM or by_rack
+    for key, partitions_wanted in topics:
+        topic = resolved_topics.get(key)
+        if topic is None:
+            topic = client.resolve_consume_topic(key, by_id)
         results: list[PartitionResult] = []
         topic_bytes = 0
-        held_back = 0 if route.limiter is None else remaining - fetch_cap_bytes((route.limiter,), remaining)
-        remaining -= held_back
-        for partition_wanted in wanted:
+        withheld_bytes = 0 if topic.limiter is None else remaining - fetch_cap_bytes((topic.limiter,), remaining)
+        remaining -= withheld_bytes
+        for partition_wanted in partitions_wanted:
             index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max = partition_wanted
-            if route.error:
-                results.append((index, route.error, -1, -1, -1, 0, None))
+            if topic.error:
+                results.append((index, topic.error, -1, -1, -1, 0, None))
                 continue
-            partition = route.partitions.get(index)
+            partition = topic.partitions.get(index)
             if partition is None:
-                resolved = route.find(index, storage)
+                resolved = topic.find(index, storage)
                 if isinstance(resolved, int):
-                    read_result.must_answer |= resolved != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    read_result.must_respond |= resolved != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     results.append((index, resolved, -1, -1, -1, 0, None))
                     continue
                 partition = resolved
             if (
                 last_fetched_epoch >= 0
                 or partition_bytes_max < 0
-                or is_unresolved
+                or needs_resolving
                 or (by_id and partition.topic_id != key)
             ):
                 code, offset = _resolve_read(request, client, read_result, partition, key, partition_wanted, by_rack)
                 if code:
-                    read_result.must_answer = True
+                    read_result.must_respond = True
                     results.append((index, code, -1, -1, -1, 0, None))
                     continue
             code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
                 offset,
                 partition_bytes_max if partition_bytes_max < remaining else remaining,
-                min_one_batch=nothing_yet,
+                min_one_batch=min_one_batch,
                 isolation=isolation,
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
                 wait=wait,
@@ -86,23 +85,23 @@ def read(
             if records is not None:
                 length = records.length
                 remaining = remaining - length if remaining > length else 0
-                nothing_yet = False
+                min_one_batch = False
                 topic_bytes += length
                 results.append((index, code, high_watermark, stable_offset, start_offset, length, records))
             else:
                 if uncached is not None:
-                    read_result.missing.append(Missing(partition, uncached))
+                    read_result.uncached_reads.append(UncachedRead(partition, uncached))
                 if code:
-                    read_result.must_answer = True
+                    read_result.must_respond = True
                     code = downgraded(code, ApiKey.FETCH, version)
                 results.append((index, code, high_watermark, stable_offset, start_offset, 0, None))
             watched.append(partition)
-        remaining += held_back
-        read_result.add_topic(key, results, topic_bytes, route.usage, route.limiter)
+        remaining += withheld_bytes
+        read_result.add_topic(key, results, topic_bytes, topic.usage, topic.limiter)
     return read_result
 
 
-def _prefers_other(
+def _redirect_to_preferred_replica(
     request: FetchRequest,
     client: ClientContext,
     read_result: FetchReadResult,
@@ -110,17 +109,19 @@ def _prefers_other(
     key: bytes,
     wanted: PartitionWanted,
 ) -> bool:
-    """True if the client should read the partition from another replica, which the result then names (WIRE-32)."""
+    """Returns True if the client should read the partition from another replica, and adds that replica to the result
+    (WIRE-32).
+    """
     index, leader_epoch, offset, _, _, _ = wanted
     epoch = leader_epoch if leader_epoch >= 0 else NO_EPOCH
     services = request.session.services
-    preferred = preferred_replica(services, client, partition, request.frame.rack_id, epoch, offset)
-    if preferred == NOT_PREFERRED:
+    replica = preferred_replica(services, client, partition, request.frame.rack_id, epoch, offset)
+    if replica == NO_PREFERRED_REPLICA:
         return False
     if read_result.preferred is None:
         read_result.preferred = {}
-    read_result.preferred[key, index] = preferred
-    read_result.must_answer = True
+    read_result.preferred[key, index] = replica
+    read_result.must_respond = True
     return True
 
 
@@ -141,16 +142,16 @@ def _resolve_read(
         return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
     if request.version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD:
         return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
-    if request.names_ids and partition.topic_id != key:
+    if request.names_topics_by_id and partition.topic_id != key:
         return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
-    if by_rack and _prefers_other(request, client, read_result, partition, key, wanted):
+    if by_rack and _redirect_to_preferred_replica(request, client, read_result, partition, key, wanted):
         return 0, partition.log_end_offset
     diverging = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
     if isinstance(diverging, int):
         return diverging, offset
     if diverging is None:
         return 0, offset
-    read_result.must_answer = True
+    read_result.must_respond = True
     read_result.diverging[key, partition.index] = diverging
     return 0, partition.log_end_offset
 

@@ -17,7 +17,7 @@ def without_repeats(frame: FetchFrame) -> FetchFrame:
     """Returns the frame with each partition once. Adjacent entries of one topic are merged, as in Kafka's response."""
     if not has_repeats(frame.topics):
         return frame
-    return frame._replace(topics=_grouped(_latest(frame.topics)))
+    return frame._replace(topics=_group_by_topic(_latest_entries(frame.topics)))
 
 
 async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
@@ -25,26 +25,29 @@ async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
     if not has_repeats(frame.topics):
         return frame
     await yield_to_others()
-    latest = _latest(frame.topics)
+    latest = _latest_entries(frame.topics)
     await yield_to_others()
-    return frame._replace(topics=_grouped(latest))
+    return frame._replace(topics=_group_by_topic(latest))
 
 
 def has_repeats(topics: list[TopicWanted]) -> bool:
     if len(topics) > 1 and len({key for key, _ in topics}) < len(topics):
         return True
-    return any(len(wanted) > 1 and len({entry[0] for entry in wanted}) < len(wanted) for _, wanted in topics)
+    return any(
+        len(partitions) > 1 and len({partition[0] for partition in partitions}) < len(partitions)
+        for _, partitions in topics
+    )
 
 
-def _latest(topics: list[TopicWanted]) -> Latest:
+def _latest_entries(topics: list[TopicWanted]) -> Latest:
     latest: Latest = {}
-    for key, wanted in topics:
-        for entry in wanted:
-            latest[key, entry[0]] = entry
+    for key, partitions in topics:
+        for partition in partitions:
+            latest[key, partition[0]] = partition
     return latest
 
 
-def _grouped(latest: Latest) -> list[TopicWanted]:
+def _group_by_topic(latest: Latest) -> list[TopicWanted]:
     grouped: list[TopicWanted] = []
     for (key, _), entry in latest.items():
         if grouped and grouped[-1][0] == key:
@@ -54,7 +57,7 @@ def _grouped(latest: Latest) -> list[TopicWanted]:
     return grouped
 
 
-async def without_repeats_of_old(request: FetchRequest) -> None:
+async def without_repeats_in_legacy_request(request: FetchRequest) -> None:
     """Removes repeated partitions from a request of an old version, and serves other requests in between."""
     latest: dict[tuple[str, int], FetchPartition] = {}
     count = 0

@@ -8,7 +8,7 @@ from typing import Final
 
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import TenantMetadataView
-from brokers.engine.handlers.fetch.waits import Missing
+from brokers.engine.handlers.fetch.waits import UncachedRead
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
@@ -35,30 +35,39 @@ Preferred = dict[tuple[bytes, int], int]
 class FetchReadResult:
     """Result of one pass over the partitions of a request.
 
-    `missing` are partitions with records that are not in the page cache, if the pass did not wait for the disk; the
+    `uncached_reads` are reads of records that are not in the page cache, if the pass did not wait for the disk. The
     rest of the result is then discarded.
     """
 
     __slots__ = (
-        "aborted", "answers", "diverging", "limited", "metered", "missing", "must_answer", "preferred",
-        "readable_bytes", "slices", "watched",
+        "aborted",
+        "diverging",
+        "metered",
+        "must_respond",
+        "preferred",
+        "readable_bytes",
+        "slices",
+        "topic_charges",
+        "topic_results",
+        "uncached_reads",
+        "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.aborted: AbortedByPartition = {}
-        self.answers: list[tuple[bytes, list[PartitionResult]]] = []
-        self.missing: list[Missing] = []
+        self.topic_results: list[tuple[bytes, list[PartitionResult]]] = []
+        self.uncached_reads: list[UncachedRead] = []
         self.diverging: Diverging = {}
         # Replicas that the client should read from instead; None if there are none.
         self.preferred: Preferred | None = None
         self.metered: list[tuple[UsageCounter | None, int]] = []
         # Bytes read from topics that have a byte limit.
-        self.limited: list[tuple[Limiter, int]] = []
+        self.topic_charges: list[tuple[Limiter, int]] = []
         self.readable_bytes = 0
         # Number of partitions that got records in `extend`.
         self.slices = 0
         self.watched: list[Partition] = []
-        self.must_answer = False
+        self.must_respond = False
 
     def add_topic(
         self,
@@ -69,37 +78,37 @@ class FetchReadResult:
         limiter: Limiter | None,
     ) -> None:
         """Appends a topic of the response, with the results of its partitions."""
-        self.answers.append((key, results))
+        self.topic_results.append((key, results))
         if topic_bytes:
             self.readable_bytes += topic_bytes
             self.metered.append((usage, topic_bytes))
             if limiter is not None:
-                self.limited.append((limiter, topic_bytes))
+                self.topic_charges.append((limiter, topic_bytes))
 
-    def extend(self, later: FetchReadResult, goes_on: bool) -> None:
-        """Appends a later result. With `goes_on`, its first topic continues the last topic of this result."""
-        answers = later.answers
-        if goes_on:
-            self.answers[-1][1].extend(answers[0][1])
-            answers = answers[1:]
-        self.answers += answers
+    def extend(self, later: FetchReadResult, *, is_continuation: bool) -> None:
+        """Appends a later result. With `is_continuation`, its first topic continues the last topic of this result."""
+        topic_results = later.topic_results
+        if is_continuation:
+            self.topic_results[-1][1].extend(topic_results[0][1])
+            topic_results = topic_results[1:]
+        self.topic_results += topic_results
         for key, entries in later.aborted.items():
             self.aborted[key] = entries
-        self.missing += later.missing
+        self.uncached_reads += later.uncached_reads
         self.diverging.update(later.diverging)
         if later.preferred:
             self.preferred = {} if self.preferred is None else self.preferred
             self.preferred.update(later.preferred)
         self.metered += later.metered
-        self.limited += later.limited
+        self.topic_charges += later.topic_charges
         self.readable_bytes += later.readable_bytes
-        self.slices += sum(1 for _, results in later.answers for result in results if result[6] is not None)
+        self.slices += sum(1 for _, results in later.topic_results for result in results if result[6] is not None)
         self.watched += later.watched
-        self.must_answer = self.must_answer or later.must_answer
+        self.must_respond = self.must_respond or later.must_respond
 
     def release(self) -> None:
         """Closes the file slices of the result."""
-        for _, results in self.answers:
+        for _, results in self.topic_results:
             for result in results:
                 if result[6] is not None:
                     result[6].release()
@@ -119,7 +128,7 @@ class FetchRequest:
         self.frame = frame
 
     @property
-    def names_ids(self) -> bool:
+    def names_topics_by_id(self) -> bool:
         """True if the request names its topics by id."""
         return self.version >= TOPIC_IDS_FROM
 
@@ -129,20 +138,20 @@ class FetchRequest:
 
     def limit_bytes(self, client: ClientContext) -> int:
         """Returns the maximum number of bytes of records in the response."""
-        most = min(self.frame.max_bytes, self.session.storage.fetch_bytes_max)
-        return fetch_cap_bytes(client.consume_limiters, most)
+        bytes_max = min(self.frame.max_bytes, self.session.storage.fetch_bytes_max)
+        return fetch_cap_bytes(client.consume_limiters, bytes_max)
 
     def missing_bytes(self, client: ClientContext, result: FetchReadResult, limit_bytes: int) -> int:
         """Returns the number of bytes that must become readable before the response, 0 if the request does not wait."""
         frame = self.frame
         wanted_bytes = min(frame.min_bytes, limit_bytes)
         missing_bytes = wanted_bytes - result.readable_bytes
-        if missing_bytes <= 0 or frame.max_wait_ms <= 0 or result.must_answer or not result.watched:
+        if missing_bytes <= 0 or frame.max_wait_ms <= 0 or result.must_respond or not result.watched:
             return 0
         if result.readable_bytes:
             readable = _read_without_error(client, frame, result)
             missing_bytes = 0 if readable is None else bytes_still_missing(readable, frame.isolation, wanted_bytes)
-        if missing_bytes and may_be_delayed(sum([len(wanted) for _, wanted in frame.topics]), client.view):
+        if missing_bytes and may_be_delayed(sum([len(partitions) for _, partitions in frame.topics]), client.view):
             return missing_bytes
         return 0
 
@@ -154,12 +163,12 @@ def _read_without_error(
     None if a topic changed since the read.
     """
     readable = []
-    for (key, wanted), (_, partition_results) in zip(frame.topics, result.answers, strict=True):
-        route = client.consume_routes.get(key)
-        if route is None:
+    for (key, partitions), (_, partition_results) in zip(frame.topics, result.topic_results, strict=True):
+        topic = client.consume_topics.get(key)
+        if topic is None:
             return None
-        for (index, _, offset, _, _, bytes_max), partition_result in zip(wanted, partition_results, strict=True):
-            partition = route.partitions.get(index)
+        for (index, _, offset, _, _, bytes_max), partition_result in zip(partitions, partition_results, strict=True):
+            partition = topic.partitions.get(index)
             if not partition_result[1] and partition is not None:
                 readable.append((partition, offset, bytes_max))
     return readable
@@ -189,8 +198,8 @@ def bytes_still_missing(readable: Iterable[tuple[Partition, int, int]], isolatio
         if offset >= limit:
             continue
         segments = partition.log.segments
-        following = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
-        if following < len(segments) and segments[following].base_offset < limit:
+        next_segment = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+        if next_segment < len(segments) and segments[next_segment].base_offset < limit:
             return 0
         wanted_bytes -= min(partition.log.bytes_between(offset, limit), bytes_max)
         if wanted_bytes <= 0:

@@ -20,43 +20,45 @@ from brokers.engine.protocol.apis import ApiKey
 # Maximum number of prefetches of one request. Each gets the read one step further (an index, a header, the end of the
 # slice) in `PREFETCHED_TOGETHER_MAX` partitions. If more are needed, memory is so short that prefetched pages are
 # evicted again, and the event loop waits for the disk.
-ROUNDS_MAX: Final = 64
+PREFETCH_ROUNDS_MAX: Final = 64
 PREFETCHED_TOGETHER_MAX: Final = 16
 # Longer turns of a fetch that is served again are charged to its instance as request time. A fetch of a few partitions
 # takes a tenth of this.
-UNPAID_TURN_S_MAX: Final = 0.001
+UNCHARGED_TURN_S_MAX: Final = 0.001
 
 
-class Missing(NamedTuple):
-    """Part of a partition's log that a read needs from the disk."""
+class UncachedRead(NamedTuple):
+    """Part of a partition's log that a read needs, and that is not in the page cache."""
 
     partition: Partition
     uncached: Uncached
 
 
-async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None:
-    """Reads the first `missing` parts into the page cache, and releases all of them. A disk error takes its partition
+async def prefetch(services: BrokerServices, uncached_reads: Sequence[UncachedRead]) -> None:
+    """Reads the first `uncached_reads` into the page cache, and releases all of them. A disk error takes its partition
     offline.
     """
-    _release(missing[PREFETCHED_TOGETHER_MAX:])
-    prefetched = missing[:PREFETCHED_TOGETHER_MAX]
+    _release(uncached_reads[PREFETCHED_TOGETHER_MAX:])
+    prefetched = uncached_reads[:PREFETCHED_TOGETHER_MAX]
     prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
     # Files stay open as long as the thread reads them, and disk errors count, even if the task was cancelled.
     prefetching.add_done_callback(lambda done: _on_prefetched(prefetched, done))
     await asyncio.shield(prefetching)
 
 
-def _on_prefetched(prefetched: Sequence[Missing], prefetching: asyncio.Future[list[tuple[Partition, OSError]]]) -> None:
+def _on_prefetched(
+    prefetched: Sequence[UncachedRead], prefetching: asyncio.Future[list[tuple[Partition, OSError]]]
+) -> None:
     _release(prefetched)
     if not prefetching.cancelled() and prefetching.exception() is None:
         for partition, error in prefetching.result():
             partition.disk_failed(error)
 
 
-def _prefetch(missing: Sequence[Missing]) -> list[tuple[Partition, OSError]]:
+def _prefetch(uncached_reads: Sequence[UncachedRead]) -> list[tuple[Partition, OSError]]:
     """Returns the partitions whose prefetch failed, and the errors of the disk."""
     failed = []
-    for partition, uncached in missing:
+    for partition, uncached in uncached_reads:
         try:
             uncached.prefetch()
         except OSError as error:
@@ -64,12 +66,12 @@ def _prefetch(missing: Sequence[Missing]) -> list[tuple[Partition, OSError]]:
     return failed
 
 
-def _release(missing: Sequence[Missing]) -> None:
-    for _, uncached in missing:
+def _release(uncached_reads: Sequence[UncachedRead]) -> None:
+    for _, uncached in uncached_reads:
         uncached.release()
 
 
-class InTurn:
+class TurnEvent:
     """Event that is set in the turn of an instance: one append may wake thousands of fetches, each of which then has
     long work to do.
     """
@@ -110,7 +112,7 @@ def charge_long_turn(session: Session, spent_s: float) -> None:
     """Records a later turn of a client's fetch, and charges it as request time if it was long."""
     services, instance_id = session.services, session.principal.instance_id
     services.accounting.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
-    if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:
+    if spent_s >= UNCHARGED_TURN_S_MAX and instance_id is not None and not session.principal.internal:
         services.accounting.accountings.of(instance_id).request_time.charge(
             round(spent_s * 1e6), services.clock.monotonic_ms()
         )

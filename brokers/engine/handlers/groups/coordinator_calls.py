@@ -25,57 +25,63 @@ class WaitingClient(NamedTuple):
     denial: Callable[[], int]
 
 
-def ask(
+def call_coordinator(
     services: BrokerServices,
     runtime: Runtime[Any] | None,
     id: str,
     operation: Operation,
-    failed: Callable[[int], Any],
-    asker: WaitingClient | None = None,
+    error_reply: Callable[[int], Any],
+    waiting_client: WaitingClient | None = None,
 ) -> Any:
-    """Returns the reply of a coordinator's `operation` on `id`, or an awaitable of it. `failed(code)` makes the reply
-    if this broker is not the coordinator or not ready (14, 15 or 16), if a commit takes too long (7), or if `asker`
-    lost its right.
+    """Returns the reply of a coordinator's `operation` on `id`, or an awaitable of it. `error_reply(code)` makes the
+    reply if this broker is not the coordinator or not ready (14, 15 or 16), if a commit takes too long (7), or if
+    `waiting_client` lost its right.
     """
     if runtime is None:
-        return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return _asked(services, failed, lambda ticket: runtime.perform(id, operation, ticket), asker)
+        return error_reply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return _call(services, error_reply, lambda ticket: runtime.perform(id, operation, ticket), waiting_client)
 
 
-def ask_group(
+def call_group_coordinator(
     context: RequestContext,
     group_id: str,
     operation: Operation,
-    failed: Callable[[int], Any],
-    asker: WaitingClient | None = None,
+    error_reply: Callable[[int], Any],
+    waiting_client: WaitingClient | None = None,
 ) -> Any:
     """Asks the coordinator of a group, given by its internal id."""
-    return ask(context.services, context.services.coordination.groups, group_id, operation, failed, asker)
+    return call_coordinator(
+        context.services, context.services.coordination.groups, group_id, operation, error_reply, waiting_client
+    )
 
 
-def ask_at(
-    services: BrokerServices, runtime: Runtime[Any], index: int, operation: Operation, failed: Callable[[int], Any]
+def call_coordinator_at(
+    services: BrokerServices, runtime: Runtime[Any], index: int, operation: Operation, error_reply: Callable[[int], Any]
 ) -> Any:
-    """Does the work of `ask` for an operation on a whole partition of the state topic."""
-    return _asked(services, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
+    """Does the work of `call_coordinator` for an operation on a whole partition of the state topic."""
+    return _call(services, error_reply, lambda ticket: runtime.perform_at(index, operation, ticket))
 
 
-def _asked(
+def _call(
     services: BrokerServices,
-    failed: Callable[[int], Any],
+    error_reply: Callable[[int], Any],
     perform: Callable[[Ticket], Any],
-    asker: WaitingClient | None = None,
+    waiting_client: WaitingClient | None = None,
 ) -> Any:
-    later = _Later(services.loop)
-    ticket = Ticket(failed, later.keep)
+    pending_reply = _PendingReply(services.loop)
+    ticket = Ticket(error_reply, pending_reply.set)
     reply = perform(ticket)
     if reply is not REPLY_PENDING:
         ticket.abandon()
         return reply
-    return _waited(ticket, later) if asker is None else _waited_with_right(services.access, ticket, later, asker)
+    return (
+        _await_reply(ticket, pending_reply)
+        if waiting_client is None
+        else _await_reply_with_right(services.access, ticket, pending_reply, waiting_client)
+    )
 
 
-class _Later:
+class _PendingReply:
     """A reply that may arrive later; it makes a future only if one is awaited."""
 
     __slots__ = ("_future", "_loop")
@@ -90,24 +96,26 @@ class _Later:
             self._future = self._loop.create_future()
         return self._future
 
-    def keep(self, reply: Any) -> None:
+    def set(self, reply: Any) -> None:
         if not self.future.done():
             self.future.set_result(reply)
 
 
-async def _waited(ticket: Ticket, later: _Later) -> Any:
+async def _await_reply(ticket: Ticket, pending_reply: _PendingReply) -> Any:
     try:
-        return await later.future
+        return await pending_reply.future
     finally:
         ticket.abandon()
 
 
-async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Later, asker: WaitingClient) -> Any:
+async def _await_reply_with_right(
+    access: AccessServices, ticket: Ticket, pending_reply: _PendingReply, waiting_client: WaitingClient
+) -> Any:
     def check() -> None:
-        code = asker.denial()
+        code = waiting_client.denial()
         if code:
             ticket.fail(code)
 
-    with access.waiting_calls.holding(asker.instance_id, check):
+    with access.waiting_calls.checking_on_change(waiting_client.instance_id, check):
         check()  # the right may have been revoked since the request began, in an earlier turn
-        return await _waited(ticket, later)
+        return await _await_reply(ticket, pending_reply)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.handlers.context import NO_BROKER, RequestContext
 from brokers.engine.handlers.groups.find_coordinator import coordinator_of, forwarding_endpoint
-from brokers.engine.handlers.served_api import AnswerHere, Forwarding, ListField
+from brokers.engine.handlers.served_api import Forwarding, HandleLocally, ListField
 from brokers.engine.handlers.services import ForwardingFailed
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.scheduling.time_slice import TimeSlice
@@ -59,10 +59,12 @@ class ToCoordinator(NamedTuple):
     def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
         return _is_partial(context) and self._target(context, request) != NO_BROKER
 
-    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
+    async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
         target = self._target(context, request)
         return await (
-            answer_here(context, request) if target == NO_BROKER else _there(answer_here, context, target, request)
+            handle_locally(context, request)
+            if target == NO_BROKER
+            else _send_or_handle_locally(handle_locally, context, target, request)
         )
 
     def _target(self, context: RequestContext, request: Any) -> int:
@@ -87,38 +89,49 @@ class ToEachCoordinator(NamedTuple):
             return True  # more ids are checked in turns
         return any(_target(context, self.kind, self.id_of_item(item)) != NO_BROKER for item in items)
 
-    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
-        shares: dict[int, list[Any]] = defaultdict(list)
+    async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
+        items_by_broker: dict[int, list[Any]] = defaultdict(list)
         time_slice = TimeSlice()
         for item in self.ids.get(request):
-            shares[_target(context, self.kind, self.id_of_item(item))].append(item)
+            items_by_broker[_target(context, self.kind, self.id_of_item(item))].append(item)
             await time_slice.pause()
-        if not shares.keys() - {NO_BROKER}:
-            return await answer_here(context, request)
-        return await self._joined(context, request, shares, answer_here)
+        if not items_by_broker.keys() - {NO_BROKER}:
+            return await handle_locally(context, request)
+        return await self._forward_shares(context, request, items_by_broker, handle_locally)
 
-    async def _joined(
-        self, context: RequestContext, request: Any, shares: Mapping[int, list[Any]], answer_here: AnswerHere
+    async def _forward_shares(
+        self,
+        context: RequestContext,
+        request: Any,
+        items_by_broker: Mapping[int, list[Any]],
+        handle_locally: HandleLocally,
     ) -> Any:
         def part(items: list[Any]) -> Any:
-            share = copy(request)
-            self.ids.set(share, items)
-            return share
+            part_request = copy(request)
+            self.ids.set(part_request, items)
+            return part_request
 
-        async def answers(target: int, items: list[Any]) -> list[Any]:
+        async def forward_in_parts(target: int, items: list[Any]) -> list[Any]:
             # Limited parts, since another broker's response is decoded in one turn.
-            begins = range(0, len(items), IDS_AT_ONCE_MAX)
-            return [await _there(answer_here, context, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins]
+            starts = range(0, len(items), IDS_AT_ONCE_MAX)
+            return [
+                await _send_or_handle_locally(
+                    handle_locally, context, target, part(items[start : start + IDS_AT_ONCE_MAX])
+                )
+                for start in starts
+            ]
 
-        elsewhere = asyncio.gather(*(answers(target, items) for target, items in shares.items() if target != NO_BROKER))
+        remote_calls = asyncio.gather(
+            *(forward_in_parts(target, items) for target, items in items_by_broker.items() if target != NO_BROKER)
+        )
         gathered = []
         try:
-            if shares.get(NO_BROKER):
+            if items_by_broker.get(NO_BROKER):
                 # Not in a task of its own, whose steps would not be turns of the instance.
-                gathered.append([await answer_here(context, part(shares[NO_BROKER]))])
-            gathered += await elsewhere
+                gathered.append([await handle_locally(context, part(items_by_broker[NO_BROKER]))])
+            gathered += await remote_calls
         finally:
-            elsewhere.cancel()
+            remote_calls.cancel()
         time_slice = TimeSlice()
         results_by_id: dict[str, list[Any]] = defaultdict(list)
         for response in (response for responses in gathered for response in responses):
@@ -143,12 +156,12 @@ class ToAllCoordinators(NamedTuple):
     def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
         return _is_partial(context)
 
-    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
+    async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
         """Returns the results of this broker, and results of brokers outside the instance for ids that this broker
         forwards.
         """
         view = context.view
-        response = await answer_here(context, request)
+        response = await handle_locally(context, request)
         results = list(self.results.get(response))
         outside = [broker_id for broker_id in view.image.brokers if broker_id not in view.endpoints]
         time_slice = TimeSlice()
@@ -179,12 +192,12 @@ class ByVersion(NamedTuple):
     since: Forwarding
 
     def needs_other_brokers(self, context: RequestContext, request: Any) -> bool:
-        return self._of(context).needs_other_brokers(context, request)
+        return self._for_version(context).needs_other_brokers(context, request)
 
-    async def answer(self, context: RequestContext, request: Any, answer_here: AnswerHere) -> Any:
-        return await self._of(context).answer(context, request, answer_here)
+    async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
+        return await self._for_version(context).forward(context, request, handle_locally)
 
-    def _of(self, context: RequestContext) -> Forwarding:
+    def _for_version(self, context: RequestContext) -> Forwarding:
         return self.since if context.version >= self.changed_in else self.before
 
 
@@ -209,8 +222,8 @@ def _target(context: RequestContext, kind: int, id: str) -> int:
 
 
 def _forwards(context: RequestContext, internal_id: str) -> bool:
-    named = forwarding_endpoint(context.view, internal_id)
-    return named is not None and named.broker_id == context.services.broker_id
+    endpoint = forwarding_endpoint(context.view, internal_id)
+    return endpoint is not None and endpoint.broker_id == context.services.broker_id
 
 
 async def _send(context: RequestContext, broker_id: int, request: Any) -> Any:
@@ -221,8 +234,10 @@ async def _send(context: RequestContext, broker_id: int, request: Any) -> Any:
     )
 
 
-async def _there(answer_here: AnswerHere, context: RequestContext, broker_id: int, request: Any) -> Any:
+async def _send_or_handle_locally(
+    handle_locally: HandleLocally, context: RequestContext, broker_id: int, request: Any
+) -> Any:
     try:
         return await _send(context, broker_id, request)
     except ForwardingFailed:
-        return await answer_here(context, request)
+        return await handle_locally(context, request)

@@ -11,9 +11,9 @@ from typing import Any, Final
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
-from brokers.engine.handlers.common.long_requests import beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     OPERATIONS_NOT_ASKED,
@@ -42,23 +42,23 @@ def describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> 
         return _describe_many(context, request)
     replies = [
         DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(context, group_id)
-        for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
+        for group_id, excess in zip(request.groups, repetitions_beyond_limit(request.groups), strict=True)
     ]
     if any(hasattr(reply, "__await__") for reply in replies):
-        return _describe_when_known(context, request, replies)
-    return _described(context, request, replies)
+        return _describe_awaited(context, request, replies)
+    return _response(context, request, replies)
 
 
 async def _describe_many(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups: list[DescribedGroup] = []
     are_too_many = len(request.groups) > DESCRIBED_MAX
-    excess = repeat(True) if are_too_many else beyond_duplicate_limit(request.groups)
+    excess = repeat(True) if are_too_many else repetitions_beyond_limit(request.groups)
     for begin in range(0, len(request.groups), DESCRIBED_PER_TURN_MAX):
         part = copy(request)
         part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]
         refused = DescribeReply(int(ErrorCode.INVALID_REQUEST))
         replies = [refused if next(excess) else _describe(context, group_id) for group_id in part.groups]
-        groups += (await _describe_when_known(context, part, replies)).groups
+        groups += (await _describe_awaited(context, part, replies)).groups
         await yield_to_others()
     return DescribeGroupsResponse(groups=groups)
 
@@ -70,7 +70,7 @@ def _describe(context: RequestContext, shown_id: str) -> Any:
         return DescribeReply(denied)
     if is_too_long(group_id):
         return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
-    return ask_group(
+    return call_group_coordinator(
         context,
         group_id,
         lambda machine, now, ticket: machine.describe(group_id),
@@ -78,14 +78,16 @@ def _describe(context: RequestContext, shown_id: str) -> Any:
     )
 
 
-async def _describe_when_known(
+async def _describe_awaited(
     context: RequestContext, request: DescribeGroupsRequest, replies: list[Any]
 ) -> DescribeGroupsResponse:
-    late = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
-    return _described(context, request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
+    awaited_replies = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
+    return _response(
+        context, request, [next(awaited_replies) if hasattr(reply, "__await__") else reply for reply in replies]
+    )
 
 
-def _described(
+def _response(
     context: RequestContext, request: DescribeGroupsRequest, replies: list[DescribeReply]
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
@@ -124,7 +126,7 @@ def list_groups(
     """Lists the groups that this broker coordinates; a client asks every broker. Without DESCRIBE on the cluster, the
     list has the groups that the client may describe.
     """
-    listed = _listed(context, request)
+    listed = _list(context, request)
     if context.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
         return _without_denied(context, listed)
     return listed
@@ -141,19 +143,19 @@ async def _without_denied(context: RequestContext, listed: ListGroupsResponse) -
     return listed
 
 
-def _listed(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def _list(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     runtime = context.services.coordination.groups
     if runtime is None:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
     states = {state.lower() for state in request.states_filter or ()}
     types = {type.lower() for type in request.types_filter or ()}
-    wanted = not types or CLASSIC in types
+    includes_classic = not types or CLASSIC in types
     loading = False
     groups = []
     namespace = context.view.namespace
     for shard in runtime.shards():
         loading = loading or shard.loading
-        for result in shard.machine.listed(context.view.instance_id) if wanted and not shard.loading else ():
+        for result in shard.machine.listed(context.view.instance_id) if includes_classic and not shard.loading else ():
             shown = namespace.shown_id(result.group_id)
             if shown is not None and (not states or result.state.lower() in states):
                 groups.append(

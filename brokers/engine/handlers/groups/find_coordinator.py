@@ -32,7 +32,7 @@ _RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSA
 KEYS_MAX: Final = 10_000
 _BATCHED_FROM: Final = 4
 
-_NOWHERE: Final = Endpoint(-1, "", -1, None)
+_NO_ENDPOINT: Final = Endpoint(-1, "", -1, None)
 
 
 def find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -64,7 +64,7 @@ def coordinator_of(services: BrokerServices, key_type: int, internal_id: str) ->
 
 
 def _find(context: RequestContext, key_type: int, key: str, *, is_excessive: bool = False) -> Coordinator:
-    endpoint, error, message = _NOWHERE, ErrorCode.NONE, None
+    endpoint, error, message = _NO_ENDPOINT, ErrorCode.NONE, None
     if is_excessive:
         error, message = ErrorCode.INVALID_REQUEST, f"A request may name {KEYS_MAX} keys."
     elif key_type not in _RESOURCES:
@@ -75,7 +75,7 @@ def _find(context: RequestContext, key_type: int, key: str, *, is_excessive: boo
         internal_id = context.view.namespace.internal_id(key)
         leader = coordinator_of(context.services, key_type, internal_id)
         if leader == NO_LEADER:
-            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(context.services, key_type)
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, ensure_state_topic(context.services, key_type)
         else:
             result = context.view.endpoints.get(leader) or forwarding_endpoint(context.view, internal_id)
             if result is None:
@@ -105,38 +105,38 @@ def _state_topic(coordination: CoordinatorServices, key_type: int) -> StateTopic
     return settings.groups_topic if key_type == GROUP else settings.transactions_topic
 
 
-def make_ready(services: BrokerServices, key_type: int) -> str:
+def ensure_state_topic(services: BrokerServices, key_type: int) -> str:
     """Creates the state topic if it does not exist. Returns a message that says what the client waits for."""
-    wanted = _state_topic(services.coordination, key_type)
+    state_topic = _state_topic(services.coordination, key_type)
     image = services.metadata.current.image
-    if wanted.name in image.topics:
+    if state_topic.name in image.topics:
         return "The coordinator is being elected."
     live = sum(1 for broker in image.brokers.values() if not broker.stopping)
-    if live < wanted.replication_factor:
-        return f"{wanted.replication_factor} brokers must live before the first coordinator can work, {live} do."
-    if wanted.name not in services.metadata.creating:
-        services.metadata.creating.add(wanted.name)
-        services.spawn(_create(services.metadata, wanted))
+    if live < state_topic.replication_factor:
+        return f"{state_topic.replication_factor} brokers must live before the first coordinator can work, {live} do."
+    if state_topic.name not in services.metadata.topics_being_created:
+        services.metadata.topics_being_created.add(state_topic.name)
+        services.spawn(_create(services.metadata, state_topic))
     return "Coordinators are being set up."
 
 
-async def _create(metadata: MetadataServices, wanted: StateTopic) -> None:
+async def _create(metadata: MetadataServices, state_topic: StateTopic) -> None:
     try:
         await metadata.store.create_topic(
             metadata.current.image,
             TopicSpec(
                 None,
-                wanted.name,
-                partitions=wanted.partitions,
-                replication_factor=wanted.replication_factor,
-                config=wanted.config,
+                state_topic.name,
+                partitions=state_topic.partitions,
+                replication_factor=state_topic.replication_factor,
+                config=state_topic.config,
             ),
         )
     except TopicExists:
-        log.debug("state_topic_exists", topic=wanted.name)
+        log.debug("state_topic_exists", topic=state_topic.name)
     except ClusterError as error:
-        log.warning("state_topic_not_made", topic=wanted.name, reason=str(error))
+        log.warning("state_topic_not_made", topic=state_topic.name, reason=str(error))
     else:
-        log.info("state_topic_made", topic=wanted.name, partitions=wanted.partitions)
+        log.info("state_topic_made", topic=state_topic.name, partitions=state_topic.partitions)
     finally:
-        metadata.creating.discard(wanted.name)
+        metadata.topics_being_created.discard(state_topic.name)

@@ -20,7 +20,7 @@ from brokers.engine.coordinators.groups.replies import (
     sync_refused,
 )
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import Operation, WaitingClient, ask_group
+from brokers.engine.handlers.groups.coordinator_calls import Operation, WaitingClient, call_group_coordinator
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     HeartbeatRequest,
@@ -47,14 +47,14 @@ _ALIVE: Final = HeartbeatResponse(error_code=0)
 
 
 def join_group(context: RequestContext, request: JoinGroupRequest) -> Any:
-    def failed(code: int) -> JoinReply:
+    def error_reply(code: int) -> JoinReply:
         return join_refused(request.member_id, code)
 
-    def answer(reply: JoinReply) -> JoinGroupResponse:
-        return _joined(context.version, reply)
+    def to_response(reply: JoinReply) -> JoinGroupResponse:
+        return _join_response(context.version, reply)
 
     if context.view.state == "deleting":
-        return answer(failed(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return to_response(error_reply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     static = request.group_instance_id
     session_ms = request.session_timeout_ms
     group_id = context.view.namespace.internal_id(request.group_id)
@@ -71,10 +71,12 @@ def join_group(context: RequestContext, request: JoinGroupRequest) -> Any:
         needs_id=context.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
         may_skip=context.version >= _SKIP_FROM,
     )
-    return _ask(context, request, lambda machine, now, ticket: machine.join(now, ticket, join), failed, answer)
+    return _call(
+        context, request, lambda machine, now, ticket: machine.join(now, ticket, join), error_reply, to_response
+    )
 
 
-def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
+def _join_response(version: int, reply: JoinReply) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=reply.error,
         generation_id=reply.generation,
@@ -94,11 +96,11 @@ def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
 
 
 def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
-    def failed(code: int) -> SyncReply:
+    def error_reply(code: int) -> SyncReply:
         # Clients do not expect 14 here. The rebalance is lost with the former coordinator, so members rejoin.
         return sync_refused(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
 
-    def answer(reply: SyncReply) -> SyncGroupResponse:
+    def to_response(reply: SyncReply) -> SyncGroupResponse:
         return SyncGroupResponse(
             error_code=reply.error,
             protocol_type=reply.protocol_type,
@@ -107,7 +109,7 @@ def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
         )
 
     if context.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
-        return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return to_response(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     group_id = context.view.namespace.internal_id(request.group_id)
     sync = SyncRequest(
         group_id,
@@ -116,23 +118,29 @@ def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
         request.group_instance_id,
         request.protocol_type,
         request.protocol_name,
-        tuple((given.member_id, given.assignment) for given in request.assignments),
+        tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
     )
-    return _ask(context, request, lambda machine, now, ticket: machine.sync(now, ticket, sync), failed, answer)
+    return _call(
+        context, request, lambda machine, now, ticket: machine.sync(now, ticket, sync), error_reply, to_response
+    )
 
 
 def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Any:
-    def failed(code: int) -> int:
+    def error_reply(code: int) -> int:
         # Members keep their sessions while the group is loaded (GRP-4).
         return 0 if code == _LOADING else code
 
-    def answer(code: int) -> HeartbeatResponse:
+    def to_response(code: int) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=code) if code else _ALIVE
 
     group_id = context.view.namespace.internal_id(request.group_id)
     member = request.generation_id, request.member_id, request.group_instance_id
-    return _ask(
-        context, request, lambda machine, now, ticket: machine.heartbeat(now, group_id, *member), failed, answer
+    return _call(
+        context,
+        request,
+        lambda machine, now, ticket: machine.heartbeat(now, group_id, *member),
+        error_reply,
+        to_response,
     )
 
 
@@ -145,7 +153,7 @@ def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Any:
     else:
         leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
 
-    def answer(reply: LeaveReply) -> LeaveGroupResponse:
+    def to_response(reply: LeaveReply) -> LeaveGroupResponse:
         if is_single:
             code = reply.error or (reply.members[0].error if reply.members else 0)
             return LeaveGroupResponse(error_code=code, members=[])
@@ -153,39 +161,43 @@ def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Any:
             error_code=reply.error,
             members=[
                 MemberResponse(
-                    member_id=left.member_id, group_instance_id=left.group_instance_id, error_code=left.error
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
                 )
-                for left in reply.members
+                for member in reply.members
             ],
         )
 
     group_id = context.view.namespace.internal_id(request.group_id)
-    return _ask(
-        context, request, lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers), LeaveReply, answer
+    return _call(
+        context,
+        request,
+        lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers),
+        LeaveReply,
+        to_response,
     )
 
 
-def _ask(
+def _call(
     context: RequestContext,
     request: Any,
     operation: Operation,
-    failed: Callable[[int], Any],
-    answer: Callable[[Any], Any],
+    error_reply: Callable[[int], Any],
+    to_response: Callable[[Any], Any],
 ) -> Any:
     """Returns the response, as for nearly every heartbeat, or an awaitable of it. An empty group id is rejected
     (GRP-4). A member needs READ on the group at every call and during the wait: when it loses the right, the response
     is the denial.
     """
     shown_id, group_id = request.group_id, context.view.namespace.internal_id(request.group_id)
-    asker = WaitingClient(context.view.instance_id, lambda: context.denial(ResourceType.GROUP, shown_id))
-    denied = asker.denial()
+    waiting_client = WaitingClient(context.view.instance_id, lambda: context.denial(ResourceType.GROUP, shown_id))
+    denied = waiting_client.denial()
     if denied:
-        return answer(failed(denied))
+        return to_response(error_reply(denied))
     if not shown_id or is_too_long(group_id):
-        return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
-    reply = ask_group(context, group_id, operation, failed, asker)
-    return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)
+        return to_response(error_reply(int(ErrorCode.INVALID_GROUP_ID)))
+    reply = call_group_coordinator(context, group_id, operation, error_reply, waiting_client)
+    return _await_response(reply, to_response) if hasattr(reply, "__await__") else to_response(reply)
 
 
-async def _answered(reply: Any, answer: Callable[[Any], Any]) -> Any:
-    return answer(await reply)
+async def _await_response(reply: Any, to_response: Callable[[Any], Any]) -> Any:
+    return to_response(await reply)

@@ -8,7 +8,7 @@ from typing import Final
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
 from brokers.engine.handlers.offsets.offsets import PartitionResults, id_refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -28,7 +28,7 @@ GROUPS_AT_ONCE: Final = 50
 
 async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets. An error of the group is the result of the whole request."""
-    lines: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
+    results: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
         context,
         request.topics,
         lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code),
@@ -38,8 +38,8 @@ async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -
     refusal = context.denial(ResourceType.GROUP, request.group_id) or refusal
     if refusal:
         return OffsetDeleteResponse(error_code=refusal, topics=[])
-    keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
-    reply = ask_group(
+    keys = [(topic, wanted.partition_index) for topic, wanted, _ in results.allowed]
+    reply = call_group_coordinator(
         context,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_offsets(now, group_id, keys, ticket),
@@ -48,9 +48,9 @@ async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -
     error, codes = await reply if isinstance(reply, Awaitable) else reply
     if error:
         return OffsetDeleteResponse(error_code=error, topics=[])
-    lines.complete(codes)
+    results.complete(codes)
     return OffsetDeleteResponse(
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=result) for name, result in results.by_topic]
     )
 
 
@@ -64,8 +64,8 @@ async def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -
         for name in wanted[start : start + GROUPS_AT_ONCE]:
             replies.append(_delete(context, name))
             await time_slice.pause()
-        late = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))
-        codes += [next(late) if isinstance(reply, Awaitable) else reply for reply in replies]
+        awaited_replies = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))
+        codes += [next(awaited_replies) if isinstance(reply, Awaitable) else reply for reply in replies]
     codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
@@ -78,7 +78,7 @@ def _delete(context: RequestContext, name: str) -> int | Awaitable[int]:
     refusal = context.denial(ResourceType.GROUP, name) or id_refusal(group_id)
     if refusal:
         return refusal
-    reply: int | Awaitable[int] = ask_group(
+    reply: int | Awaitable[int] = call_group_coordinator(
         context,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),

@@ -11,7 +11,7 @@ from typing import Final
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
-from brokers.engine.handlers.common.changing import changing
+from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
@@ -33,18 +33,18 @@ async def commit(
     if not group_id or len(wanted) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
         return [int(code)] * len(wanted)
-    longest = services.coordination.settings.groups.metadata_bytes_max
+    metadata_chars_max = services.coordination.settings.groups.metadata_bytes_max
     codes = [
-        int(ErrorCode.OFFSET_METADATA_TOO_LARGE) if len(line.committed_metadata or "") > longest else 0
-        for _, line in wanted
+        int(ErrorCode.OFFSET_METADATA_TOO_LARGE) if len(partition.committed_metadata or "") > metadata_chars_max else 0
+        for _, partition in wanted
     ]
     offsets = {
-        (topic, line.partition_index): line.committed_offset
-        for (topic, line), code in zip(wanted, codes, strict=True)
+        (topic, partition.partition_index): partition.committed_offset
+        for (topic, partition), code in zip(wanted, codes, strict=True)
         if not code
     }
     try:
-        async with changing(context, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
+        async with zookeeper_change(context, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
             await services.metadata.store.write_legacy_offsets(group_id, offsets)
     except ClusterError as failure:
         return [code or failure.wire_code for code in codes]
@@ -56,51 +56,51 @@ async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[
     UNKNOWN_TOPIC_OR_PARTITION.
     """
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
-        return await all_refused(wanted, int(ErrorCode.INVALID_REQUEST))
-    keys, refused = await _readable(context, wanted)
+        return await error_for_all(wanted, int(ErrorCode.INVALID_REQUEST))
+    keys, error_codes = await _readable_partitions(context, wanted)
     result: dict[PartitionKey, int | None] = {}
-    failed = 0
+    failure_code = 0
     if keys and group_id:
         try:
             offsets = await context.services.metadata.store.read_legacy_offsets(group_id, list(keys.values()))
         except ClusterError as failure:
-            failed = failure.wire_code
+            failure_code = failure.wire_code
         else:
             result = dict(zip(keys, offsets, strict=True))
     topics = []
     time_slice = TimeSlice()
     for name, indexes in wanted:
         await time_slice.pause()
-        lines = []
+        results = []
         for index in indexes:
             await time_slice.pause()
             offset = result.get((name, index))
-            code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
-        topics.append((name, lines))
+            code = error_codes.get((name, index)) or failure_code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            results.append(_without_offset(index, code) if offset is None else Fetched(index, offset, -1, ""))
+        topics.append((name, results))
     return topics
 
 
-async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
+async def error_for_all(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
     """Returns the same error for every partition."""
     time_slice = TimeSlice()
     topics = []
     for name, indexes in wanted:
         await time_slice.pause()
-        lines = []
+        results = []
         for index in indexes:
             await time_slice.pause()
-            lines.append(_none(index, code))
-        topics.append((name, lines))
+            results.append(_without_offset(index, code))
+        topics.append((name, results))
     return topics
 
 
-async def _readable(
+async def _readable_partitions(
     context: RequestContext, wanted: Wanted
 ) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
     """Returns the keys of partitions that may be read, by the client's names, and the error codes of the others."""
     keys: dict[PartitionKey, PartitionKey] = {}
-    refused: dict[PartitionKey, int] = {}
+    error_codes: dict[PartitionKey, int] = {}
     time_slice = TimeSlice()
     for name, indexes in wanted:
         await time_slice.pause()
@@ -110,9 +110,9 @@ async def _readable(
             if topic is not None and not error and 0 <= index < len(topic.partitions):
                 keys[name, index] = (topic.name, index)
             else:
-                refused[name, index] = error or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return keys, refused
+                error_codes[name, index] = error or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return keys, error_codes
 
 
-def _none(index: int, code: int) -> Fetched:
+def _without_offset(index: int, code: int) -> Fetched:
     return Fetched(index, NO_OFFSET, -1, "", code)

@@ -15,9 +15,9 @@ from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, CommittedOffsets, Fetched
 from brokers.engine.handlers.common.background import parts_of
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
 from brokers.engine.handlers.offsets import legacy
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
@@ -46,13 +46,13 @@ MANY_GROUPS_FROM: Final = 8
 # aiokafka uses versions up to this one and reads only the errors of partitions. To it a response without partitions
 # means that nothing is committed, so that it would begin at one end of the log.
 ERRORS_IN_PARTITIONS_UNTIL: Final = 3
-_ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
+_RETRIABLE_ERRORS: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Number of groups that are awaited together.
 GROUPS_TOGETHER_MAX: Final = 50
 # Requested partitions by the client's topic names; None for all.
 Wanted = Sequence[tuple[str, list[int]]] | None
-CommittedOrFetched = Union[CommittedOffsets, list[Fetched], "_Joined"]
+CommittedOrFetched = Union[CommittedOffsets, list[Fetched], "_JoinedParts"]
 TopicResults = Sequence[tuple[str, CommittedOrFetched]]
 
 
@@ -80,17 +80,17 @@ class PartitionResults(Generic[ResultT, WantedT]):
         self.allowed: list[tuple[str, WantedT, ResultT]] = []
         for wanted in topics:
             topic, error = context.named_topic(wanted.name)
-            lines = []
+            partition_results = []
             for partition in wanted.partitions:
-                line = make(partition.partition_index, error)
-                lines.append(line)
+                result = make(partition.partition_index, error)
+                partition_results.append(result)
                 if error or topic is None:
                     continue
                 if 0 <= partition.partition_index < len(topic.partitions):
-                    self.allowed.append((topic.name, partition, line))
+                    self.allowed.append((topic.name, partition, result))
                 else:
-                    line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self.by_topic.append((wanted.name, lines))
+                    result.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.by_topic.append((wanted.name, partition_results))
 
     def complete(self, codes: Sequence[int]) -> None:
         """Sets the error codes of the allowed partitions, in their order."""
@@ -99,14 +99,14 @@ class PartitionResults(Generic[ResultT, WantedT]):
 
     def fail_all(self, code: int) -> None:
         """Sets one error code for all partitions, also for those of unknown topics."""
-        for _, lines in self.by_topic:
-            for result in lines:
+        for _, partition_results in self.by_topic:
+            for result in partition_results:
                 result.error_code = code
 
     def fail(self, code: int) -> None:
         """Sets one error code for all allowed partitions."""
-        for _, _, line in self.allowed:
-            line.error_code = code
+        for _, _, result in self.allowed:
+            result.error_code = code
 
 
 def id_refusal(internal_id: str) -> int:
@@ -117,7 +117,7 @@ def id_refusal(internal_id: str) -> int:
 def offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    lines: PartitionResults[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = PartitionResults(
+    results: PartitionResults[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = PartitionResults(
         context,
         request.topics,
         lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code),
@@ -125,17 +125,17 @@ def offset_commit(
     group_id = context.view.namespace.internal_id(request.group_id)
     denied = context.denial(ResourceType.GROUP, request.group_id)
     if denied:
-        lines.fail_all(denied)
-        return _committed(lines)
-    if not lines.allowed:
-        return _committed(lines)
+        results.fail_all(denied)
+        return _committed(results)
+    if not results.allowed:
+        return _committed(results)
     refusal = id_refusal(group_id)
     if refusal:
-        lines.fail(refusal)
-        return _committed(lines)
+        results.fail(refusal)
+        return _committed(results)
     if context.version == LEGACY_VERSION:
-        committed = [(topic, wanted) for topic, wanted, _ in lines.allowed]
-        return _commit_later(lines, legacy.commit(context, group_id if request.group_id else "", committed))
+        committed = [(topic, wanted) for topic, wanted, _ in results.allowed]
+        return _commit_later(results, legacy.commit(context, group_id if request.group_id else "", committed))
     commits = [
         Commit(
             topic,
@@ -145,9 +145,9 @@ def offset_commit(
             wanted.committed_metadata or "",
             wanted.commit_timestamp,
         )
-        for topic, wanted, _ in lines.allowed
+        for topic, wanted, _ in results.allowed
     ]
-    reply = ask_group(
+    reply = call_group_coordinator(
         context,
         group_id,
         lambda machine, now, _: machine.offsets.commit(
@@ -162,19 +162,19 @@ def offset_commit(
         lambda code: [code] * len(commits),
     )
     if type(reply) is list:
-        lines.complete(reply)
-        return _committed(lines)
-    return _commit_later(lines, reply)
+        results.complete(reply)
+        return _committed(results)
+    return _commit_later(results, reply)
 
 
-async def _commit_later(lines: PartitionResults[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
-    lines.complete(await reply)
-    return _committed(lines)
+async def _commit_later(results: PartitionResults[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
+    results.complete(await reply)
+    return _committed(results)
 
 
-def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
+def _committed(results: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
-        topics=[OffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
+        topics=[OffsetCommitResponseTopic(name=name, partitions=result) for name, result in results.by_topic]
     )
 
 
@@ -191,8 +191,8 @@ def offset_fetch(
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if context.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(context, request.group_id, wanted or [])
-    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimits())
-    reply = lookup.in_turns() if lookup.is_long else lookup.reply()
+    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimit())
+    reply = lookup.look_up_in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(context, lookup, reply)
     return _fetched(context, lookup, *reply)
@@ -203,7 +203,7 @@ async def _fetch_later(
 ) -> OffsetFetchResponse:
     error, results = await reply
     if error and _is_repeated_in_partitions(context, error):
-        results = await legacy.all_refused(lookup.wanted or (), error)
+        results = await legacy.error_for_all(lookup.wanted or (), error)
     return OffsetFetchResponse(error_code=error, topics=await _response_topics(results), groups=[])
 
 
@@ -222,7 +222,9 @@ def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results
 
 def _is_repeated_in_partitions(context: RequestContext, error: int) -> bool:
     """True if each partition has to repeat the error, where clients of version 1 and some later ones expect it."""
-    return context.version < ONE_ERROR_FROM or (context.version <= ERRORS_IN_PARTITIONS_UNTIL and error in _ASK_AGAIN)
+    return context.version < ONE_ERROR_FROM or (
+        context.version <= ERRORS_IN_PARTITIONS_UNTIL and error in _RETRIABLE_ERRORS
+    )
 
 
 async def _response_topics(results: Iterable[tuple[str, CommittedOrFetched]]) -> list[OffsetFetchResponseTopic]:
@@ -235,18 +237,18 @@ async def _response_topics(results: Iterable[tuple[str, CommittedOrFetched]]) ->
     return topics
 
 
-def partitions_fetched(response: OffsetFetchResponse) -> int:
+def response_length(response: OffsetFetchResponse) -> int:
     """Returns the length of a response in topics, partitions and groups."""
-    lines = sum(1 + len(topic.partitions) for topic in response.topics)
-    lines += max(len(response.groups) - 1, 0)
-    return lines + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
+    count = sum(1 + len(topic.partitions) for topic in response.topics)
+    count += max(len(response.groups) - 1, 0)
+    return count + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
 async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups: list[OffsetFetchResponseGroup] = []
     replies: list[tuple[str, tuple[int, TopicResults] | Awaitable[tuple[int, TopicResults]]]] = []
-    repeated = DuplicateLimits()
-    excess = beyond_duplicate_limit(group.group_id for group in request.groups)
+    repeated = DuplicateLimit()
+    excess = repetitions_beyond_limit(group.group_id for group in request.groups)
     time_slice = TimeSlice()
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_TOGETHER_MAX == 0:
@@ -259,7 +261,7 @@ async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) ->
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
         lookup = _OffsetLookup(context, group.group_id, wanted, request.require_stable, repeated)
         # A long group is looked up here, since a task of its own would have no turns.
-        replies.append((group.group_id, await lookup.in_turns() if lookup.is_long else lookup.reply()))
+        replies.append((group.group_id, await lookup.look_up_in_turns() if lookup.is_long else lookup.reply()))
     groups += await _fetched_groups(replies)
     return OffsetFetchResponse(groups=groups, topics=[])
 
@@ -269,11 +271,11 @@ async def _fetched_groups(
 ) -> list[OffsetFetchResponseGroup]:
     """Returns the groups' results; groups that have to wait are awaited together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
-    late = iter(await asyncio.gather(*later))
+    awaited_replies = iter(await asyncio.gather(*later))
     time_slice = TimeSlice()
     groups = []
     for group_id, reply in replies:
-        error, result = next(late) if isinstance(reply, Awaitable) else reply
+        error, result = next(awaited_replies) if isinstance(reply, Awaitable) else reply
         topics = []
         for name, partition_results in result:
             partitions = lazy_partitions(OffsetFetchResponsePartitions, partition_results)
@@ -311,7 +313,7 @@ def lazy_partitions(message_type: Any, results: CommittedOrFetched) -> Any:
     return LazyPartitions(message_type, results)
 
 
-class _Joined:
+class _JoinedParts:
     """Results of one topic that was looked up in several parts."""
 
     __slots__ = ("parts",)
@@ -332,7 +334,7 @@ class _OffsetLookup:
     __slots__ = ("_context", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
 
     def __init__(
-        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
+        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimit
     ) -> None:
         self._context = context
         self._denied = context.denial(ResourceType.GROUP, group_id)
@@ -341,25 +343,25 @@ class _OffsetLookup:
         self._repeated = repeated
         self.wanted = wanted
         # True if the look-up takes more than one turn of the event loop.
-        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > LINES_PER_TURN_MAX
-        self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
+        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > ELEMENTS_PER_TURN_MAX
+        self._is_excessive = wanted is not None and not self.is_long and repeated.exceeded_by(wanted)
 
-    async def in_turns(self) -> tuple[int, TopicResults]:
+    async def look_up_in_turns(self) -> tuple[int, TopicResults]:
         """Looks up the group like `reply`, some topics at a time."""
         result: list[tuple[str, CommittedOrFetched]] = []
         part_lookup = copy(self)
-        self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
+        self._is_excessive = part_lookup._is_excessive = await self._repeated.exceeded_by_many(self.wanted or ())
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
-        for part, goes_on in parts_of(self.wanted or ()):
+        for part, is_continuation in parts_of(self.wanted or ()):
             part_lookup.wanted = part
             reply = part_lookup.reply()
             error, part_results = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
-            if goes_on:
+            if is_continuation:
                 name, last = result.pop()
-                joined = last if isinstance(last, _Joined) else _Joined(last)
+                joined = last if isinstance(last, _JoinedParts) else _JoinedParts(last)
                 joined.parts.append(part_results[0][1])
                 result += [(name, joined), *part_results[1:]]
             else:
@@ -376,25 +378,27 @@ class _OffsetLookup:
         context, group_id, stable = self._context, self._group_id, self._stable
         refusals = [self._refusal(name) for name, _ in self.wanted or ()]
         names = None if self.wanted is None else self._names(refusals)
-        reply = ask_group(
+        reply = call_group_coordinator(
             context,
             group_id,
             lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
             int,
         )
-        if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > LINES_PER_TURN_MAX):
-            return self._shown_later(reply, refusals)
-        return self._shown(reply, refusals)
+        if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > ELEMENTS_PER_TURN_MAX):
+            return self._with_client_names_later(reply, refusals)
+        return self._with_client_names(reply, refusals)
 
-    async def _shown_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, TopicResults]:
-        """Returns the result of `_shown` for a reply that is awaited, or that has many topics: then some at a time."""
+    async def _with_client_names_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, TopicResults]:
+        """Returns the result of `_with_client_names` for a reply that is awaited, or that has many topics, some of
+        which are processed at a time.
+        """
         if isinstance(reply, Awaitable):
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
-            return self._shown(reply, refusals)
+            return self._with_client_names(reply, refusals)
         results: list[tuple[str, CommittedOrFetched]] = []
-        for begin in range(0, len(reply), LINES_PER_TURN_MAX):
-            results += self._shown(reply[begin : begin + LINES_PER_TURN_MAX], refusals)[1]
+        for begin in range(0, len(reply), ELEMENTS_PER_TURN_MAX):
+            results += self._with_client_names(reply[begin : begin + ELEMENTS_PER_TURN_MAX], refusals)[1]
             await yield_to_others()
         return 0, results
 
@@ -413,7 +417,7 @@ class _OffsetLookup:
         topic = self._context.view.namespace.topics.get(name.encode())
         return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
-    def _shown(
+    def _with_client_names(
         self, reply: int | list[tuple[str, CommittedOffsets]], refusals: Sequence[int]
     ) -> tuple[int, TopicResults]:
         """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
@@ -422,11 +426,11 @@ class _OffsetLookup:
         if isinstance(reply, int):
             return reply, []
         if self.wanted is None:
-            return 0, [(name, offsets) for name, offsets in self._all_shown(reply) if not self._refusal(name)]
-        answered = iter(reply)
+            return 0, [(name, offsets) for name, offsets in self._rename_all(reply) if not self._refusal(name)]
+        replies = iter(reply)
         result: list[tuple[str, CommittedOrFetched]] = []
         for (name, indexes), code in zip(self.wanted, refusals, strict=True):
-            offsets: CommittedOrFetched = [] if code else next(answered)[1]
+            offsets: CommittedOrFetched = [] if code else next(replies)[1]
             # The right may have been lost while the coordinator was asked.
             code = code or self._refusal(name)
             if code:
@@ -434,7 +438,7 @@ class _OffsetLookup:
             result.append((name, offsets))
         return 0, result
 
-    def _all_shown(self, reply: list[tuple[str, CommittedOffsets]]) -> list[tuple[str, CommittedOffsets]]:
+    def _rename_all(self, reply: list[tuple[str, CommittedOffsets]]) -> list[tuple[str, CommittedOffsets]]:
         """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
         since their names cannot be derived from it.
         """
@@ -457,7 +461,7 @@ async def _fetch_from_zookeeper(
     internal_id = context.view.namespace.internal_id(group_id)
     denied = context.denial(ResourceType.GROUP, group_id)
     if denied:
-        result = await legacy.all_refused(wanted, denied)
+        result = await legacy.error_for_all(wanted, denied)
     else:
         result = await legacy.fetch(context, internal_id if group_id else "", wanted)
     return OffsetFetchResponse(topics=await _response_topics(result), groups=[])

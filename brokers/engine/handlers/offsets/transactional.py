@@ -12,7 +12,7 @@ from typing import Final
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.offsets import Commit, Producer, commit_error
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import ask_group
+from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
 from brokers.engine.handlers.offsets.offsets import PartitionResults, id_refusal
 from brokers.engine.handlers.transactions.transactions import id_refusal as transactional_id_refusal
 from brokers.engine.partitions import transactions
@@ -35,7 +35,7 @@ _Results = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitReq
 
 
 async def txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    lines: _Results = PartitionResults(
+    results: _Results = PartitionResults(
         context,
         request.topics,
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
@@ -43,16 +43,16 @@ async def txn_offset_commit(context: RequestContext, request: TxnOffsetCommitReq
     denied = context.denial(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     denied = denied or context.denial(ResourceType.GROUP, request.group_id)
     if denied:
-        lines.fail_all(denied)
-    elif lines.allowed:
+        results.fail_all(denied)
+    elif results.allowed:
         group_id = context.view.namespace.internal_id(request.group_id)
         code = _refusal(context, request, group_id)
         if code:
-            lines.fail(_error_for(context, code))
+            results.fail(_error_for(context, code))
         else:
-            await _commit(context, request, group_id, lines)
+            await _commit(context, request, group_id, results)
     return TxnOffsetCommitResponse(
-        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
+        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=result) for name, result in results.by_topic]
     )
 
 
@@ -68,10 +68,10 @@ def _refusal(context: RequestContext, request: TxnOffsetCommitRequest, group_id:
     )
 
 
-async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str, lines: _Results) -> None:
+async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str, results: _Results) -> None:
     verification_token, code = await _verify(context, request, group_id)
     if code:
-        lines.fail(_error_for(context, code))
+        results.fail(_error_for(context, code))
         return
     producer = Producer(request.producer_id, request.producer_epoch, verification_token)
     commits = [
@@ -82,9 +82,9 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, grou
             wanted.committed_leader_epoch,
             wanted.committed_metadata or "",
         )
-        for topic, wanted, _ in lines.allowed
+        for topic, wanted, _ in results.allowed
     ]
-    reply = ask_group(
+    reply = call_group_coordinator(
         context,
         group_id,
         lambda machine, now, _: machine.offsets.commit_in_transaction(
@@ -99,7 +99,7 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, grou
         lambda code: [code] * len(commits),
     )
     codes = await reply if isinstance(reply, Awaitable) else reply
-    lines.complete([_error_for(context, code) for code in codes])
+    results.complete([_error_for(context, code) for code in codes])
 
 
 async def _verify(context: RequestContext, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol
 
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.handlers.common.background import answer_in_background, charged_turn, in_turns, parts_of
-from brokers.engine.handlers.produce.append import answer, append_topics
+from brokers.engine.handlers.common.background import charged_turn, parts_of, run_in_turns, serve_in_background
+from brokers.engine.handlers.produce.append import append_topics, respond
 from brokers.engine.handlers.produce.charging import ProduceCharges
-from brokers.engine.handlers.produce.recompression import SlowSets, check_in_thread, may_be_slow, slow_sets
+from brokers.engine.handlers.produce.recompression import SlowBatches, check_in_thread, find_slow_batches, may_be_slow
 from brokers.engine.handlers.produce.request import (
     BATCH_WEIGHT,
     DECODED_AT_ONCE_MAX,
@@ -30,12 +30,12 @@ from brokers.engine.protocol.fast_codec_produce import ProducePartition
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter, in_debt
-from brokers.engine.throttling.waits import queue_of
+from brokers.engine.throttling.waits import queue_for
 
 # Returns the limiters that a request is charged to, given its client with the current metadata.
 LimitersOf = Callable[[ClientContext], Iterable[Limiter]]
 # Checking and appending this number of bytes takes about as long as reading one partition.
-BYTES_OF_WEIGHT: Final = 8 * 1024
+BYTES_PER_WEIGHT: Final = 8 * 1024
 # Maximum number of topics and partitions of a response that are encoded in one turn of the event loop.
 ENCODED_AT_ONCE_MAX: Final = 1_000
 
@@ -45,7 +45,7 @@ def limiter_in_debt(session: Session, client_id: str | None, limiters_of: Limite
     return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
 
 
-async def until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
+async def wait_until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
     """Waits until no limiter is in debt, for a request that is served by a task and continues in the turn of its
     instance. The wait is cancelled with the task.
     """
@@ -54,10 +54,10 @@ async def until_paid(session: Session, client_id: str | None, limiters_of: Limit
         now_ms = services.clock.monotonic_ms()
         debt_ms = limiter.debt_ms(now_ms)
         if debt_ms:
-            limiter.note_wait(debt_ms, now_ms)
+            limiter.record_wait(debt_ms, now_ms)
             session.client(client_id).record_throttle(limiter, debt_ms, services.clock.now_ms())
         admitted = InlineWakeup(services.loop)
-        wait = queue_of(limiter, services.loop_clock).admit(admitted.begin, session.channel.turns)
+        wait = queue_for(limiter, services.loop_clock).admit(admitted.wake, session.channel.turns)
         try:
             await admitted
         finally:
@@ -85,32 +85,34 @@ def start(stages: Stages) -> None:
     """
     session, charges = stages.session, stages.charges
     charges.is_admitted = limiter_in_debt(session, charges.client_id, stages.limiters) is None
-    answer_in_background(session, run(stages), None, charges.charge_abandoned)
+    serve_in_background(session, run(stages), None, charges.charge_abandoned)
 
 
 async def run(stages: Stages) -> None:
     """Runs the stages in order."""
     session, charges = stages.session, stages.charges
     if not charges.is_admitted:
-        await until_paid(session, charges.client_id, stages.limiters)
+        await wait_until_paid(session, charges.client_id, stages.limiters)
         charges.is_admitted = True
     await stages.decode()
     await stages.verify()
     await stages.recompress()
     # Other requests may have put the limiters into debt in the meantime.
-    await until_paid(session, charges.client_id, stages.limiters)
+    await wait_until_paid(session, charges.client_id, stages.limiters)
     charges.charge_received(session.client(charges.client_id))
     await stages.append_and_answer()
 
 
 class AsyncProduce:
-    """Stages of a Produce from version 3 on. `claims` and `slow` are None if they are not yet computed."""
+    """Stages of a Produce from version 3 on. `claims` and `slow_batches` are None if they are not yet computed."""
 
-    def __init__(self, request: ProduceRequest, claims: TransactionClaims | None, slow: SlowSets | None) -> None:
+    def __init__(
+        self, request: ProduceRequest, claims: TransactionClaims | None, slow_batches: SlowBatches | None
+    ) -> None:
         self.session = request.session
         self._request = request
         self._claims = claims
-        self._slow = slow
+        self._slow_batches = slow_batches
 
     @property
     def charges(self) -> ProduceCharges:
@@ -139,35 +141,35 @@ class AsyncProduce:
         """Checks and recompresses slow batches in a thread."""
         request = self._request
         if request.is_long:
-            await self._in_turns(self._look_for_slow_sets())
-        elif self._slow is None and may_be_slow(request):
+            await self._in_turns(self._find_slow_batches())
+        elif self._slow_batches is None and may_be_slow(request):
             with charged_turn(self.session, int(ApiKey.PRODUCE)):
-                self._slow = slow_sets(request, request.topics)
-        if self._slow:
-            await check_in_thread(request, self._slow)
+                self._slow_batches = find_slow_batches(request, request.topics)
+        if self._slow_batches:
+            await check_in_thread(request, self._slow_batches)
 
     async def append_and_answer(self) -> None:
         request = self._request
-        if request.takes_turns():
+        if request.is_appended_in_turns():
             await self._in_turns(self._append_in_turns())
             return
         self.session.cancel = None
         with charged_turn(self.session, int(ApiKey.PRODUCE)):
             client = request.client()
             append_topics(request, client, request.topics)
-            answer(request, client)
+            respond(request, client)
 
     async def _in_turns(self, work: Coroutine[Any, Any, None]) -> None:
-        await in_turns(self.session, int(ApiKey.PRODUCE), self._request.client_id, work)
+        await run_in_turns(self.session, int(ApiKey.PRODUCE), self._request.client_id, work)
 
     async def _decode_in_turns(self) -> None:
         request, raw = self._request, self._request.raw
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, self.session.produce_items_max)
-        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-        while not is_over:
+        is_done = decoder.advance(DECODED_AT_ONCE_MAX)
+        while not is_done:
             await yield_to_others()
-            is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-        request.decoded(decoder.frame())
+            is_done = decoder.advance(DECODED_AT_ONCE_MAX)
+        request.set_frame(decoder.frame())
         await yield_to_others()
 
     async def _gather_in_turns(self) -> None:
@@ -175,48 +177,49 @@ class AsyncProduce:
         for topics, _ in parts_of(self._request.topics):
             claims.add(topics)
             await yield_to_others()
-        claims.close()
+        claims.finish()
 
-    async def _look_for_slow_sets(self) -> None:
-        self._slow = slow = []
+    async def _find_slow_batches(self) -> None:
+        self._slow_batches = slow_batches = []
         for topics, _ in parts_of(self._request.topics):
-            slow += slow_sets(self._request, topics)
+            slow_batches += find_slow_batches(self._request, topics)
             await yield_to_others()
 
     async def _append_in_turns(self) -> None:
         request = self._request
-        for part, goes_on in parts_of(request.topics, _weigh):
-            before = len(request.results)
+        for part, is_continuation in parts_of(request.topics, _append_weight):
+            previous_count = len(request.results)
             append_topics(request, request.client(), part)
-            if goes_on:
-                continued = request.results.pop(before)
-                request.results[before - 1][1].extend(continued[1])
+            if is_continuation:
+                _, partition_results = request.results.pop(previous_count)
+                request.results[previous_count - 1][1].extend(partition_results)
             await yield_to_others()
         # Replication of a partition's last offset covers its earlier offsets.
-        request.pending = list(dict(request.pending).items())
+        request.pending_appends = list(dict(request.pending_appends).items())
         await free_incrementally(request.topics, lambda topic: topic[1])
         if request.acks and is_long(request.results):
-            request.encoded = await _encoded(request.raw.version, request.results)
+            request.encoded_parts = await _encode_in_parts(request.raw.version, request.results)
         self.session.cancel = None
-        answer(request, request.client())
+        respond(request, request.client())
 
 
-async def _encoded(version: int, results: list[TopicResult]) -> list[EncodedPart]:
+async def _encode_in_parts(version: int, results: list[TopicResult]) -> list[EncodedPart]:
     encoded: list[EncodedPart] = []
     part: list[TopicResult] = []
-    lines = 0
+    item_count = 0
     for result in results:
         part.append(result)
-        lines += 1 + len(result[1])
-        if lines > ENCODED_AT_ONCE_MAX:
+        item_count += 1 + len(result[1])
+        if item_count > ENCODED_AT_ONCE_MAX:
             encoded.append((part, encode_produced_topics(version, part)))
-            part, lines = [], 0
+            part, item_count = [], 0
             await yield_to_others()
     encoded.append((part, encode_produced_topics(version, part)))
     await yield_to_others()
     return encoded
 
 
-def _weigh(wanted: ProducePartition) -> int:
-    _, records_start, records_end = wanted
-    return BATCH_WEIGHT + max(0, records_end - records_start) // BYTES_OF_WEIGHT
+def _append_weight(partition: ProducePartition) -> int:
+    """Returns the number of partitions of a Fetch that take as long as this append (`parts_of`)."""
+    _, records_start, records_end = partition
+    return BATCH_WEIGHT + max(0, records_end - records_start) // BYTES_PER_WEIGHT

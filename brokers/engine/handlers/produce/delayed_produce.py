@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.handlers.context import PendingAnswer, QueuedWork
+from brokers.engine.handlers.context import DeferredResponse, QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
@@ -23,7 +23,15 @@ class DelayedProduce:
     """
 
     __slots__ = (
-        "_delay_ms", "_frame_of", "_mute", "_operation", "_pending", "_pending_answer", "_session", "_tick", "_turn",
+        "_deferred_response",
+        "_delay_ms",
+        "_frame_of",
+        "_mute",
+        "_operation",
+        "_pending",
+        "_session",
+        "_tick",
+        "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -46,12 +54,12 @@ class DelayedProduce:
         self._frame_of = frame_of
         self._delay_ms = delay_ms
         self._mute = mute
-        self._pending_answer: PendingAnswer | None = None
+        self._deferred_response: DeferredResponse | None = None
         self._turn: QueuedWork | None = None
         if holds_connection:
             session.cancel = self._cancel
         else:
-            self._pending_answer = session.channel.defer(self._cancel)
+            self._deferred_response = session.channel.defer(self._cancel)
         self._operation = operation = DelayedReplication(self._wake)
         self._tick = session.services.deadlines.add(operation, max(0, timeout_ms))
         for partition, last_offset in pending:
@@ -65,7 +73,7 @@ class DelayedProduce:
         session = self._session
         session.services.deadlines.drop(self._operation, self._tick)
         turns = session.channel.turns
-        if self._pending_answer is None:
+        if self._deferred_response is None:
             self._turn = turns.in_turn(session.services.loop.call_soon, self._respond)
         else:
             self._turn = turns.now_or_in_turn(self._complete)
@@ -79,9 +87,9 @@ class DelayedProduce:
 
     def _complete(self) -> None:
         """Completes the response of a connection that was not held."""
-        assert self._pending_answer is not None, "the wait holds the connection"
+        assert self._deferred_response is not None, "the wait holds the connection"
         try:
-            self._pending_answer.complete(self._frame_of(self._partition_errors()))
+            self._deferred_response.complete(self._frame_of(self._partition_errors()))
         except Exception as error:  # see `_respond`
             self._session.channel.fail(error)
 

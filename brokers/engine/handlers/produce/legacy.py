@@ -12,7 +12,7 @@ from time import thread_time
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import ClientContext, ResolvedTopic
-from brokers.engine.handlers.common.background import in_converter
+from brokers.engine.handlers.common.background import run_in_converter_thread
 from brokers.engine.handlers.produce.async_produce import start
 from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
@@ -48,7 +48,7 @@ from brokers.engine.throttling.charging import Limiter
 # An old request is decoded and copied in one piece: clients of these versions send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 ITEMS_MAX: Final = 5_000
-# Partitions appended in one turn of the event loop: converted sets have a megabyte at most, mostly much less.
+# Partitions appended in one turn of the event loop: converted message sets have a megabyte at most, mostly much less.
 PARTITIONS_PER_TURN_MAX: Final = 5
 
 ACKS: Final = (-1, 0, 1)
@@ -76,22 +76,22 @@ class _MessageSet:
     rules: BatchRules | None = None
     batch: bytearray | None = None
     partition: Partition | None = None
-    ahead: CheckedAhead | None = None
+    checked_batch: CheckedAhead | None = None
 
-    def convert(self, work: ConversionBudget, now_ms: int, budget: DecompressionBudget) -> None:
+    def convert(self, conversion: ConversionBudget, now_ms: int, decompression: DecompressionBudget) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
-            old: OldSet = inspect(self.records, self.rules.batch_bytes_max)
-            if old.magic == MAGIC:
+            old_set: OldSet = inspect(self.records, self.rules.batch_bytes_max)
+            if old_set.magic == MAGIC:
                 self.batch = bytearray(self.records)
-            elif old.entries:
-                self.batch = to_batch(self.records, old, work, log_append_time=self.rules.log_append_time)
+            elif old_set.entries:
+                self.batch = to_batch(self.records, old_set, conversion, log_append_time=self.rules.log_append_time)
             if self.batch is not None and self.rules.codec is not None:
                 batch = memoryview(self.batch)
-                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, budget)
-        except BatchRejected as fault:
-            self.error = fault.code
+                self.checked_batch = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, decompression)
+        except BatchRejected as rejection:
+            self.error = rejection.code
 
 
 def produce_old(session: Session, raw: RawRequest) -> None:
@@ -129,37 +129,40 @@ class _OldProduce:
             self.topics.append((topic.name, [self._record_set(client, name, data) for data in topic.partition_data]))
 
     async def verify(self) -> None:
-        sets = self._sets()
+        record_sets = self._record_sets()
         if any(
-            record_set.records is not None and claims_transaction(memoryview(record_set.records)) for record_set in sets
+            record_set.records is not None and claims_transaction(memoryview(record_set.records))
+            for record_set in record_sets
         ):
             # A transaction cannot be named in these versions, so the whole request is rejected (REC-44).
-            for record_set in sets:
+            for record_set in record_sets:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     async def recompress(self) -> None:
-        sets, now_ms = self._sets(), self.session.services.clock.now_ms()
+        record_sets, now_ms = self._record_sets(), self.session.services.clock.now_ms()
         try:
-            delay_ms = await in_converter(self.session, self.client_id, lambda: _convert(sets, now_ms))
+            delay_ms = await run_in_converter_thread(
+                self.session, self.client_id, lambda: _convert(record_sets, now_ms)
+            )
             self.charges.checking_delay_ms = delay_ms
         finally:
-            sets.clear()  # the thread stops converting for a client that disconnected
+            record_sets.clear()  # the thread stops converting for a client that disconnected
 
-    def _sets(self) -> list[_MessageSet]:
-        return [record_set for _, sets in self.topics for record_set in sets]
+    def _record_sets(self) -> list[_MessageSet]:
+        return [record_set for _, record_sets in self.topics for record_set in record_sets]
 
     def limiters(self, client: ClientContext) -> list[Limiter]:
-        routes = [self._route(client, topic.name) for topic in self.request.topic_data]
-        limiters = [route.limiter for route in routes if route.limiter is not None]
+        resolved_topics = [self._resolve_topic(client, topic.name) for topic in self.request.topic_data]
+        limiters = [resolved_topic.limiter for resolved_topic in resolved_topics if resolved_topic.limiter is not None]
         return [*client.produce_limiters, *limiters]
 
     def _record_set(self, client: ClientContext, name: bytes, data: PartitionProduceData) -> _MessageSet:
         """Returns the record set with its partition, or with the error code for which it is rejected."""
-        route = client.produce_routes.get(name) or client.produce_route(name)
-        record_set = _MessageSet(name, data.index, data.records, route.error)
-        if route.error:
+        resolved_topic = client.produce_topics.get(name) or client.resolve_produce_topic(name)
+        record_set = _MessageSet(name, data.index, data.records, resolved_topic.error)
+        if resolved_topic.error:
             return record_set
-        partition = route.partitions.get(data.index) or route.find(data.index, self.session.storage)
+        partition = resolved_topic.partitions.get(data.index) or resolved_topic.find(data.index, self.session.storage)
         if isinstance(partition, int):
             record_set.error = partition
             return record_set
@@ -188,72 +191,74 @@ class _OldProduce:
         if now_ms - services.storage.stall_detector.checked_ms > services.storage.stall_detector.pause_ms_max:
             services.storage.stall_detector.check(now_ms)
         pending: list[_PendingResult] = []
-        answers: list[TopicProduceResponse] = []
+        topic_responses: list[TopicProduceResponse] = []
         refusals: list[tuple[int, str | None]] = []
         budget = DecompressionBudget(DECOMPRESSED_PER_REQUEST_MAX)
-        left = PARTITIONS_PER_TURN_MAX
-        for name, sets in self.topics:
-            lines: list[PartitionResult] = []
-            route = self._route(client, name)  # again: the right to produce is checked at the time of the append
-            for record_set in sets:
-                record_set.error = record_set.error or route.error
+        remaining_in_turn = PARTITIONS_PER_TURN_MAX
+        for name, record_sets in self.topics:
+            partition_results: list[PartitionResult] = []
+            resolved_topic = self._resolve_topic(
+                client, name
+            )  # again: the right to produce is checked at the time of the append
+            for record_set in record_sets:
+                record_set.error = record_set.error or resolved_topic.error
                 if budget.left_bytes < 0:
                     record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
-                left -= 1
-                if not left:
-                    left = PARTITIONS_PER_TURN_MAX
+                remaining_in_turn -= 1
+                if not remaining_in_turn:
+                    remaining_in_turn = PARTITIONS_PER_TURN_MAX
                     await yield_to_others()
-                result = self._appended(record_set, now_ms, budget)
+                result = self._append(record_set, now_ms, budget)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
-                line = PartitionResult(
+                partition_result = PartitionResult(
                     index=record_set.index,
                     error_code=code,
                     base_offset=result.base_offset,
                     log_append_time_ms=result.log_append_time_ms,
                 )
-                lines.append(line)
+                partition_results.append(partition_result)
                 if code:
                     refusals.append((code, result.error_message))
                 charges.accepted_bytes += result.appended_bytes
-                if result.appended_bytes and route.usage is not None:
-                    route.usage.add(result.appended_bytes)
-                if result.appended_bytes and route.limiter is not None:
-                    charges.charge_topic(route.limiter, result.appended_bytes)
+                if result.appended_bytes and resolved_topic.usage is not None:
+                    resolved_topic.usage.add(result.appended_bytes)
+                if result.appended_bytes and resolved_topic.limiter is not None:
+                    charges.charge_topic(resolved_topic.limiter, result.appended_bytes)
                 partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
-                    pending.append(_PendingResult(line, partition, result.last_offset))
-            answers.append(TopicProduceResponse(name=name, partition_responses=lines))
+                    pending.append(_PendingResult(partition_result, partition, result.last_offset))
+            topic_responses.append(TopicProduceResponse(name=name, partition_responses=partition_results))
         delay_ms = charges.charge_appended(client)
         client.record_refusals(refusals, now_ms)
         session.cancel = None
         if self.request.acks == 0:
-            if any(line.error_code for topic in answers for line in topic.partition_responses):
+            if any(result.error_code for topic in topic_responses for result in topic.partition_responses):
                 session.channel.close("an append without acknowledgement failed")
             else:
                 session.channel.finish_without_response(delay_ms, self.charges.mute)
         elif pending and self.request.acks == ACKS_ALL:
-            self._wait(answers, pending, delay_ms)
+            self._delay(topic_responses, pending, delay_ms)
         else:
-            session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.charges.mute)
+            session.channel.respond(self._encode_frame(topic_responses, delay_ms), delay_ms, self.charges.mute)
 
-    def _appended(self, record_set: _MessageSet, now_ms: int, budget: DecompressionBudget) -> AppendResult:
+    def _append(self, record_set: _MessageSet, now_ms: int, budget: DecompressionBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
         return record_set.partition.append(
-            records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=record_set.ahead, budget=budget
+            records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=record_set.checked_batch, budget=budget
         )
 
     @staticmethod
-    def _route(client: ClientContext, name: str) -> ResolvedTopic:
+    def _resolve_topic(client: ClientContext, name: str) -> ResolvedTopic:
         key = name.encode()
-        return client.produce_routes.get(key) or client.produce_route(key)
+        return client.produce_topics.get(key) or client.resolve_produce_topic(key)
 
-    def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
+    def _delay(self, topic_responses: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
         def frame_of(partition_errors: PartitionErrors) -> bytes:
             for result, partition, _ in pending:
                 result.error_code = partition_errors.get((partition.topic, partition.index), 0)
-            return self._encoded(answers, delay_ms)
+            return self._encode_frame(topic_responses, delay_ms)
 
         appended = [(partition, last_offset) for _, partition, last_offset in pending]
         DelayedProduce(
@@ -266,16 +271,16 @@ class _OldProduce:
             holds_connection=True,
         )
 
-    def _encoded(self, answers: list[TopicProduceResponse], delay_ms: int) -> bytes:
-        response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)
+    def _encode_frame(self, topic_responses: list[TopicProduceResponse], delay_ms: int) -> bytes:
+        response = ProduceResponse(responses=topic_responses, throttle_time_ms=delay_ms)
         body = encode_response(ApiKey.PRODUCE, self.version, response)
         return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
-def _convert(sets: list[_MessageSet], now_ms: int) -> float:
-    """Converts the record sets; runs in a thread. Returns the CPU seconds used."""
+def _convert(record_sets: list[_MessageSet], now_ms: int) -> float:
+    """Converts the message sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
-    work, budget = ConversionBudget(DECOMPRESSED_PER_REQUEST_MAX), DecompressionBudget()
-    for record_set in sets:
-        record_set.convert(work, now_ms, budget)
+    conversion, decompression = ConversionBudget(DECOMPRESSED_PER_REQUEST_MAX), DecompressionBudget()
+    for record_set in record_sets:
+        record_set.convert(conversion, now_ms, decompression)
     return thread_time() - began_s

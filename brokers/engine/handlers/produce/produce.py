@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from brokers.engine.handlers.produce.append import answer, append_topics
+from brokers.engine.handlers.produce.append import append_topics, respond
 from brokers.engine.handlers.produce.async_produce import AsyncProduce, start
-from brokers.engine.handlers.produce.recompression import SlowSets, may_be_slow, slow_sets
+from brokers.engine.handlers.produce.recompression import SlowBatches, find_slow_batches, may_be_slow
 from brokers.engine.handlers.produce.request import ProduceRequest
 from brokers.engine.handlers.produce.transaction_verification import TransactionClaims, gather_claims
 from brokers.engine.handlers.session import RawRequest, Session
@@ -16,19 +16,19 @@ def produce(session: Session, raw: RawRequest) -> None:
     """
     request = ProduceRequest(session, raw)
     claims: TransactionClaims | None = None
-    slow: SlowSets | None = None
-    at_once = not request.is_long and request.in_debt() is None
-    if at_once and request.is_transactional():
+    slow_batches: SlowBatches | None = None
+    is_synchronous = not request.is_long and request.in_debt() is None
+    if is_synchronous and request.is_transactional():
         claims = gather_claims(request)
-        at_once = not claims.unverified
-    if at_once and may_be_slow(request):
-        slow = slow_sets(request, request.topics)
-        at_once = not slow
-    if at_once and not request.takes_turns():
+        is_synchronous = not claims.unverified
+    if is_synchronous and may_be_slow(request):
+        slow_batches = find_slow_batches(request, request.topics)
+        is_synchronous = not slow_batches
+    if is_synchronous and not request.is_appended_in_turns():
         client = request.client()
         request.charge_received(client)
         append_topics(request, client, request.topics)
-        answer(request, client)
+        respond(request, client)
         return
-    request.outlive_frame()
-    start(AsyncProduce(request, claims, slow))
+    request.retain_frame()
+    start(AsyncProduce(request, claims, slow_batches))

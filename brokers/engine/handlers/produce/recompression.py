@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import thread_time
 from typing import Final
 
-from brokers.engine.handlers.common.background import in_converter
+from brokers.engine.handlers.common.background import run_in_converter_thread
 from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopics
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
@@ -25,43 +25,43 @@ from brokers.engine.records.walk import has_headers_at_most
 # Uncompressed batches up to this size are recompressed on the event loop: passing them to a thread takes as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
 # Uncompressed requests below this size are never inspected.
-LOOKED_AT_BYTES_MIN: Final = 16 * 1024
+INSPECTED_REQUEST_BYTES_MIN: Final = 16 * 1024
 # Limits of one batch on the event loop: skipping over or inspecting this number of records takes up to 5 ms.
-HOPPED_AT_ONCE_RECORDS_MAX: Final = 32_768
+SKIPPED_AT_ONCE_RECORDS_MAX: Final = 32_768
 WALKED_AT_ONCE_RECORDS_MAX: Final = 4_096
 HEADERS_AT_ONCE_MAX: Final = 4_096
-WALKED_AT_ONCE_INFLATED_BYTES_MAX: Final = 64 * 1024
+WALKED_AT_ONCE_DECOMPRESSED_BYTES_MAX: Final = 64 * 1024
 
 # Start and end of the batches in the frame, with the batch rules of their topics.
-SlowSets = list[tuple[int, int, BatchRules]]
+SlowBatches = list[tuple[int, int, BatchRules]]
 
 
 def may_be_slow(request: ProduceRequest) -> bool:
-    """True if batches of this request may be slow to check; `slow_sets` finds which."""
-    if request.size_bytes >= LOOKED_AT_BYTES_MIN or request.attributes & layout.CODEC_MASK:
+    """True if batches of this request may be slow to check; `find_slow_batches` finds which."""
+    if request.size_bytes >= INSPECTED_REQUEST_BYTES_MIN or request.attributes & layout.CODEC_MASK:
         return True
     return bool(request.session.storage.table.recompresses)
 
 
-def slow_sets(request: ProduceRequest, topics: ProduceTopics) -> SlowSets:
+def find_slow_batches(request: ProduceRequest, topics: ProduceTopics) -> SlowBatches:
     """Returns the batches of these topics that are slow to check."""
     client = request.client()
     raw = request.raw
-    sets: SlowSets = []
-    for name, wanted in topics:
-        route = client.produce_routes.get(name) or client.produce_route(name)
-        if route.error:
+    slow_batches: SlowBatches = []
+    for name, partitions in topics:
+        topic = client.produce_topics.get(name) or client.resolve_produce_topic(name)
+        if topic.error:
             continue
-        for index, records_start, records_end in wanted:
-            partition = route.partitions.get(index) or route.find(index, request.session.storage)
+        for index, records_start, records_end in partitions:
+            partition = topic.partitions.get(index) or topic.find(index, request.session.storage)
             if isinstance(partition, int):
                 continue
             rules = partition.config.batch_rules
             if records_start < 0 or partition.offline or not partition.is_leader:
                 continue
             if _is_slow(raw.buffer[records_start:records_end], rules):
-                sets.append((records_start - raw.start, records_end - raw.start, rules))
-    return sets
+                slow_batches.append((records_start - raw.start, records_end - raw.start, rules))
+    return slow_batches
 
 
 def _is_slow(records: memoryview, rules: BatchRules) -> bool:
@@ -78,35 +78,38 @@ def _is_slow(records: memoryview, rules: BatchRules) -> bool:
         return count > WALKED_AT_ONCE_RECORDS_MAX or _may_have_headers(codec, block, count)
     if count <= WALKED_RECORDS_MAX:
         return _may_have_headers(codec, block, count)
-    return count > HOPPED_AT_ONCE_RECORDS_MAX
+    return count > SKIPPED_AT_ONCE_RECORDS_MAX
 
 
 def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
     """True if the records may have more headers than are inspected on the event loop; a header takes two bytes."""
     if codec != 0:
-        return not declares_at_most(codec, block, WALKED_AT_ONCE_INFLATED_BYTES_MAX)
+        return not declares_at_most(codec, block, WALKED_AT_ONCE_DECOMPRESSED_BYTES_MAX)
     return len(block) > 2 * HEADERS_AT_ONCE_MAX and not has_headers_at_most(block, count, HEADERS_AT_ONCE_MAX)
 
 
-async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
-    """Checks and recompresses `sets` in a thread, and stores the results in the request for its append."""
+async def check_in_thread(request: ProduceRequest, slow_batches: SlowBatches) -> None:
+    """Checks and recompresses `slow_batches` in a thread, and stores the results in the request for its append."""
     session, raw = request.session, request.raw
-    recompressed: dict[int, CheckedAhead] = {}
+    checked_batches: dict[int, CheckedAhead] = {}
     now_ms = session.services.clock.now_ms()
     try:
-        request.checking_delay_ms = await in_converter(
-            session, raw.client_id, lambda: _check(sets, raw.buffer, raw.version, now_ms, recompressed), request.held
+        request.checking_delay_ms = await run_in_converter_thread(
+            session,
+            raw.client_id,
+            lambda: _check(slow_batches, raw.buffer, raw.version, now_ms, checked_batches),
+            request.held_frame,
         )
     finally:
-        sets.clear()  # the thread stops recompressing for a client that disconnected
-    request.recompressed = recompressed
+        slow_batches.clear()  # the thread stops recompressing for a client that disconnected
+    request.checked_batches = checked_batches
 
 
 def _check(
-    sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]
+    slow_batches: SlowBatches, frame: memoryview, version: int, now_ms: int, checked_batches: dict[int, CheckedAhead]
 ) -> float:
     """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
     began_s, budget = thread_time(), DecompressionBudget()
-    for start, end, rules in sets:
-        recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
+    for start, end, rules in slow_batches:
+        checked_batches[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
     return thread_time() - began_s

@@ -41,49 +41,49 @@ NamedPartition = tuple[bytes, int]
 
 class TransactionVerification:
     """Verification result of a request: for each partition either a token (`partitions.transactions`) or the result
-    that rejects it. All other partitions have the token `otherwise`. `refused_with` is an error code that rejects the
-    whole request.
+    that rejects it. Partitions without either have the token `default_token`. A `request_error_code` other than 0
+    rejects the whole request.
     """
 
-    __slots__ = ("otherwise", "refusals", "refused_with", "verification_tokens")
+    __slots__ = ("default_token", "refusals", "request_error_code", "verification_tokens")
 
-    def __init__(self, otherwise: int = OPEN, refused_with: int = 0) -> None:
-        self.otherwise = otherwise
-        self.refused_with = refused_with
+    def __init__(self, default_token: int = OPEN, request_error_code: int = 0) -> None:
+        self.default_token = default_token
+        self.request_error_code = request_error_code
         self.verification_tokens: dict[NamedPartition, int] = {}
         self.refusals: dict[NamedPartition, PartitionResult] = {}
 
     def verification_token(self, name: bytes, index: int) -> int:
-        return self.verification_tokens.get((name, index), self.otherwise)
+        return self.verification_tokens.get((name, index), self.default_token)
 
-    def refuse(self, named: NamedPartition, code: int, message: str | None = None) -> None:
-        self.refusals[named] = (named[1], code, -1, -1, -1, message)
+    def refuse(self, named_partition: NamedPartition, code: int, message: str | None = None) -> None:
+        self.refusals[named_partition] = (named_partition[1], code, -1, -1, -1, message)
 
     def refusal(self, name: bytes, index: int) -> PartitionResult | None:
-        if self.refused_with:
-            return index, self.refused_with, -1, -1, -1, None
+        if self.request_error_code:
+            return index, self.request_error_code, -1, -1, -1, None
         return self.refusals.get((name, index))
 
 
 class ProduceRequest(ProduceCharges):
-    """A decoded request. Its `topics` are positions in the buffer of `raw`. That buffer is reused for another request
-    when the call that received it returns, unless `outlive_frame` was called.
+    """A decoded request. Its `topics` contain positions in the buffer of `raw`. That buffer is reused for another
+    request when the call that received it returns, unless `retain_frame` was called.
     """
 
     __slots__ = (
         "attributes",
         "batch_count",
+        "checked_batches",
         "decompression_budget",
-        "detailed",
-        "encoded",
-        "failed",
-        "held",
+        "detailed_results",
+        "encoded_parts",
+        "has_errors",
+        "held_frame",
         "internal_names",
         "is_copied",
         "is_long",
-        "pending",
+        "pending_appends",
         "raw",
-        "recompressed",
         "results",
         "timeout_ms",
         "topics",
@@ -95,7 +95,7 @@ class ProduceRequest(ProduceCharges):
         super().__init__(session, raw.client_id, raw.end - raw.start)
         self.raw = raw
         self.is_copied = False
-        self.held: HeldFrame | None = None
+        self.held_frame: HeldFrame | None = None
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
         # True if the frame is only partly decoded: `async_produce` decodes the rest.
         self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
@@ -103,22 +103,25 @@ class ProduceRequest(ProduceCharges):
         self.timeout_ms = self.attributes = self.batch_count = 0
         self.topics: ProduceTopics = []
         if not self.is_long:
-            self.decoded(decoder.frame())
+            self.set_frame(decoder.frame())
         # Set by the verify stage; None without transactional batches.
         self.verification: TransactionVerification | None = None
         # Checked batches by the start of their record set, set by the recompress stage; None if no batch was slow.
-        self.recompressed: dict[int, CheckedAhead] | None = None
+        self.checked_batches: dict[int, CheckedAhead] | None = None
         self.decompression_budget = DecompressionBudget(batch_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
-        self.detailed: dict[NamedPartition, AppendResult] | None = None
+        # Results with record errors.
+        self.detailed_results: dict[NamedPartition, AppendResult] | None = None
         # Encoded parts of `results`, for a long request.
-        self.encoded: list[EncodedPart] | None = None
-        self.pending: list[Appended] = []
-        # Internal names of the topics in `pending`, by the client's: the metadata may lose a topic during the wait.
+        self.encoded_parts: list[EncodedPart] | None = None
+        self.pending_appends: list[Appended] = []
+        # Internal names of the topics in `pending_appends`, by the client's name: the metadata may lose a topic during
+        # the wait.
         self.internal_names: dict[bytes, str] = {}
-        self.failed = False
+        self.has_errors = False
 
-    def decoded(self, frame: ProduceFrame) -> None:
+    def set_frame(self, frame: ProduceFrame) -> None:
+        """Sets the fields of the decoded frame."""
         self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
         # The attributes of all batches that have a header, combined with OR.
         self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
@@ -126,24 +129,24 @@ class ProduceRequest(ProduceCharges):
     def limiters(self, client: ClientContext) -> list[Limiter]:
         """Returns all byte limiters that this request is charged to, as far as it is decoded."""
         result = list(client.produce_limiters)
-        if client.charged is not None and len(client.charged.topic_quotas):
+        if client.charged_accounting is not None and len(client.charged_accounting.topic_quotas):
             for name, _ in self.topics:
-                route = client.produce_routes.get(name) or client.produce_route(name)
-                if route.limiter is not None:
-                    result.append(route.limiter)
+                topic = client.produce_topics.get(name) or client.resolve_produce_topic(name)
+                if topic.limiter is not None:
+                    result.append(topic.limiter)
         return result
 
     def in_debt(self) -> Limiter | None:
         """Returns the limiter to wait for before the append, None if none is in debt."""
         client = self.client()
-        if not client.produce_limiters and client.charged is None:
+        if not client.produce_limiters and client.charged_accounting is None:
             return None
         return in_debt(self.limiters(client), self.session.services.clock.monotonic_ms())
 
     def is_transactional(self) -> bool:
         return self.transactional_id is not None or bool(self.attributes & TRANSACTIONAL)
 
-    def takes_turns(self) -> bool:
+    def is_appended_in_turns(self) -> bool:
         """True if the batches are too many, or too long together, to be appended in one turn of the loop."""
         # A long request may name many topics and have few batches.
         if self.is_long or self.batch_count > BATCHES_AT_ONCE_MAX:
@@ -154,12 +157,12 @@ class ProduceRequest(ProduceCharges):
         """Returns the client with the current state of the cluster: a stage may have waited long."""
         return self.session.client(self.raw.client_id)
 
-    def outlive_frame(self) -> None:
+    def retain_frame(self) -> None:
         """Retains the frame, or copies it, for stages that run after the call that received it. The copy of a long
         request (`is_long`) is decoded later.
         """
-        self.held = self.session.channel.hold_frame()
-        if self.held is None:
+        self.held_frame = self.session.channel.hold_frame()
+        if self.held_frame is None:
             self.is_copied = True
             self.session.channel.hold(self.raw.size_bytes)
             self.raw = raw = self.raw.copy()
@@ -168,8 +171,8 @@ class ProduceRequest(ProduceCharges):
 
     def release(self) -> None:
         """Releases the frame or its copy, which must not be read afterwards."""
-        if self.held is not None:
-            self.held.release()
+        if self.held_frame is not None:
+            self.held_frame.release()
         elif self.is_copied:
             self.session.channel.release()
 
@@ -177,9 +180,9 @@ class ProduceRequest(ProduceCharges):
 def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:
     """Returns the attributes of all batches combined with OR, and the number of batches."""
     attributes = count = 0
-    for _, wanted in topics:
-        count += len(wanted)
-        for _, start, end in wanted:
+    for _, partitions in topics:
+        count += len(partitions)
+        for _, start, end in partitions:
             if start >= 0 and end - start >= HEADER_BYTES:
                 attributes |= buffer[start + ATTRIBUTES_AT]
     return attributes, count

@@ -27,13 +27,14 @@ from brokers.engine.records.rejections import RECORD_ERRORS_MAX
 
 _NO_LEADER = ProduceLeader()
 # Maximum number of record errors in one response: those of one batch (`rejections.RECORD_ERRORS_MAX`).
-ANSWERED_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
+RESPONSE_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
 # First versions whose responses can name invalid records, and the current leader.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
-# Error details take about 3 us for each result, without a pause for other requests: longer responses have error codes
-# only. Producers send one batch for each partition that a broker leads.
-EXPLAINED_LINES_MAX: Final = 2_000
+# Maximum number of results in a response with error details, which take about 3 us for each result, without a pause for
+# other requests: longer responses have error codes only. Producers send one batch for each partition that a broker
+# leads.
+DETAILED_RESULTS_MAX: Final = 2_000
 
 
 def encode_detailed(
@@ -41,27 +42,27 @@ def encode_detailed(
     version: int,
     correlation_id: int,
     results: Sequence[TopicResult],
-    detailed: Mapping[NamedPartition, AppendResult],
+    detailed_results: Mapping[NamedPartition, AppendResult],
     throttle_ms: int,
 ) -> bytes:
     """Returns a response frame with error details: the invalid records, and the current leaders. Invalid records beyond
-    `ANSWERED_RECORD_ERRORS_MAX` are omitted.
+    `RESPONSE_RECORD_ERRORS_MAX` are omitted.
     """
-    left = ANSWERED_RECORD_ERRORS_MAX
+    remaining = RESPONSE_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
-    for name, lines in results:
+    for name, partition_results in results:
         topic = view.namespace.topics.get(name)
         partitions = []
-        for index, code, base_offset, append_ms, log_start_offset, message in lines:
-            result = detailed.get((name, index))
-            record_errors = result.record_errors[:left] if result is not None else ()
-            left -= len(record_errors)
+        for index, code, base_offset, append_ms, log_start_offset, message in partition_results:
+            result = detailed_results.get((name, index))
+            record_errors = result.record_errors[:remaining] if result is not None else ()
+            remaining -= len(record_errors)
             leader = _NO_LEADER
             if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index < len(topic.partitions):
-                known = topic.partitions[index]
-                leader = ProduceLeader(leader_id=known.leader, leader_epoch=known.leader_epoch)
-                leaders.add(known.leader)
+                state = topic.partitions[index]
+                leader = ProduceLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                leaders.add(state.leader)
             partitions.append(
                 PartitionProduceResponse(
                     index=index,
@@ -93,64 +94,66 @@ def encode(
     version: int,
     correlation_id: int,
     results: list[TopicResult],
-    detailed: Mapping[NamedPartition, AppendResult] | None,
-    failed: bool,
+    detailed_results: Mapping[NamedPartition, AppendResult] | None,
+    has_errors: bool,
     delay_ms: int,
 ) -> bytes:
-    """Returns the response frame. `failed` is True if a result has an error; `detailed` has the results with record
-    errors.
+    """Returns the response frame. `has_errors` is True if a result has an error; `detailed_results` are the results
+    with record errors.
     """
-    if failed and is_explained(version, results, detailed):
-        return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
+    if has_errors and has_error_details(version, results, detailed_results):
+        return encode_detailed(session.view(), version, correlation_id, results, detailed_results or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
 
 
 def join_encoded(
-    version: int, correlation_id: int, topic_count: int, encoded: list[EncodedPart], delay_ms: int
+    version: int, correlation_id: int, topic_count: int, encoded_parts: list[EncodedPart], delay_ms: int
 ) -> bytes:
     """Returns the response frame of a long request whose results were encoded in parts."""
-    return produce_response_frame(version, correlation_id, topic_count, [part for _, part in encoded], delay_ms)
+    return produce_response_frame(version, correlation_id, topic_count, [part for _, part in encoded_parts], delay_ms)
 
 
-def is_explained(
-    version: int, results: list[TopicResult], detailed: Mapping[NamedPartition, AppendResult] | None
+def has_error_details(
+    version: int, results: list[TopicResult], detailed_results: Mapping[NamedPartition, AppendResult] | None
 ) -> bool:
-    """True if a response with errors names the invalid records or the current leaders."""
+    """True if a response with errors contains the invalid records or the current leaders."""
     if is_long(results):
         return False
-    if detailed and version >= _RECORD_ERRORS_FROM:
+    if detailed_results and version >= _RECORD_ERRORS_FROM:
         return True
-    moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return version >= _LEADERS_FROM and any(result[1] == moved for _, lines in results for result in lines)
+    not_leader = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return version >= _LEADERS_FROM and any(
+        result[1] == not_leader for _, partition_results in results for result in partition_results
+    )
 
 
 def is_long(results: list[TopicResult]) -> bool:
     """True if a response is too long to be encoded in one turn of the event loop, and to have error details."""
-    return sum(1 + len(lines) for _, lines in results) > EXPLAINED_LINES_MAX
+    return sum(1 + len(partition_results) for _, partition_results in results) > DETAILED_RESULTS_MAX
 
 
-def _answered_details(
-    version: int, results: list[TopicResult], detailed: Mapping[NamedPartition, AppendResult]
+def _details_to_keep(
+    version: int, results: list[TopicResult], detailed_results: Mapping[NamedPartition, AppendResult]
 ) -> dict[NamedPartition, AppendResult] | None:
-    """Returns the details that a response will have, which are kept while it waits; the others are dropped."""
-    if not is_explained(version, results, detailed):
+    """Returns the detailed results that the response will contain, so that only these are kept while it waits."""
+    if not has_error_details(version, results, detailed_results):
         return None
-    kept: dict[NamedPartition, AppendResult] = {}
-    left = ANSWERED_RECORD_ERRORS_MAX
-    for named, result in detailed.items():
-        if left <= 0:
+    kept_results: dict[NamedPartition, AppendResult] = {}
+    remaining = RESPONSE_RECORD_ERRORS_MAX
+    for named_partition, result in detailed_results.items():
+        if remaining <= 0:
             break
-        kept[named] = result
-        left -= len(result.record_errors)
-    return kept
+        kept_results[named_partition] = result
+        remaining -= len(result.record_errors)
+    return kept_results
 
 
 class DelayedProduceResponse:
     """Response of a Produce that is encoded when the outcome of each partition is known."""
 
     __slots__ = (
-        "_correlation_id", "_delay_ms", "_detailed", "_encoded", "_failed", "_internal_names", "_results", "_session",
-        "_version",
+        "_correlation_id", "_delay_ms", "_detailed_results", "_encoded_parts", "_has_errors", "_internal_names",
+        "_results", "_session", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -162,12 +165,12 @@ class DelayedProduceResponse:
         delay_ms: int,
         internal_names: Mapping[bytes, str],
         *,
-        detailed: Mapping[NamedPartition, AppendResult] | None = None,
-        failed: bool = False,
-        encoded: list[EncodedPart] | None = None,
+        detailed_results: Mapping[NamedPartition, AppendResult] | None = None,
+        has_errors: bool = False,
+        encoded_parts: list[EncodedPart] | None = None,
     ) -> None:
-        """Creates the response. `internal_names` are those of the topics that wait, by the client's; `detailed` and
-        `failed` are as in `encode`, before the wait.
+        """Creates the response. `internal_names` are those of the topics that wait, by the client's name;
+        `detailed_results` and `has_errors` are as in `encode`, before the wait.
         """
         self._session = session
         self._version = version
@@ -175,48 +178,50 @@ class DelayedProduceResponse:
         self._results = results
         self._delay_ms = delay_ms
         self._internal_names = internal_names
-        self._detailed = None if detailed is None else _answered_details(version, results, detailed)
-        self._failed = failed
-        self._encoded = encoded
+        self._detailed_results = (
+            None if detailed_results is None else _details_to_keep(version, results, detailed_results)
+        )
+        self._has_errors = has_errors
+        self._encoded_parts = encoded_parts
 
     def frame_of(self, partition_errors: PartitionErrors) -> bytes:
-        if self._encoded is not None:
+        if self._encoded_parts is not None:
             if partition_errors:
-                self._encode_again(self._encoded, partition_errors)
+                self._encode_again(self._encoded_parts, partition_errors)
             count = len(self._results)
-            return join_encoded(self._version, self._correlation_id, count, self._encoded, self._delay_ms)
+            return join_encoded(self._version, self._correlation_id, count, self._encoded_parts, self._delay_ms)
         results = self._results if not partition_errors else self._with_errors(self._results, partition_errors)
         return encode(
             self._session,
             self._version,
             self._correlation_id,
             results,
-            self._detailed,
-            self._failed or bool(partition_errors),
+            self._detailed_results,
+            self._has_errors or bool(partition_errors),
             self._delay_ms,
         )
 
-    def _encode_again(self, encoded: list[EncodedPart], partition_errors: PartitionErrors) -> None:
+    def _encode_again(self, encoded_parts: list[EncodedPart], partition_errors: PartitionErrors) -> None:
         """Encodes again the parts with topics that have errors; most parts of a response have none."""
-        failed = {name for name, _ in partition_errors}
-        for index, (results, _) in enumerate(encoded):
-            if any(self._internal_names.get(name) in failed for name, _ in results):
+        topics_with_errors = {name for name, _ in partition_errors}
+        for index, (results, _) in enumerate(encoded_parts):
+            if any(self._internal_names.get(name) in topics_with_errors for name, _ in results):
                 part = encode_produced_topics(self._version, self._with_errors(results, partition_errors))
-                encoded[index] = (results, part)
+                encoded_parts[index] = (results, part)
 
-    def _with_errors(self, whole: list[TopicResult], partition_errors: PartitionErrors) -> list[TopicResult]:
-        final: list[TopicResult] = []
-        for name, results in whole:
-            internal = self._internal_names.get(name, "")
-            final.append(
+    def _with_errors(self, topic_results: list[TopicResult], partition_errors: PartitionErrors) -> list[TopicResult]:
+        final_results: list[TopicResult] = []
+        for name, results in topic_results:
+            internal_name = self._internal_names.get(name, "")
+            final_results.append(
                 (
                     name,
                     [
                         (result[0], code, result[2], result[3], result[4], None)
-                        if not result[1] and (code := partition_errors.get((internal, result[0]), 0))
+                        if not result[1] and (code := partition_errors.get((internal_name, result[0]), 0))
                         else result
                         for result in results
                     ],
                 )
             )
-        return final
+        return final_results

@@ -24,9 +24,9 @@ from brokers.engine.records.validation import claims_transaction
 # First version whose clients know TRANSACTION_ABORTABLE.
 ABORTABLE_FROM: Final = 11
 NOT_ADDED: Final = "Partition was not added to the transaction"
-NOT_KNOWN: Final = "Unable to verify the partition has been added to the transaction. Underlying error: "
+NOT_VERIFIED: Final = "Unable to verify the partition has been added to the transaction. Underlying error: "
 # Transient errors, answered with a code after which producers of all versions retry without looking for another leader.
-_PASSING: Final = (
+_TRANSIENT_ERRORS: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -39,14 +39,14 @@ def gather_claims(request: ProduceRequest) -> TransactionClaims:
     """Gathers the claims of all batches of a request, and sets its verification as far as no coordinator is needed."""
     claims = TransactionClaims(request)
     claims.add(request.topics)
-    claims.close()
+    claims.finish()
     return claims
 
 
 class TransactionClaims:
-    """Transactions that the batches of a request claim to be part of, gathered from a part of its topics at a time.
+    """Transactions that the batches of a request claim to be part of. They are gathered from a few topics at a time.
 
-    `unverified` has the partitions that the coordinator has yet to be asked about.
+    `unverified` has the partitions that the coordinator has still to be asked about.
     """
 
     def __init__(self, request: ProduceRequest) -> None:
@@ -55,47 +55,49 @@ class TransactionClaims:
         self.unverified: dict[NamedPartition, Partition] = {}
         self._verification = TransactionVerification()
         # Error code that rejects the whole request.
-        self._refused_with = 0
+        self._request_error_code = 0
         settings = request.session.services.coordination.settings.transactions
-        self._is_verified = request.transactional_id is not None and settings.verifies_partitions
+        self._requires_verification = request.transactional_id is not None and settings.verifies_partitions
         if request.transactional_id is not None and request.attributes & layout.TRANSACTIONAL:
             rights = request.client().rights
             if not rights.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-                self._refused_with = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                self._request_error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     def add(self, topics: ProduceTopics) -> None:
-        if self._refused_with:
+        if self._request_error_code:
             return
         if self._request.transactional_id is None:
-            self._require_id(topics)
-        elif self._is_verified:
+            self._require_transactional_id(topics)
+        elif self._requires_verification:
             self._gather(topics)
 
-    def _require_id(self, topics: ProduceTopics) -> None:
+    def _require_transactional_id(self, topics: ProduceTopics) -> None:
         """Rejects the whole request if it has a transactional batch but no transactional id: REC-44 applies to all
         batches, and takes precedence over other errors.
         """
         buffer = self._request.raw.buffer
         if any(
-            start >= 0 and claims_transaction(buffer[start:end]) for _, wanted in topics for _, start, end in wanted
+            start >= 0 and claims_transaction(buffer[start:end])
+            for _, partition_sets in topics
+            for _, start, end in partition_sets
         ):
-            self._refused_with = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self._request_error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     def _gather(self, topics: ProduceTopics) -> None:
         request, client = self._request, self._request.client()
         services, buffer = request.session.services, request.raw.buffer
         now_ms = services.clock.now_ms()
-        for name, wanted in topics:
-            route = client.produce_routes.get(name) or client.produce_route(name)
-            for index, records_start, records_end in wanted:
-                claim = _claim(buffer, records_start, records_end)
-                if claim is None or route.error:
+        for name, partitions in topics:
+            topic = client.produce_topics.get(name) or client.resolve_produce_topic(name)
+            for index, records_start, records_end in partitions:
+                claim = _read_claim(buffer, records_start, records_end)
+                if claim is None or topic.error:
                     continue
                 self._producers.add((claim.producer_id, claim.producer_epoch))
                 if len(self._producers) > 1:
-                    self._refused_with = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                    self._request_error_code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
                     return
-                partition = route.partitions.get(index) or route.find(index, request.session.storage)
+                partition = topic.partitions.get(index) or topic.find(index, request.session.storage)
                 if isinstance(partition, int):
                     continue
                 token = begin_verification(
@@ -105,27 +107,32 @@ class TransactionClaims:
                     self._verification.verification_tokens[name, index] = token
                     self.unverified[name, index] = partition
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Sets the verification of the request, once all of its topics were added."""
         request = self._request
-        if self._refused_with:
+        if self._request_error_code:
             self.unverified.clear()
-            request.verification = TransactionVerification(refused_with=self._refused_with)
+            request.verification = TransactionVerification(request_error_code=self._request_error_code)
         elif request.transactional_id is not None:
-            request.verification = self._verification if self._is_verified else TransactionVerification(UNVERIFIED_OK)
+            request.verification = (
+                self._verification if self._requires_verification else TransactionVerification(UNVERIFIED_OK)
+            )
 
     async def verify(self) -> None:
         """Asks the coordinator about each unverified partition; partitions that it rejects are not appended to."""
         request, session = self._request, self._request.session
         assert request.transactional_id is not None, "nothing is gathered without a transactional id"
         internal_id = session.view().namespace.internal_id(request.transactional_id)
-        keys = {named: (partition.topic, partition.index) for named, partition in self.unverified.items()}
-        partitions = list(dict.fromkeys(keys.values()))
+        internal_keys = {
+            named_partition: (partition.topic, partition.index)
+            for named_partition, partition in self.unverified.items()
+        }
+        partitions = list(dict.fromkeys(internal_keys.values()))
         codes = await session.services.coordination.verify_transaction(internal_id, *self._producers.pop(), partitions)
-        for named, key in keys.items():
-            code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        for named_partition, internal_key in internal_keys.items():
+            code = codes.get(internal_key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             if code:
-                self._verification.refuse(named, *refusal(code, request.raw.version))
+                self._verification.refuse(named_partition, *refusal(code, request.raw.version))
 
 
 class _Claim(NamedTuple):
@@ -136,7 +143,7 @@ class _Claim(NamedTuple):
     base_sequence: int
 
 
-def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
+def _read_claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
     """Returns the claim of a batch, None if it has none. Bytes that are no batch are rejected by the append."""
     if start < 0 or end - start < layout.HEADER_BYTES or buffer[start + layout.MAGIC_AT] != layout.MAGIC:
         return None
@@ -154,6 +161,6 @@ def refusal(code: int, version: int) -> tuple[int, str | None]:
         return code, NOT_ADDED
     if code == ErrorCode.PRODUCER_FENCED:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH), None
-    if code in _PASSING:
-        return int(ErrorCode.NOT_ENOUGH_REPLICAS), NOT_KNOWN + ErrorCode(code).name
+    if code in _TRANSIENT_ERRORS:
+        return int(ErrorCode.NOT_ENOUGH_REPLICAS), NOT_VERIFIED + ErrorCode(code).name
     return code, None

@@ -27,52 +27,56 @@ from brokers.engine.protocol.messages.topics import (
 # Prefix of the cluster's own topics; only its own identity can name them, and their records must not be deleted.
 INTERNAL_PREFIX: Final = "__"
 
-_Done = list[tuple[Partition, DeleteRecordsPartitionResult]]
+_PartitionResults = list[tuple[Partition, DeleteRecordsPartitionResult]]
 # Maximum wait for followers; a client with a longer timeout has to retry.
 FOLLOWERS_MS_MAX: Final = 60_000
 
 
 async def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
-    done: _Done = []
-    followed: _Done = []
+    unpersisted: _PartitionResults = []
+    replicated: _PartitionResults = []
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.name)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        lines = [
-            _refused(partition_wanted, error)
+        results = [
+            _error_result(partition_wanted, error)
             if topic is None or error
-            else _delete(context, topic, partition_wanted, done, followed)
+            else _delete(context, topic, partition_wanted, unpersisted, replicated)
             for partition_wanted in wanted.partitions
         ]
-        topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
-    if done:
-        await context.services.storage.starts.kept(partition.log.root for partition, _ in done)
-        for partition, result in done:
+        topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=results))
+    if unpersisted:
+        await context.services.storage.durable_start_offsets.kept(partition.log.root for partition, _ in unpersisted)
+        for partition, result in unpersisted:
             if partition.room.is_full:
                 # Storage is freed now, not in the next retention round.
                 context.services.storage.table.apply_retention_to(partition, context.services.clock.now_ms())
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
                 result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-    if followed:
-        await _until_followers_deleted(context, followed, request.timeout_ms)
+    if replicated:
+        await _wait_for_followers(context, replicated, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
-def _refused(wanted: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
+def _error_result(wanted: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
     )
 
 
 def _delete(
-    context: RequestContext, topic: TopicImage, wanted: DeleteRecordsPartition, done: _Done, followed: _Done
+    context: RequestContext,
+    topic: TopicImage,
+    wanted: DeleteRecordsPartition,
+    unpersisted: _PartitionResults,
+    replicated: _PartitionResults,
 ) -> DeleteRecordsPartitionResult:
     partition = context.services.storage.find(topic, wanted.partition_index)
     if isinstance(partition, int):
-        return _refused(wanted, partition)
+        return _error_result(wanted, partition)
     error, low_watermark = delete_before(partition, wanted.offset)
     result = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error
@@ -80,30 +84,30 @@ def _delete(
     # The log start may not be on disk even if this request did not move it: another request or a former leader may have
     # done so. Until it is on disk, segments that retention deleted may reappear after a power failure as well.
     if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
-        done.append((partition, result))
+        unpersisted.append((partition, result))
     if not error and partition.leadership is not None:
-        followed.append((partition, result))
+        replicated.append((partition, result))
     return result
 
 
-async def _until_followers_deleted(context: RequestContext, followed: _Done, timeout_ms: int) -> None:
+async def _wait_for_followers(context: RequestContext, replicated: _PartitionResults, timeout_ms: int) -> None:
     """Waits until every replica in sync has deleted the records: the next leader must not have them (LOG-46)."""
     waits: list[tuple[DelayedDeletion, asyncio.Event]] = []
-    for partition, result in followed:
-        is_over = asyncio.Event()
-        wait = DelayedDeletion(is_over.set, result.low_watermark)
+    for partition, result in replicated:
+        deleted = asyncio.Event()
+        wait = DelayedDeletion(deleted.set, result.low_watermark)
         wait.watch(partition)
-        waits.append((wait, is_over))
+        waits.append((wait, deleted))
     try:
         # After the timeout each partition gets the result that it has reached.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(timeout_ms, 0), FOLLOWERS_MS_MAX) / 1000):
-                for _, is_over in waits:
-                    await is_over.wait()
+                for _, deleted in waits:
+                    await deleted.wait()
     finally:
         for wait, _ in waits:
             wait.cancel()
-    for partition, result in followed:
+    for partition, result in replicated:
         if result.error_code:
             continue
         if partition.offline:

@@ -18,10 +18,10 @@ from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Prohibi
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
-from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
+from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import take
+from brokers.engine.handlers.mutation_quota import try_charge
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import (
@@ -54,8 +54,8 @@ TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
 }
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 # Maximum number of topics being auto-created, of all instances together and of one instance.
-CREATING_MAX: Final = 10_000
-CREATING_PER_INSTANCE_MAX: Final = 500
+AUTO_CREATIONS_MAX: Final = 10_000
+AUTO_CREATIONS_PER_INSTANCE_MAX: Final = 500
 # New topics of one request that are checked before the response: each is compared with all topics of the instance.
 CHECKED_AT_ONCE_MAX: Final = 10
 
@@ -80,10 +80,10 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
             cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
-    lines, topics = 0, _topics(context, request)
+    element_count, topics = 0, _topics(context, request)
     for topic in topics:
-        lines += _add(response, topic)
-        if lines >= LINES_PER_TURN_MAX:
+        element_count += _add(response, topic)
+        if element_count >= ELEMENTS_PER_TURN_MAX:
             return _complete(response, topics)
     return response
 
@@ -99,7 +99,7 @@ async def _complete(response: MetadataResponse, topics: Iterator[MetadataRespons
 
 
 def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int:
-    """Adds a topic, None if it is not shown. Returns the number of lines that it counts as."""
+    """Adds a topic, None if it is not shown. Returns the number of elements that it counts as (`long_requests`)."""
     if topic is None:
         return 1
     response.topics.append(topic)
@@ -118,12 +118,12 @@ def _topics(context: RequestContext, request: MetadataRequest) -> Iterator[Metad
     if request.topics is None or (context.version == 0 and not request.topics):
         namespace = context.view.namespace
         for _, topic in sorted(namespace.topics.items()):
-            refused = context.refusal(topic, namespace.shown(topic))
-            yield None if refused else _described(context, topic, request)
+            refusal = context.refusal(topic, namespace.shown(topic))
+            yield None if refusal else _describe(context, topic, request)
         return
-    checks = repeat(True, CHECKED_AT_ONCE_MAX)
+    remaining_checks = repeat(True, CHECKED_AT_ONCE_MAX)
     for wanted in _without_repetitions(context, request.topics or ()):
-        yield None if wanted is None else _requested(context, wanted, request, checks)
+        yield None if wanted is None else _describe_requested(context, wanted, request, remaining_checks)
 
 
 def _without_repetitions(
@@ -146,38 +146,38 @@ def _without_repetitions(
         yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
 
 
-def _requested(
-    context: RequestContext, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
+def _describe_requested(
+    context: RequestContext, wanted: MetadataRequestTopic, request: MetadataRequest, remaining_checks: Iterator[bool]
 ) -> MetadataResponseTopic:
     namespace = context.view.namespace
     name = wanted.name
     if name is None or wanted.topic_id != UUID_ZERO:
         if context.version < _TOPIC_IDS_FROM or wanted.topic_id == UUID_ZERO:
-            return _failed(ErrorCode.INVALID_REQUEST, name or "", wanted.topic_id)
+            return _error_topic(ErrorCode.INVALID_REQUEST, name or "", wanted.topic_id)
         by_id = namespace.topic_by_id(wanted.topic_id)
         if by_id is None:
-            return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
         if refusal := context.refusal(by_id, namespace.shown(by_id)):
             is_gone = refusal == UNKNOWN_TOPIC_OR_PARTITION
-            return _failed(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
-        return _described(context, by_id, request)
+            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
+        return _describe(context, by_id, request)
     topic = namespace.topics.get(name.encode())
     error = context.refusal(topic, name)
     if topic is not None and not error:
-        return _described(context, topic, request)
+        return _describe(context, topic, request)
     if error == UNKNOWN_TOPIC_OR_PARTITION:
         if not is_valid_topic_name(name):
             error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif request.allow_auto_topic_creation:
-            error = _create_if_wanted(context, name, error, checks)
-    return _failed(error, name, UUID_ZERO)
+            error = _auto_create(context, name, error, remaining_checks)
+    return _error_topic(error, name, UUID_ZERO)
 
 
-def _failed(error: int, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+def _error_topic(error: int, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
-def _described(context: RequestContext, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe(context: RequestContext, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=context.view.namespace.shown(topic),
@@ -225,10 +225,10 @@ def _partition(context: RequestContext, partition: PartitionImage) -> MetadataRe
     )
 
 
-def _create_if_wanted(context: RequestContext, name: str, error: int, checks: Iterator[bool]) -> int:
+def _auto_create(context: RequestContext, name: str, error: int, remaining_checks: Iterator[bool]) -> int:
     """Starts to create the topic if the instance's settings allow it, and returns the error code for the client, which
     retries after LEADER_NOT_AVAILABLE (5). The code of a topic that cannot be created states the reason, as long as
-    `checks` allows more checks in this request.
+    `remaining_checks` allows more checks in this request.
     """
     view, services = context.view, context.services
     instance = view.instance
@@ -238,42 +238,45 @@ def _create_if_wanted(context: RequestContext, name: str, error: int, checks: It
         denied = context.denial(ResourceType.TOPIC, name, AclOperation.CREATE)
         if denied:
             return denied
-    internal = view.namespace.internal_topic(name)
-    if internal not in services.metadata.creating:
-        of_instance = services.metadata.creating.of_instance(view.instance_id)
-        if of_instance >= CREATING_PER_INSTANCE_MAX or len(services.metadata.creating) >= CREATING_MAX:
+    internal_name = view.namespace.internal_topic(name)
+    if internal_name not in services.metadata.topics_being_created:
+        instance_creations = services.metadata.topics_being_created.of_instance(view.instance_id)
+        if (
+            instance_creations >= AUTO_CREATIONS_PER_INSTANCE_MAX
+            or len(services.metadata.topics_being_created) >= AUTO_CREATIONS_MAX
+        ):
             return error
-        if next(checks, False):
+        if next(remaining_checks, False):
             try:
                 services.metadata.store.plan_topic(view.image, TopicSpec(view.instance_id, name))
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the metadata will have it soon
-            except Refused as refused:
-                _report_refused(context, name, refused)
-                return _wire_code(refused)
-        services.metadata.creating.add(internal)
-        services.spawn(_create(context, name, internal))
+            except Refused as refusal:
+                _record_refusal(context, name, refusal)
+                return _client_error_code(refusal)
+        services.metadata.topics_being_created.add(internal_name)
+        services.spawn(_create(context, name, internal_name))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-async def _create(context: RequestContext, name: str, internal: str) -> None:
+async def _create(context: RequestContext, name: str, internal_name: str) -> None:
     services = context.services
     try:
-        async with services.metadata.creating.turn(context.view.instance_id):
+        async with services.metadata.topics_being_created.turn(context.view.instance_id):
             plan = services.metadata.store.plan_topic(
                 services.metadata.current.image, TopicSpec(context.view.instance_id, name)
             )
             count = len(plan.assignment)
-            take(context, count)
-            async with changing(context, count, partitions=count):
+            try_charge(context, count)
+            async with zookeeper_change(context, count, partitions=count):
                 await services.metadata.store.create_topic(
                     services.metadata.current.image, TopicSpec(context.view.instance_id, name)
                 )
         _audit_created(context, name, plan)
     except ClusterError as failure:
-        _report_refused(context, name, failure)
+        _record_refusal(context, name, failure)
     finally:
-        services.metadata.creating.discard(internal)
+        services.metadata.topics_being_created.discard(internal_name)
 
 
 def _audit_created(context: RequestContext, name: str, created: CreatedTopic) -> None:
@@ -287,26 +290,28 @@ def _audit_created(context: RequestContext, name: str, created: CreatedTopic) ->
         "automatically": True,
     }
     item = AuditItem(action="topic.created", kind="topic", name=name, after=after)
-    context.services.access.audit.changed(instance_id, context.source, (item,))
+    context.services.access.audit.report_changes(instance_id, context.source, (item,))
 
 
-def _wire_code(refused: Refused) -> int:
+def _client_error_code(refusal: Refused) -> int:
     """Returns the error code of a topic that cannot be created.
 
     librdkafka reports only invalid topics to its user; after POLICY_VIOLATION and INVALID_REQUEST it retries forever,
     as it should where only a broker is down.
     """
-    if isinstance(refused, PolicyViolation | ProhibitedTopic):
+    if isinstance(refusal, PolicyViolation | ProhibitedTopic):
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return refused.wire_code
+    return refusal.wire_code
 
 
-def _report_refused(context: RequestContext, name: str, failure: ClusterError) -> None:
+def _record_refusal(context: RequestContext, name: str, failure: ClusterError) -> None:
     """Records the failure for the owner, and logs it once for the operator, since clients retry many times a second."""
     instance_id = context.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not auto-created"
     services = context.services
-    if services.accounting.accountings.of(instance_id).refused_topics.note(name, str(failure), services.clock.now_ms()):
+    if services.accounting.accountings.of(instance_id).refused_topics.record(
+        name, str(failure), services.clock.now_ms()
+    ):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))
 
 

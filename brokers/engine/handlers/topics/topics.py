@@ -14,9 +14,9 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
-from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
+from brokers.engine.handlers.common.zookeeper_change import CHANGE_WAIT_S_MAX, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
+from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, try_charge
 from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.errors import ErrorCode
@@ -57,14 +57,14 @@ TIMED_OUT = "The operation goes on, but was not finished within the time given."
 class ResourceError(Exception):
     """Error of one topic, or of another resource, in a request."""
 
-    def __init__(self, code: int, message: str, shown: str | None = None) -> None:
-        """Creates the error. `shown` is the name of a topic requested by id, if the client may know it."""
+    def __init__(self, code: int, message: str, visible_name: str | None = None) -> None:
+        """Creates the error. `visible_name` is the name of a topic requested by id, if the client may know it."""
         super().__init__(message)
         self.code = int(code)
-        self.shown = shown
+        self.visible_name = visible_name
 
 
-def refusal(context: RequestContext, error: ClusterError) -> ResourceError:
+def resource_error(context: RequestContext, error: ClusterError) -> ResourceError:
     """Returns the error of a change that the store rejected."""
     code = error.wire_code
     if isinstance(error, TooManyChanges) and context.version < STRICT_FROM[context.api_key]:
@@ -80,34 +80,36 @@ def check_right(context: RequestContext, kind: ResourceType = ResourceType.CLUST
 
 def charge_client(context: RequestContext, partitions: int) -> None:
     """Charges the client for a change. Raises ResourceError if it first has to pay for earlier changes (QUO-41)."""
-    if not take(context, partitions):
+    if not try_charge(context, partitions):
         raise ResourceError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
-class Patience:
+class RequestDeadline:
     """Deadline shared by the changes of one request, for their turns and until this broker's metadata has them."""
 
     def __init__(self, context: RequestContext, timeout_ms: int) -> None:
         self._clock = context.services.clock
         self._current = context.services.metadata.current
-        self.is_over_at_once = timeout_ms <= 0
-        wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_over_at_once else min(timeout_ms, round(WAIT_S_MAX * 1000))
+        self.is_immediate = timeout_ms <= 0
+        wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_immediate else min(timeout_ms, round(WAIT_S_MAX * 1000))
         self._until_ms = self._clock.monotonic_ms() + wait_ms
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return max(0, self._until_ms - self._clock.monotonic_ms()) / 1000
 
-    async def until(self, has: Callable[[ClusterImage, Any], bool], changes: Sequence[tuple[Any, Any]]) -> None:
+    async def wait_until_applied(
+        self, has: Callable[[ClusterImage, Any], bool], changes: Sequence[tuple[Any, Any]]
+    ) -> None:
         """Waits until the metadata `has` all changes, which are paired with their results. The results of changes that
         it does not have in time become REQUEST_TIMED_OUT.
         """
         if not changes:
             return
-        timeout_s = 0.0 if self.is_over_at_once else self.left_s
+        timeout_s = 0.0 if self.is_immediate else self.remaining_s
         await self._current.wait_until(lambda image: all(has(image, change) for change, _ in changes), timeout_s)
         for change, result in changes:
-            if self.is_over_at_once or not has(self._current.image, change):
+            if self.is_immediate or not has(self._current.image, change):
                 result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
                 result.error_message = TIMED_OUT
 
@@ -117,9 +119,9 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
         return CreateTopicsResponse(topics=await _all_refused(request.topics))
     names = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
-    made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
-    passed: dict[str, str] = {}
-    patience = None if request.validate_only else Patience(context, request.timeout_ms)
+    created_topics: list[tuple[CreatedTopic, CreatableTopicResult]] = []
+    accepted_names: dict[str, str] = {}
+    deadline = None if request.validate_only else RequestDeadline(context, request.timeout_ms)
     for topic in request.topics:
         # Topics are only validated here, and each is compared with all topics of the instance.
         await yield_to_others()
@@ -127,16 +129,16 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
             if names[topic.name] > 1:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             _check_right_to_create(context, topic.name)
-            _check_collision(context, topic.name, passed)
-            created = await _create(context, topic, [plan for plan, _ in made], patience)
-        except ResourceError as wrong:
-            results.append(_refused(topic.name, wrong))
+            _check_collision(context, topic.name, accepted_names)
+            created = await _create(context, topic, [plan for plan, _ in created_topics], deadline)
+        except ResourceError as error:
+            results.append(_error_result(topic.name, error))
         else:
-            passed[collision_key(topic.name)] = topic.name
-            results.append(_created(context, topic.name, created, request.validate_only))
-            made.append((created, results[-1]))
-    if patience is not None:
-        await patience.until(_is_led, made)
+            accepted_names[collision_key(topic.name)] = topic.name
+            results.append(_created_result(context, topic.name, created, request.validate_only))
+            created_topics.append((created, results[-1]))
+    if deadline is not None:
+        await deadline.wait_until_applied(_has_leaders, created_topics)
     return CreateTopicsResponse(topics=results)
 
 
@@ -144,7 +146,7 @@ async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicR
     refused, time_slice = ResourceError(ErrorCode.INVALID_REQUEST, TOO_MANY), TimeSlice()
     results = []
     for topic in topics:
-        results.append(_refused(topic.name, refused))
+        results.append(_error_result(topic.name, refused))
         await time_slice.pause()
     return results
 
@@ -156,17 +158,17 @@ def _check_right_to_create(context: RequestContext, name: str) -> None:
             raise ResourceError(denied, NOT_AUTHORISED)
 
 
-def _check_collision(context: RequestContext, name: str, passed: Mapping[str, str]) -> None:
+def _check_collision(context: RequestContext, name: str, accepted_names: Mapping[str, str]) -> None:
     """Checks collisions among the topics of one request (CTL-18), except for the cluster's own topics."""
-    other = passed.get(collision_key(name))
+    other = accepted_names.get(collision_key(name))
     if other is not None and context.view.instance_id is not None:
         raise ResourceError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 async def _create(
-    context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+    context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], deadline: RequestDeadline | None
 ) -> CreatedTopic:
-    """Creates a topic; without `patience` it only validates the request. `beside` are the topics that the same request
+    """Creates a topic; without `deadline` it only validates the request. `beside` are the topics that the same request
     creates.
     """
     assignment = _assignment_of(topic)
@@ -204,16 +206,16 @@ async def _create(
             await create({}, validate_only=True)
             raise ResourceError(ErrorCode.INVALID_CONFIG, str(error)) from error
         plan = await create(config, validate_only=True)
-        if patience is None:
+        if deadline is None:
             return plan
         count = len(plan.assignment)
         charge_client(context, count)
-        async with changing(context, count, partitions=count, wait_s=patience.left_s):
+        async with zookeeper_change(context, count, partitions=count, wait_s=deadline.remaining_s):
             # A user who lost the right while waiting changes nothing.
             _check_right_to_create(context, topic.name)
             return await create(config, validate_only=False)
     except ClusterError as error:
-        raise refusal(context, error) from error
+        raise resource_error(context, error) from error
 
 
 def _assignment_of(topic: CreatableTopic) -> dict[int, tuple[int, ...]] | None:
@@ -237,19 +239,21 @@ def message_bytes_max(context: RequestContext) -> int | None:
     return None if context.view.instance is None else context.view.instance.document.message_bytes_max
 
 
-def _is_led(image: ClusterImage, created: CreatedTopic) -> bool:
+def _has_leaders(image: ClusterImage, created: CreatedTopic) -> bool:
     """True if every partition of a created topic has a leader (CTL-17), and a produce can succeed."""
     topic = image.topics.get(created.internal_name)
     return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
 
-def _refused(name: str, wrong: ResourceError) -> CreatableTopicResult:
+def _error_result(name: str, error: ResourceError) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=name, topic_id=UUID_ZERO, error_code=wrong.code, error_message=str(wrong), configs=[]
+        name=name, topic_id=UUID_ZERO, error_code=error.code, error_message=str(error), configs=[]
     )
 
 
-def _created(context: RequestContext, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
+def _created_result(
+    context: RequestContext, name: str, created: CreatedTopic, validate_only: bool
+) -> CreatableTopicResult:
     """Returns the result of a created topic. After a mere validation it has no id. Without the right to describe
     configurations it has no settings.
     """
@@ -284,7 +288,7 @@ async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
-    patience = Patience(context, request.timeout_ms)
+    deadline = RequestDeadline(context, request.timeout_ms)
     time_slice = TimeSlice()
     for number, state in enumerate(wanted):
         await time_slice.pause()
@@ -298,19 +302,22 @@ async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -
                 )
             topic = _find(context, state)
             if topic.name not in marked:
-                await _mark(context, topic, patience)
+                await _mark_for_deletion(context, topic, deadline)
                 marked.add(topic.name)
-        except ResourceError as wrong:
-            message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+        except ResourceError as error:
+            message = str(error) if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
             result = DeletableTopicResult(
-                name=wrong.shown or state.name, topic_id=state.topic_id, error_code=wrong.code, error_message=message
+                name=error.visible_name or state.name,
+                topic_id=state.topic_id,
+                error_code=error.code,
+                error_message=message,
             )
         else:
-            shown = context.view.namespace.shown(topic)
-            result = DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=0)
+            visible_name = context.view.namespace.shown(topic)
+            result = DeletableTopicResult(name=visible_name, topic_id=topic.topic_id, error_code=0)
             deleted.append((topic, result))
         results.append(result)
-    await patience.until(_is_gone, deleted)
+    await deadline.wait_until_applied(_is_deleted, deleted)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -333,7 +340,7 @@ def _find(context: RequestContext, state: DeleteTopicState) -> TopicImage:
     if state.name is None and context.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE):
         raise ResourceError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_RIGHT)
     if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise ResourceError(error, NO_RIGHT, shown=name if context.denial(ResourceType.TOPIC, name) else None)
+        raise ResourceError(error, NO_RIGHT, visible_name=name if context.denial(ResourceType.TOPIC, name) else None)
     if topic is None or error:
         raise ResourceError(missing, "This server does not host this topic-partition.")
     return topic
@@ -346,11 +353,11 @@ def _check_still_allowed(context: RequestContext, topic: TopicImage) -> None:
         raise ResourceError(error, NO_RIGHT)
 
 
-async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) -> None:
+async def _mark_for_deletion(context: RequestContext, topic: TopicImage, deadline: RequestDeadline) -> None:
     """Marks a topic for deletion, which the controller finishes. Raises ResourceError."""
     charge_client(context, len(topic.partitions))
     try:
-        async with changing(context, len(topic.partitions), wait_s=patience.left_s):
+        async with zookeeper_change(context, len(topic.partitions), wait_s=deadline.remaining_s):
             _check_still_allowed(context, topic)
             await context.services.metadata.store.delete_topic(
                 context.services.metadata.current.image,
@@ -358,10 +365,10 @@ async def _mark(context: RequestContext, topic: TopicImage, patience: Patience) 
                 name=context.view.namespace.shown(topic),
             )
     except ClusterError as failure:
-        raise refusal(context, failure) from failure
+        raise resource_error(context, failure) from failure
 
 
-def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
+def _is_deleted(image: ClusterImage, topic: TopicImage) -> bool:
     """True if the metadata has no such topic, so that its name can be used again."""
     present = image.topics.get(topic.name)
     return present is None or present.topic_id != topic.topic_id
@@ -371,31 +378,34 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
     """Adds partitions to topics; existing ones stay where they are."""
     names = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
-    grown: list[tuple[CreatedTopic, CreatePartitionsTopicResult]] = []
+    grown_topics: list[tuple[CreatedTopic, CreatePartitionsTopicResult]] = []
     time_slice = TimeSlice()
-    patience = None if request.validate_only else Patience(context, request.timeout_ms)
+    deadline = None if request.validate_only else RequestDeadline(context, request.timeout_ms)
     for topic in request.topics:
         await time_slice.pause()
         try:
             if names[topic.name] > 1:
                 raise ResourceError(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
-            made = await _grow(context, topic, [plan for plan, _ in grown], patience)
-        except ResourceError as wrong:
+            created_topics = await _add_partitions(context, topic, [plan for plan, _ in grown_topics], deadline)
+        except ResourceError as error:
             results[topic.name] = CreatePartitionsTopicResult(
-                name=topic.name, error_code=wrong.code, error_message=str(wrong)
+                name=topic.name, error_code=error.code, error_message=str(error)
             )
         else:
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
-            grown.append((made, results[topic.name]))
-    if patience is not None:
-        await patience.until(_has_grown, grown)
+            grown_topics.append((created_topics, results[topic.name]))
+    if deadline is not None:
+        await deadline.wait_until_applied(_has_grown, grown_topics)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
-async def _grow(
-    context: RequestContext, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+async def _add_partitions(
+    context: RequestContext,
+    wanted: CreatePartitionsTopic,
+    beside: Sequence[CreatedTopic],
+    deadline: RequestDeadline | None,
 ) -> CreatedTopic:
-    """Adds partitions to a topic; without `patience` it only validates the request. `beside` are the topics that the
+    """Adds partitions to a topic; without `deadline` it only validates the request. `beside` are the topics that the
     same request grows.
     """
     topic, error = context.named_topic(wanted.name)
@@ -421,18 +431,20 @@ async def _grow(
 
     try:
         plan = await grow(validate_only=True)
-        if patience is None:
+        if deadline is None:
             return plan
         added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
         charge_client(context, added)
-        async with changing(context, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
+        async with zookeeper_change(
+            context, max(added, 1), partitions=len(plan.assignment), wait_s=deadline.remaining_s
+        ):
             if topic is not None:
                 _check_still_allowed(context, topic)
             return await grow(validate_only=False)
     except ClusterError as failure:
-        raise refusal(context, failure) from failure
+        raise resource_error(context, failure) from failure
 
 
-def _has_grown(image: ClusterImage, made: CreatedTopic) -> bool:
-    topic = image.topics.get(made.internal_name)
-    return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders
+def _has_grown(image: ClusterImage, created_topics: CreatedTopic) -> bool:
+    topic = image.topics.get(created_topics.internal_name)
+    return topic is not None and len(topic.partitions) >= len(created_topics.assignment) and topic.has_leaders

@@ -14,10 +14,10 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
-from brokers.engine.handlers.common.long_requests import beyond_duplicate_limit
+from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.groups.coordinator_calls import ask_at
-from brokers.engine.handlers.transactions.transactions import asked, id_refusal
+from brokers.engine.handlers.groups.coordinator_calls import call_coordinator_at
+from brokers.engine.handlers.transactions.transactions import call_transaction_coordinator, id_refusal
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.producers import (
@@ -39,7 +39,7 @@ from instances import naming
 
 IDS_PER_REQUEST_MAX: Final = 10_000
 # Maximum number of producers in one response, apart from the rest of its last partition; clients split their requests.
-PRODUCERS_PER_ANSWER_MAX: Final = 40_000
+PRODUCERS_PER_RESPONSE_MAX: Final = 40_000
 
 # Kafka's messages, which its clients show.
 _MESSAGES: Final = {
@@ -57,7 +57,7 @@ async def describe_transactions(
     described: list[TransactionDescription] = []
     time_slice = TimeSlice()
     for is_excessive, transactional_id in zip(
-        beyond_duplicate_limit(request.transactional_ids), request.transactional_ids, strict=True
+        repetitions_beyond_limit(request.transactional_ids), request.transactional_ids, strict=True
     ):
         if is_excessive or len(described) >= IDS_PER_REQUEST_MAX:
             refused = int(ErrorCode.INVALID_REQUEST)
@@ -73,7 +73,7 @@ async def _describe(context: RequestContext, transactional_id: str) -> Transacti
     if refusal:
         return TransactionDescription(error_code=refusal, transactional_id=transactional_id)
     internal_id = context.view.namespace.internal_id(transactional_id)
-    result: Description = await asked(
+    result: Description = await call_transaction_coordinator(
         context,
         internal_id,
         lambda machine, now, _: machine.describe(internal_id),
@@ -95,13 +95,13 @@ def _topics(context: RequestContext, partitions: Iterable[PartitionKey]) -> list
     """Returns partitions by the client's topic names, without internal topics such as the offsets topic."""
     result: dict[str, list[int]] = {}
     for internal, index in partitions:
-        name = _shown(context, internal)
+        name = _client_topic_name(context, internal)
         if name is not None:
             result.setdefault(name, []).append(index)
     return [TransactionTopic(topic=name, partitions=indexes) for name, indexes in result.items()]
 
 
-def _shown(context: RequestContext, internal: str) -> str | None:
+def _client_topic_name(context: RequestContext, internal: str) -> str | None:
     instance = context.view.instance
     if context.view.instance_id is None:
         return internal
@@ -127,7 +127,7 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     producer_ids = frozenset(request.producer_id_filters)
     result: list[Listed] = []
     for index in runtime.held():
-        reply = ask_at(
+        reply = call_coordinator_at(
             context.services,
             runtime,
             index,
@@ -164,7 +164,7 @@ def _listed(context: RequestContext, transaction: Listed) -> list[ListedTransact
 async def describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     time_slice = TimeSlice()
     topics = []
-    described = 0
+    producer_count = 0
     for wanted in request.topics:
         topic, error = context.named_topic(wanted.name)
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not naming.is_valid_topic_name(wanted.name):
@@ -172,25 +172,25 @@ async def describe_producers(context: RequestContext, request: DescribeProducers
         partitions = []
         for index in wanted.partition_indexes:
             if error or topic is None:
-                partitions.append(_refused(index, error))
-            elif described >= PRODUCERS_PER_ANSWER_MAX:
-                partitions.append(_refused(index, int(ErrorCode.INVALID_REQUEST)))
+                partitions.append(_error_result(index, error))
+            elif producer_count >= PRODUCERS_PER_RESPONSE_MAX:
+                partitions.append(_error_result(index, int(ErrorCode.INVALID_REQUEST)))
             else:
                 partitions.append(_partition(context, topic, index))
-                described += len(partitions[-1].active_producers)
+                producer_count += len(partitions[-1].active_producers)
             await time_slice.pause()
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
         await time_slice.pause()  # a topic may have no partitions
     return DescribeProducersResponse(topics=topics)
 
 
-def producers_described(response: DescribeProducersResponse) -> int:
+def response_length(response: DescribeProducersResponse) -> int:
     """Returns the length of a response in topics, partitions and producers."""
-    lines = [partition for topic in response.topics for partition in topic.partitions]
-    return len(response.topics) + sum(len(partition.active_producers) + 1 for partition in lines)
+    partitions = [partition for topic in response.topics for partition in topic.partitions]
+    return len(response.topics) + sum(len(partition.active_producers) + 1 for partition in partitions)
 
 
-def _refused(index: int, code: int) -> DescribeProducersPartitionResult:
+def _error_result(index: int, code: int) -> DescribeProducersPartitionResult:
     message = _MESSAGES.get(ErrorCode(code))
     return DescribeProducersPartitionResult(partition_index=index, error_code=code, error_message=message)
 
@@ -207,13 +207,13 @@ def _partition(context: RequestContext, topic: TopicImage, index: int) -> Descri
     else:
         result.active_producers = [
             ActiveProducer(
-                producer_id=known.producer_id,
-                producer_epoch=known.epoch,
-                last_sequence=known.last_sequence,
-                last_timestamp=known.last_timestamp_ms,
-                coordinator_epoch=known.coordinator_epoch,
-                current_txn_start_offset=known.transaction_first_offset,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
             )
-            for known in known_producers(partition)
+            for producer in known_producers(partition)
         ]
     return result

@@ -19,7 +19,7 @@ from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error
 from brokers.engine.handlers.context import DELETING, RequestContext
 from brokers.engine.handlers.groups import find_coordinator
-from brokers.engine.handlers.groups.coordinator_calls import Operation, ask
+from brokers.engine.handlers.groups.coordinator_calls import Operation, call_coordinator
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -33,14 +33,16 @@ from brokers.engine.protocol.messages.transactions import (
 NO_PRODUCER = -1
 
 
-async def asked(context: RequestContext, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
-    """Returns the reply of the coordinator of `internal_id`, or `failed(code)` if it cannot reply."""
+async def call_transaction_coordinator(
+    context: RequestContext, internal_id: str, operation: Operation, make_error_reply: Callable[[int], Any]
+) -> Any:
+    """Returns the reply of the coordinator of `internal_id`, or `make_error_reply(code)` if it cannot reply."""
     services = context.services
 
-    def refused(code: int) -> Any:
-        return failed(coordinator_error(code))
+    def error_reply(code: int) -> Any:
+        return make_error_reply(coordinator_error(code))
 
-    reply = ask(services, services.coordination.transactions, internal_id, operation, refused)
+    reply = call_coordinator(services, services.coordination.transactions, internal_id, operation, error_reply)
     return await reply if isawaitable(reply) else reply
 
 
@@ -55,7 +57,7 @@ def id_refusal(context: RequestContext, transactional_id: str) -> int:
     return 0
 
 
-async def initialise(
+async def initialise_producer(
     context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
 ) -> Initialised:
     """Answers an InitProducerId with a transactional id. `expected` is the producer id and epoch that the client names,
@@ -74,13 +76,13 @@ async def initialise(
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.init_producer_id(internal_id, timeout_ms, expected, fresh_producer_id, now)
 
-    reply: Initialised = await asked(context, internal_id, operation, Initialised)
+    reply: Initialised = await call_transaction_coordinator(context, internal_id, operation, Initialised)
     if reply is NEEDS_PRODUCER_ID:
         try:
             fresh_producer_id = await context.services.coordination.producer_ids.next_id()
         except ClusterError:
             return Initialised(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        reply = await asked(context, internal_id, operation, Initialised)
+        reply = await call_transaction_coordinator(context, internal_id, operation, Initialised)
     return reply
 
 
@@ -103,10 +105,10 @@ async def _add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest)
     topic = services.metadata.current.image.topics.get(services.coordination.settings.groups_topic.name)
     if topic is None or topic.deleting:
         # A partition that does not exist would count as deleted when the transaction ends.
-        find_coordinator.make_ready(services, find_coordinator.GROUP)
+        find_coordinator.ensure_state_topic(services, find_coordinator.GROUP)
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_of(namespace.internal_id(request.group_id), len(topic.partitions))
-    code: int = await asked(
+    code: int = await call_transaction_coordinator(
         context,
         internal_id,
         lambda machine, now, _: machine.add_partitions(
@@ -124,7 +126,7 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
         internal_id = context.view.namespace.internal_id(request.transactional_id)
         producer = request.producer_id, request.producer_epoch
         end = request.committed
-        code = await asked(
+        code = await call_transaction_coordinator(
             context, internal_id, lambda machine, now, _: machine.end(internal_id, *producer, end, now), int
         )
     return EndTxnResponse(error_code=downgraded(code, context.api_key, context.version))
@@ -150,13 +152,13 @@ class BlockProducerIds:
 
 async def init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if denied := _denial(context, request.transactional_id):
-        return _failed(ErrorCode(denied))
+        return _error_response(ErrorCode(denied))
     has_id = request.producer_id != NO_PRODUCER
     if has_id != (request.producer_epoch != NO_PRODUCER):
-        return _failed(ErrorCode.INVALID_REQUEST)
+        return _error_response(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         expected = (request.producer_id, request.producer_epoch) if has_id else None
-        code, producer_id, producer_epoch = await initialise(context, request, expected)
+        code, producer_id, producer_epoch = await initialise_producer(context, request, expected)
         return InitProducerIdResponse(
             error_code=downgraded(code, context.api_key, context.version),
             producer_id=producer_id,
@@ -165,7 +167,7 @@ async def init_producer_id(context: RequestContext, request: InitProducerIdReque
     try:
         producer_id = await context.services.coordination.producer_ids.next_id()
     except ClusterError:
-        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
 
 
@@ -177,5 +179,5 @@ def _denial(context: RequestContext, transactional_id: str | None) -> int:
     return 0 if not denied or context.rights.allows_any(AclOperation.WRITE, ResourceType.TOPIC) else denied
 
 
-def _failed(code: ErrorCode) -> InitProducerIdResponse:
+def _error_response(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=int(code), producer_id=NO_PRODUCER, producer_epoch=-1)

@@ -68,14 +68,14 @@ async def write_markers(
     now_ms = services.clock.now_ms()
     pending: list[PendingMarker] = []
     response = _response(
-        request, lambda marker, topic, index: _appended(services, marker, topic, index, now_ms, pending)
+        request, lambda marker, topic, index: _append_marker(services, marker, topic, index, now_ms, pending)
     )
     if pending:
-        await _completed(services, pending, timeout_ms)
+        await _wait_until_committed(services, pending, timeout_ms)
     return response
 
 
-def _appended(
+def _append_marker(
     services: BrokerServices,
     marker: WritableTxnMarker,
     topic: str,
@@ -83,43 +83,43 @@ def _appended(
     now_ms: int,
     pending: list[PendingMarker],
 ) -> PartitionResult:
-    line = PartitionResult(partition_index=index)
+    partition_result = PartitionResult(partition_index=index)
     if marker.producer_id < 0 or marker.producer_epoch < 0:
-        line.error_code = int(ErrorCode.INVALID_REQUEST)
-        return line
+        partition_result.error_code = int(ErrorCode.INVALID_REQUEST)
+        return partition_result
     partition = services.storage.table.get(topic, index)
     if partition is None:
-        line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return line
+        partition_result.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition_result
     committed = marker.transaction_result
     result = transactions.append_marker(
         partition, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, committed, now_ms
     )
-    line.error_code = result.error_code
+    partition_result.error_code = result.error_code
     if result.error_code:
-        return line
+        return partition_result
     groups = services.coordination.groups
     if groups is not None and topic == services.coordination.settings.groups_topic.name:
         groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
     if partition.high_watermark <= result.last_offset:
-        pending.append(PendingMarker(line, partition, result.last_offset))
-    return line
+        pending.append(PendingMarker(partition_result, partition, result.last_offset))
+    return partition_result
 
 
-async def _completed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
+async def _wait_until_committed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
     """Waits until all markers are committed, a leadership is lost, or the time is over; sets the result of each."""
-    done: asyncio.Future[None] = services.loop.create_future()
+    finished: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not finished.finished():
+            finished.set_result(None)
 
     wait = DelayedReplication(wake)
     for marker in pending:
         wait.watch(marker.partition, marker.last_offset)
     timer = services.loop.call_later(timeout_ms / 1000, wait.expire)
     try:
-        await done
+        await finished
     finally:
         timer.cancel()
         wait.cancel()

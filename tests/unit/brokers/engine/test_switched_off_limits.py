@@ -136,7 +136,7 @@ async def test_without_certificates_being_asked_another_process_speaks_for_a_bro
         return test_peer_brokers.test_no_other_process_speaks_for_a_broker(cluster, getattr(Cluster, call))
 
     assert await holds(check)
-    monkeypatch.setattr(broker_reports, "speaker_error", lambda services, principal, broker_id, broker_epoch: 0)
+    monkeypatch.setattr(broker_reports, "peer_error", lambda services, principal, broker_id, broker_epoch: 0)
     assert not await holds(check)
 
 

@@ -216,7 +216,7 @@ class Storm:
         world, node = self.world, self.world.nodes[id]
         match what:
             case "report" | "lose" | "drop" | "late" if node.is_alive:
-                report = node.report(world.now_ms, is_due=node.measure(world.now_ms) or node.flow.has_to_say)
+                report = node.report(world.now_ms, is_due=node.measure(world.now_ms) or node.flow.has_unreported_change)
                 if what == "late":
                     self.delayed.append(report)
                 elif what != "lose":

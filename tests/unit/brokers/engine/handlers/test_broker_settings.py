@@ -27,7 +27,7 @@ from brokers.engine.handlers.configs.broker_settings import (
     WATERMARK,
     InvalidBrokerSetting,
     origins,
-    shared,
+    shared_origins,
     value_of,
 )
 from brokers.engine.handlers.services import BrokerLayers
@@ -62,9 +62,9 @@ def test_a_brokers_own_goes_before_that_of_all_before_what_it_was_started_with(
         assert [(value, source) for _, value, source in all_origins[: len(result)]] == result
         assert all_origins[-1].source == ConfigSource.DEFAULT
         assert layers.effective.get(name) == (result[0][0] if result else None)
-        assert [(value, source) for _, value, source in shared(layers, SETTINGS[name])] == result[bool(name in own) :][
-            : name in of_all
-        ]
+        assert [(value, source) for _, value, source in shared_origins(layers, SETTINGS[name])] == result[
+            bool(name in own) :
+        ][: name in of_all]
 
 
 def test_retention_falls_back_on_the_keys_of_other_units() -> None:
@@ -140,7 +140,7 @@ def test_a_setting_that_cannot_change_while_a_broker_runs_is_refused(name: str) 
 
 
 def test_valid_settings_of_a_stored_document_are_used_and_the_rest_is_named() -> None:
-    kept, reasons = broker_settings.usable(
+    kept, reasons = broker_settings.split_valid(
         {"message.max.bytes": " 5 ", "log.retention.ms": "soon", "broker.id": "1", "x": "1", "log.cleanup.policy": "-"}
     )
 

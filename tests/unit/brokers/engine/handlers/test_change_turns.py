@@ -35,7 +35,7 @@ class Changes:
 
     async def change(self, instance_id: str, *, until_ms: int = 60_000) -> None:
         rate = self.rates.setdefault(instance_id, ChangeRate())
-        async with self.turns.turn(instance_id, rate, now_ms=lambda: self.now_ms, until_ms=until_ms):
+        async with self.turns.turn(instance_id, rate, now_ms=lambda: self.now_ms, deadline_ms=until_ms):
             rate.charge(1, self.now_ms)
             self.order.append(instance_id)
             self.running += 1

@@ -23,7 +23,8 @@ ADMINISTRATION = (AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.C
 ADMINISTERING = [
     api_key
     for api_key in ADVERTISED_TENANT
-    if API_TABLE[api_key].rights.asked.get(CLUSTER) in ADMINISTRATION and len(API_TABLE[api_key].rights.asked) == 1
+    if API_TABLE[api_key].rights.operations.get(CLUSTER) in ADMINISTRATION
+    and len(API_TABLE[api_key].rights.operations) == 1
 ]
 RIGHTS = [api.rights for api in API_TABLE.values()]
 BROKER = 4
@@ -37,8 +38,8 @@ WITHOUT_A_DENIAL = {
 
 
 def test_each_operation_on_the_cluster_is_open_or_administers() -> None:
-    every = {operation for required in RIGHTS for operation, kind in required.also if kind is CLUSTER}
-    every |= {required.asked[CLUSTER] for required in RIGHTS if CLUSTER in required.asked}
+    every = {operation for required in RIGHTS for operation, kind in required.other_operations if kind is CLUSTER}
+    every |= {required.operations[CLUSTER] for required in RIGHTS if CLUSTER in required.operations}
     assert every - OPEN_CLUSTER_OPERATIONS <= set(ADMINISTRATION)
     assert not OPEN_CLUSTER_OPERATIONS & set(ADMINISTRATION)
     assert set(ADMINISTERING) == {
@@ -74,7 +75,7 @@ async def test_a_user_given_nothing_is_refused_each_call_of_a_closed_instance(
 
     for question in asking(api_key, topic_id):
         codes = await question.codes(stranger)
-        if required.asked and api_key not in WITHOUT_A_DENIAL:
+        if required.operations and api_key not in WITHOUT_A_DENIAL:
             assert codes & set(DENIALS.values()), (question, codes)
 
     assert await state_of(owner) == before
@@ -95,7 +96,7 @@ async def test_administering_an_open_instance_takes_a_rule(house: House, api_key
     assert await create_acls(owner, everything) == [0]
     assert all(DENIED_CLUSTER in found for found in await codes(alice))
 
-    operation = API_TABLE[api_key].rights.asked[CLUSTER]
+    operation = API_TABLE[api_key].rights.operations[CLUSTER]
     assert await create_acls(owner, acl("User:alice", operation, CLUSTER, CLUSTER_NAME)) == [0]
     assert not any(DENIED_CLUSTER in found for found in await codes(alice))
     assert all(DENIED_CLUSTER in found for found in await codes(house.mine))
@@ -109,7 +110,7 @@ async def test_an_open_instance_serves_stock_clients_without_a_rule(house: House
     topic_id = await a_topic_with_a_group(house)
     alice = await client_as(house.broker, MINE, "alice")
     for api_key in ADVERTISED_TENANT:
-        if API_TABLE[api_key].rights.asked.get(CLUSTER) in ADMINISTRATION or api_key is ApiKey.DELETE_TOPICS:
+        if API_TABLE[api_key].rights.operations.get(CLUSTER) in ADMINISTRATION or api_key is ApiKey.DELETE_TOPICS:
             continue
         for question in asking(api_key, topic_id):
             if api_key is not ApiKey.ADD_PARTITIONS_TO_TXN or question.version < ASKED_BY_BROKERS:

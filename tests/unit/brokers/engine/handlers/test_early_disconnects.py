@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.api_table import API_TABLE, answer
+from brokers.engine.handlers.api_table import API_TABLE, dispatch
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
@@ -68,7 +68,7 @@ async def test_an_audited_handler_that_waits_for_its_turn_is_closed_with_its_req
     context = RequestContext(session.services, session.view(), api, 7, "test", ip_address("127.0.0.1"))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        task = asyncio.create_task(session._finish(context, 1, answer(context, CREATION)))
+        task = asyncio.create_task(session._finish(context, 1, dispatch(context, CREATION)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

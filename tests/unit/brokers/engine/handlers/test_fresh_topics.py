@@ -13,7 +13,7 @@ import pytest
 
 from brokers.contract import paths
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.handlers.change_turns import LOOKS_BURST, LOOKS_PER_S, TopicLooks
+from brokers.engine.handlers.change_turns import CHANGE_LOG_READS_BURST, CHANGE_LOG_READS_PER_S, ChangeLogReadBudget
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
@@ -143,7 +143,7 @@ async def test_looks_are_bounded_whatever_is_asked(late: Late) -> None:
         codes = await asyncio.gather(*(commit(client, "nowhere") for client in clients))
         assert set(codes) == {UNKNOWN}
     took_s = asyncio.get_running_loop().time() - began_s
-    assert 0 < len(late.looks) <= LOOKS_BURST + LOOKS_PER_S * took_s + 1
+    assert 0 < len(late.looks) <= CHANGE_LOG_READS_BURST + CHANGE_LOG_READS_PER_S * took_s + 1
 
 
 async def test_a_look_that_fails_leaves_the_answer_as_it_was(late: Late, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_instances_share_a_budget_and_one_has_a_part_of_it() -> None:
         def now_ms(self) -> int:
             return 1_000
 
-    looks = TopicLooks(Stopped())
-    assert sum(looks.take("ins-aaaaaaaa") for _ in range(100)) == LOOKS_BURST
+    looks = ChangeLogReadBudget(Stopped())
+    assert sum(looks.take("ins-aaaaaaaa") for _ in range(100)) == CHANGE_LOG_READS_BURST
     others = sum(looks.take(f"ins-{number:08}") for number in range(1_000))
     assert 0 < others < 100

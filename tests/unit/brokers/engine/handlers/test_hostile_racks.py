@@ -106,7 +106,7 @@ async def test_a_client_that_names_every_partition_is_sent_away_in_turns_and_lea
         await zones.topic(1, 2, name=name, partitions=partitions)
     await produce(zones.at[1], "a", batch(b"first"), acks=-1)
     await zones.trio.until(lambda: zones.replica(2, "a").high_watermark == 1)
-    pushes = zones.services(1).storage.pushes
+    pushes = zones.services(1).storage.high_watermark_pushes
 
     async with counted_turns() as turns:
         for _ in range(3):
@@ -138,7 +138,7 @@ async def test_a_rack_as_long_as_it_may_be_is_one_that_no_broker_has(zones: Zone
         for rack in ("w" * RACK_BYTES_MAX, "\u00e9" * (RACK_BYTES_MAX // 2)):
             answer = await fetch(zones.at[broker], TOPIC, rack=rack, version=version)
             assert (answer.preferred_read_replica, values(answer.records)) == (-1, [b"a"]), broker
-    assert len(zones.services(1).storage.pushes) == 0
+    assert len(zones.services(1).storage.high_watermark_pushes) == 0
 
 
 async def test_a_longer_rack_ends_the_connection(zones: Zones) -> None:
@@ -178,4 +178,4 @@ async def test_clients_that_change_their_rack_with_each_request_leave_a_neighbou
 
     assert set(named) == {2, 3, -1}
     assert median(between) <= 2 * TURNS_OF_EACH_MAX * HOSTILE_CONNECTIONS
-    assert len(zones.services(1).storage.pushes) == 2
+    assert len(zones.services(1).storage.high_watermark_pushes) == 2

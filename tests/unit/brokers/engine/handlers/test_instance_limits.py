@@ -8,7 +8,7 @@ import pytest
 
 from brokers.contract import instance_limits
 from brokers.engine.cluster import in_flight_quotas
-from brokers.engine.handlers.common import changing
+from brokers.engine.handlers.common import zookeeper_change
 from brokers.engine.handlers.topics import metadata
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -173,7 +173,7 @@ async def test_configs_quotas_and_deletions_are_charged_as_well(house: House) ->
 async def test_topics_without_leaders_let_the_next_ones_of_the_instance_wait(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "PARTITIONS_UNFINISHED_MAX", 4)
+    monkeypatch.setattr(zookeeper_change, "PARTITIONS_UNFINISHED_MAX", 4)
     creations = house.broker.broker.store.in_flight_creations
     most = 0
 
@@ -191,7 +191,7 @@ async def test_topics_without_leaders_let_the_next_ones_of_the_instance_wait(
 async def test_automatic_topics_of_one_instance_leave_room_for_those_of_another(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "CREATING_PER_INSTANCE_MAX", 3)
+    monkeypatch.setattr(metadata, "AUTO_CREATIONS_PER_INSTANCE_MAX", 3)
     names = [f"t{number}" for number in range(6)]
 
     mine = await metadata_of(house.mine, *names, auto_create=True)

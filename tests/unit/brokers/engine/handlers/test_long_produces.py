@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.handlers.produce.recompression import (
     HEADERS_AT_ONCE_MAX,
-    HOPPED_AT_ONCE_RECORDS_MAX,
+    SKIPPED_AT_ONCE_RECORDS_MAX,
     WALKED_AT_ONCE_RECORDS_MAX,
 )
 from brokers.engine.handlers.produce.request import BATCHES_AT_ONCE_MAX
@@ -81,7 +81,7 @@ async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: Hous
 @pytest.mark.parametrize(
     ("records", "settings"),
     [
-        ([Record(0, None, b"")] * (HOPPED_AT_ONCE_RECORDS_MAX + 1), {}),
+        ([Record(0, None, b"")] * (SKIPPED_AT_ONCE_RECORDS_MAX + 1), {}),
         ([Record(0, b"k", b"")] * (WALKED_AT_ONCE_RECORDS_MAX + 1), {"cleanup_policy": "compact"}),
         ([Record(0, None, b"", [("", b"")] * (HEADERS_AT_ONCE_MAX + 1))], {}),
     ],

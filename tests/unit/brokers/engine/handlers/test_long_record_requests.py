@@ -254,13 +254,13 @@ async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house
     services = house.broker.broker.services
     permit = await services.accounting.decode_memory.acquire(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
-    await house.broker.until(lambda: MINE in services.accounting.decode_memory._waiting)
+    await house.broker.until(lambda: MINE in services.accounting.decode_memory._waiters)
 
     permit.release()
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     assert len(answer.responses[0].partitions) == partitions
-    assert MINE not in services.accounting.decode_memory._waiting
+    assert MINE not in services.accounting.decode_memory._waiters
 
 
 @pytest.mark.parametrize("version", [3, 12])
@@ -326,7 +326,7 @@ async def test_a_long_fetch_that_waited_is_read_and_encoded_with_a_permit(house:
     permit = await limiter.acquire(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
 
     assert (await produce(writer, "orders", batch(b"new"), partition=3)).error_code == 0
-    await house.broker.until(lambda: MINE in limiter._waiting)
+    await house.broker.until(lambda: MINE in limiter._waiters)
     permit.release()
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)

@@ -80,7 +80,7 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
 
     monkeypatch.setattr(long_requests, "encode_response_in_chunks", counted)
     for lines_at_once, in_chunks in ((12, 0), (11, 1)):  # ten partitions of two topics
-        monkeypatch.setattr(long_requests, "LINES_AT_ONCE_MAX", lines_at_once)
+        monkeypatch.setattr(long_requests, "ELEMENTS_AT_ONCE_MAX", lines_at_once)
         for version in range(2, 10):
             taken = 0
             assert await offsets_of(ready.mine, None, version=version) == positions

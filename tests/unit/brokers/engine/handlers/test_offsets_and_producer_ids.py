@@ -24,7 +24,7 @@ async def test_partitions_are_searched_by_time_a_few_in_a_turn_of_the_loop(
     await house.topic(partitions=10)
     for index in range(10):
         await produce(house.mine, "orders", batch(b"a", b"b"), partition=index)
-    loop, real = asyncio.get_running_loop(), list_offsets._Lookup._look_up
+    loop, real = asyncio.get_running_loop(), list_offsets._Lookup._list_offset
     turns: Counter[int] = Counter()
     turn = 0
 
@@ -38,7 +38,7 @@ async def test_partitions_are_searched_by_time_a_few_in_a_turn_of_the_loop(
         turns[turn] += 1
         return real(*given, **named)
 
-    monkeypatch.setattr(list_offsets._Lookup, "_look_up", asked)
+    monkeypatch.setattr(list_offsets._Lookup, "_list_offset", asked)
     lines = [ListOffsetsPartition(partition_index=index, timestamp=NOW_MS) for index in range(10)]
     request = ListOffsetsRequest(isolation_level=0, topics=[ListOffsetsTopic(name="orders", partitions=lines)])
     answering = asyncio.ensure_future(house.mine.call(ApiKey.LIST_OFFSETS, 7, request))

@@ -81,7 +81,7 @@ async def test_a_client_that_goes_while_it_waits_leaves_its_place_to_the_next(ho
         await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"y" * 50_000)))
     limiter = house.broker.broker.accountings.of(MINE).shares.produce
     assert limiter is not None
-    await house.broker.until(lambda: limiter.waiting is not None and len(limiter.waiting) >= len(leaves))
+    await house.broker.until(lambda: limiter.debt_watcher is not None and len(limiter.debt_watcher) >= len(leaves))
     for client in leaves:
         await client.close()
 

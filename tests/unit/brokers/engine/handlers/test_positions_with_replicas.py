@@ -15,7 +15,7 @@ from brokers.contract.acls import AclOperation, Permission, ResourceType
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
-from brokers.engine.handlers.groups.find_coordinator import GROUP, make_ready
+from brokers.engine.handlers.groups.find_coordinator import GROUP, ensure_state_topic
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.replication.isr_publisher import given_away
@@ -49,7 +49,7 @@ async def patient_trio(tmp_path: Path) -> AsyncIterator[Trio]:
 async def committed(trio: Trio) -> WireClient:
     """Returns a connection to the coordinator, with a committed offset."""
     first = trio.brokers[1].broker
-    make_ready(first.services, GROUP)
+    ensure_state_topic(first.services, GROUP)
     await trio.until(lambda: GROUPS_TOPIC in first.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
     client = trio.clients[trio.leader(GROUPS_TOPIC)]
     await coordinator_ready(client)
@@ -185,7 +185,7 @@ async def test_a_right_that_changes_during_the_wait_moves_no_position_to_another
     trio = patient_trio
     first = trio.brokers[1]
     port = await first.create_instance(MINE)
-    make_ready(first.broker.services, GROUP)
+    ensure_state_topic(first.broker.services, GROUP)
     await trio.until(lambda: GROUPS_TOPIC in first.broker.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
     leading = trio.brokers[trio.leader(GROUPS_TOPIC)]
     administrator = await first.client(port)

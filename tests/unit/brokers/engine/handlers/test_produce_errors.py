@@ -9,7 +9,7 @@ import pytest
 
 from brokers.engine.handlers.context import TenantMetadataView
 from brokers.engine.handlers.produce import response
-from brokers.engine.handlers.produce.response import ANSWERED_RECORD_ERRORS_MAX, EXPLAINED_LINES_MAX, is_explained
+from brokers.engine.handlers.produce.response import DETAILED_RESULTS_MAX, RESPONSE_RECORD_ERRORS_MAX, has_error_details
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
@@ -31,12 +31,12 @@ def decoded(frame: bytes) -> ProduceResponse:
     return cast(ProduceResponse, decode_response(ApiKey.PRODUCE, VERSION, frame[HEADER_BYTES:]))
 
 
-@pytest.mark.parametrize("lines", [1, EXPLAINED_LINES_MAX - 1, EXPLAINED_LINES_MAX])
+@pytest.mark.parametrize("lines", [1, DETAILED_RESULTS_MAX - 1, DETAILED_RESULTS_MAX])
 def test_an_answer_of_very_many_lines_is_not_explained(lines: int) -> None:
     results = [(b"orders", [(index, MOVED, -1, -1, -1, None) for index in range(lines)])]
 
-    assert is_explained(VERSION, results, None) == (1 + lines <= EXPLAINED_LINES_MAX)
-    assert not is_explained(VERSION, [(b"orders", [(0, int(ErrorCode.INVALID_RECORD), -1, -1, -1, None)])], None)
+    assert has_error_details(VERSION, results, None) == (1 + lines <= DETAILED_RESULTS_MAX)
+    assert not has_error_details(VERSION, [(b"orders", [(0, int(ErrorCode.INVALID_RECORD), -1, -1, -1, None)])], None)
 
 
 def test_a_moved_partition_is_answered_with_its_leader() -> None:
@@ -50,7 +50,7 @@ def test_a_moved_partition_is_answered_with_its_leader() -> None:
 def test_all_lines_of_an_answer_have_one_batch_of_record_errors_together() -> None:
     refused = AppendResult(
         int(ErrorCode.INVALID_RECORD),
-        record_errors=tuple((index, "no key") for index in range(ANSWERED_RECORD_ERRORS_MAX - 10)),
+        record_errors=tuple((index, "no key") for index in range(RESPONSE_RECORD_ERRORS_MAX - 10)),
     )
     results = [(b"orders", [(index, refused.error_code, -1, -1, -1, "no key") for index in range(3)])]
 
@@ -60,5 +60,5 @@ def test_all_lines_of_an_answer_have_one_batch_of_record_errors_together() -> No
 
     (topic,) = decoded(frame).responses
     found = [len(line.record_errors) for line in topic.partition_responses]
-    assert found == [ANSWERED_RECORD_ERRORS_MAX - 10, 10, 0]
+    assert found == [RESPONSE_RECORD_ERRORS_MAX - 10, 10, 0]
     assert {line.error_message for line in topic.partition_responses} == {"no key"}

@@ -8,8 +8,8 @@ import pytest
 
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.common import changing
-from brokers.engine.handlers.common.changing import until_seen
+from brokers.engine.handlers.common import zookeeper_change
+from brokers.engine.handlers.common.zookeeper_change import wait_until_applied
 
 
 def cluster_image(config_change: int) -> ClusterImage:
@@ -18,7 +18,7 @@ def cluster_image(config_change: int) -> ClusterImage:
 
 async def test_a_change_is_waited_for_until_the_image_holds_the_latest_of_them() -> None:
     current = CurrentImage(cluster_image(3))
-    waiting = asyncio.ensure_future(until_seen(current, [5, None, 4]))
+    waiting = asyncio.ensure_future(wait_until_applied(current, [5, None, 4]))
 
     done = []
     for change in (4, 5):
@@ -34,15 +34,15 @@ async def test_a_change_is_waited_for_until_the_image_holds_the_latest_of_them()
 async def test_a_change_already_in_the_image_is_not_waited_for(
     changes: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "SEEN_S_MAX", 3600.0)
+    monkeypatch.setattr(zookeeper_change, "APPLIED_S_MAX", 3600.0)
 
-    await until_seen(CurrentImage(cluster_image(3)), changes)
+    await wait_until_applied(CurrentImage(cluster_image(3)), changes)
 
 
 async def test_a_late_image_does_not_hold_the_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changing, "SEEN_S_MAX", 0.01)
+    monkeypatch.setattr(zookeeper_change, "APPLIED_S_MAX", 0.01)
     current = CurrentImage(cluster_image(3))
 
-    await until_seen(current, [4])
+    await wait_until_applied(current, [4])
 
     assert current.image.config_change == 3

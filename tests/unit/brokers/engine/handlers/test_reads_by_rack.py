@@ -127,7 +127,7 @@ async def test_a_client_may_read_from_a_follower_whose_rack_it_only_claims(zones
     for _ in range(3):
         assert (await fetch(zones.at[1], TOPIC, rack="west")).preferred_read_replica == 2
         assert values((await fetch(zones.at[2], TOPIC, rack="east")).records) == [b"a"]
-    assert len(zones.services(1).storage.pushes) == 1
+    assert len(zones.services(1).storage.high_watermark_pushes) == 1
 
 
 async def test_a_client_that_ignores_the_preference_gets_no_records_and_pays_none(zones: Zones) -> None:
@@ -136,7 +136,7 @@ async def test_a_client_that_ignores_the_preference_gets_no_records_and_pays_non
     for _ in range(100):
         assert (await fetch(zones.at[1], TOPIC, rack="west", max_wait_ms=LONG_MS)).records == b""
     assert zones.services(1).accounting.totals.consume_bytes == 0
-    assert len(zones.services(1).storage.pushes) == 1
+    assert len(zones.services(1).storage.high_watermark_pushes) == 1
 
 
 async def test_records_that_a_follower_sends_are_metered_and_limited_there(zones: Zones) -> None:
@@ -194,7 +194,7 @@ async def test_a_reader_that_waits_at_a_follower_has_records_as_soon_as_they_are
 
 async def test_high_watermarks_are_pushed_only_while_clients_read_from_followers(zones: Zones) -> None:
     await zones.topic(1, 2)
-    pushes = zones.services(1).storage.pushes
+    pushes = zones.services(1).storage.high_watermark_pushes
     await produce(zones.at[1], TOPIC, batch(b"a"), acks=-1)
     assert len(pushes) == 0
     await fetch(zones.at[1], TOPIC, rack="west")

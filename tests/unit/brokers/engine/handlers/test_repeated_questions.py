@@ -56,7 +56,7 @@ async def test_a_group_whose_offsets_are_fetched_again_and_again_is_refused(
 async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
     ready: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_requests, "REPEATED_LINES_MAX", 3)
+    monkeypatch.setattr(long_requests, "REPEATED_ELEMENTS_MAX", 3)
     for count, error in ((3, 0), (4, 0), (5, REFUSED)):
         topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])] * count
         answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
@@ -68,7 +68,7 @@ async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
 
 
 async def test_many_distinct_partitions_are_no_repetition(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_requests, "REPEATED_LINES_MAX", 3)
+    monkeypatch.setattr(long_requests, "REPEATED_ELEMENTS_MAX", 3)
     topics = [OffsetFetchRequestTopic(name=name, partition_indexes=list(range(9))) for name in ("orders", "others")]
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
     assert (answer.error_code, [len(topic.partitions) for topic in answer.topics]) == (0, [9, 9])

@@ -70,8 +70,8 @@ SINCE: Final = {ApiKey.DESCRIBE_LOG_DIRS: 3}
 
 def test_every_api_that_is_served_says_which_rights_it_asks() -> None:
     assert {int(api_key) for api_key in ADVERTISED_INTERNAL} <= API_TABLE.keys()
-    assert all(required.why for required in RIGHTS)
-    assert {kind for required in RIGHTS for kind in required.asked} == DENIALS.keys()
+    assert all(required.explanation for required in RIGHTS)
+    assert {kind for required in RIGHTS for kind in required.operations} == DENIALS.keys()
 
 
 async def allow_all_but(owner: WireClient, user: str, kind: ResourceType, *without: AclOperation) -> None:
@@ -110,7 +110,7 @@ async def test_each_call_asks_the_right_that_is_for_it(house: House, kind: Resou
                 topic_id = await house.broker.create_topic(owner, "orders")
 
     for api_key in ADVERTISED_TENANT:
-        operation = API_TABLE[api_key].rights.asked.get(kind)
+        operation = API_TABLE[api_key].rights.operations.get(kind)
         if operation is None or (api_key, kind) in APART:
             continue
         right = acl("User:alice", operation, kind, _any(kind))
@@ -416,8 +416,8 @@ async def test_a_produce_decides_once_for_each_topic_and_image(house: House) -> 
     view = TenantMetadataView(services.metadata.version, services.metadata.current.image, Principal("alice", MINE))
     client = ClientContext(services, view, peer_address("127.0.0.1"), "test")
 
-    route = client.produce_route(b"orders")
+    route = client.resolve_produce_topic(b"orders")
 
-    assert route.error == 0 and client.produce_routes[b"orders"] is route
-    assert client.produce_route(b"elsewhere").error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert client.consume_route(b"orders", by_id=False).error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert route.error == 0 and client.produce_topics[b"orders"] is route
+    assert client.resolve_produce_topic(b"elsewhere").error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.resolve_consume_topic(b"orders", by_id=False).error == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -14,15 +14,15 @@ from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
 from brokers.engine.handlers.common import long_requests
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
-from brokers.engine.handlers.common.long_requests import DuplicateLimits, encoded_in_chunks
+from brokers.engine.handlers.common.long_requests import DuplicateLimit, encode_in_chunks
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.fetch import legacy, list_offsets
 from brokers.engine.handlers.fetch.request import DELAYED_UNCOUNTED_MAX
-from brokers.engine.handlers.fetch.special import refused
+from brokers.engine.handlers.fetch.special import encode_rejection
 from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
-from brokers.engine.handlers.offsets.offsets import partitions_fetched
+from brokers.engine.handlers.offsets.offsets import response_length
 from brokers.engine.handlers.produce import async_produce
 from brokers.engine.handlers.produce.request import TopicResult
 from brokers.engine.handlers.produce.response import DelayedProduceResponse
@@ -93,7 +93,7 @@ async def test_a_topic_named_a_thousand_times_is_described_once(house: House, ve
 async def test_producers_are_described_until_the_answer_is_long_enough(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describing, "PRODUCERS_PER_ANSWER_MAX", 3)
+    monkeypatch.setattr(describing, "PRODUCERS_PER_RESPONSE_MAX", 3)
     await house.topic()
     for producer_id in (1, 2):
         await produce(house.mine, "orders", batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0))
@@ -106,7 +106,7 @@ async def test_producers_are_described_until_the_answer_is_long_enough(
 
 
 async def test_segments_are_looked_at_until_there_were_enough(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_offsets, "SEGMENTS_PER_ANSWER_MAX", 2)
+    monkeypatch.setattr(list_offsets, "SEGMENTS_PER_RESPONSE_MAX", 2)
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 
@@ -204,18 +204,18 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
     request = DescribeProducersRequest(topics=asked)
     answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, request)
     assert [topic.name for topic in answer.topics] == HOLLOW
-    assert describing.producers_described(answer) == len(HOLLOW)  # so it is encoded in turns, too
+    assert describing.response_length(answer) == len(HOLLOW)  # so it is encoded in turns, too
     received = await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[]))
     assert await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, request) > received + 10
 
 
 async def test_offsets_of_very_many_topics_without_partitions_are_looked_through_in_turns() -> None:
     async with counted_turns() as turns:
-        assert not await DuplicateLimits().are_too_many_of([(name, []) for name in HOLLOW])
+        assert not await DuplicateLimit().exceeded_by_many([(name, []) for name in HOLLOW])
     assert turns() > 1
     found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
     group = OffsetFetchResponseGroup(group_id="g", topics=found, error_code=0)
-    assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
+    assert response_length(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
 
 
 async def test_topics_without_partitions_are_assembled_in_turns() -> None:
@@ -239,19 +239,21 @@ async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_tur
 async def test_topics_without_partitions_that_a_transaction_names_are_answered_in_turns() -> None:
     named = [AddPartitionsToTxnTopic(name=name, partitions=[]) for name in HOLLOW]
     async with counted_turns() as turns:
-        assert await add_partitions._named(named) == {}
+        assert await add_partitions._requested_partitions(named) == {}
         assert turns() > 1
     async with counted_turns() as turns:
-        lines = await add_partitions._by_topic(cast(RequestContext, None), named, {})
+        lines = await add_partitions._results_by_topic(cast(RequestContext, None), named, {})
         assert turns() > 1
-    assert add_partitions.lines_answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(HOLLOW)
+    assert add_partitions.response_length(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(
+        HOLLOW
+    )
 
 
 async def test_a_fetch_of_very_many_topics_without_partitions_is_refused_in_turns() -> None:
     wanted: list[TopicWanted] = [(name.encode(), []) for name in HOLLOW]
     frame = FetchFrame(-1, 500, 1, 1 << 20, 0, 0, -1, wanted, [], "")
     async with counted_turns() as turns:
-        answer = await refused(12, 7, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
+        answer = await encode_rejection(12, 7, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
         assert turns() > 1
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4 and HOLLOW[-1].encode() in answer
 
@@ -309,7 +311,7 @@ async def test_only_parts_of_an_answer_with_failures_are_encoded_again(house: Ho
     ]
     parts = [(part, encode_produced_topics(9, part)) for part in results]
     untouched = parts[1]
-    delayed = DelayedProduceResponse(session, 9, 1, results, 0, {b"orders": internal}, encoded=parts)
+    delayed = DelayedProduceResponse(session, 9, 1, results, 0, {b"orders": internal}, encoded_parts=parts)
 
     frame = delayed.frame_of({(internal, 0): int(ErrorCode.REQUEST_TIMED_OUT)})
 
@@ -343,9 +345,9 @@ async def test_an_old_fetch_of_very_many_topics_without_partitions_is_encoded_in
 
     async def recorded(api_key: int, version: int, response: Any) -> Any:
         encoded.append(len(response.responses))
-        return await encoded_in_chunks(api_key, version, response)
+        return await encode_in_chunks(api_key, version, response)
 
-    monkeypatch.setattr(legacy, "encoded_in_chunks", recorded)
+    monkeypatch.setattr(legacy, "encode_in_chunks", recorded)
     request = fetch_request("orders")
     request.topics = [FetchTopic(topic=name, partitions=[]) for name in HOLLOW]
     answer = await house.mine.call(ApiKey.FETCH, 3, request)
@@ -360,9 +362,9 @@ async def test_an_answer_that_repeats_few_but_very_long_names_is_encoded_in_piec
 
     async def recorded(api_key: int, version: int, response: Any) -> Any:
         encoded.append(len(response.topics))
-        return await encoded_in_chunks(api_key, version, response)
+        return await encode_in_chunks(api_key, version, response)
 
-    monkeypatch.setattr(long_requests, "encoded_in_chunks", recorded)
+    monkeypatch.setattr(long_requests, "encode_in_chunks", recorded)
     for count in (10, 40):
         names = [MetadataRequestTopic(name=f"{number:02}" + "x" * 30_000) for number in range(count)]
         answer = await house.mine.call(ApiKey.METADATA, 9, MetadataRequest(topics=names))

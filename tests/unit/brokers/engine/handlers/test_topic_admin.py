@@ -217,7 +217,7 @@ async def test_topics_made_at_the_same_time_find_no_more_room_than_there_is(hous
 
     await metadata_of(house.mine, *(f"auto{number}" for number in range(20)), auto_create=True)
     await asyncio.gather(*(create(client, wanted_topic(f"made{number}", 3)) for number, client in enumerate(clients)))
-    await house.broker.until(lambda: not house.broker.broker.services.metadata.creating)
+    await house.broker.until(lambda: not house.broker.broker.services.metadata.topics_being_created)
     await house.broker.until(lambda: partitions_seen(house) >= 6)
     assert partitions_seen(house) == 6
     growing = [CreatePartitionsTopic(name=f"auto{number}", count=4, assignments=None) for number in range(2)]

@@ -45,7 +45,7 @@ LISTS: Final = {
 ASKING: Final = [
     api_key
     for api_key in ADVERTISED_TENANT
-    if API_TABLE[api_key].topic_list.operation is not None and api_key not in SILENT
+    if API_TABLE[api_key].allow_list.operation is not None and api_key not in SILENT
 ]
 
 
@@ -56,7 +56,7 @@ def lists_without(*closed: Operation) -> dict[str, tuple[str, ...]]:
 
 def test_every_api_that_is_served_says_which_list_it_asks() -> None:
     assert API_TABLE.keys() == {int(api_key) for api_key in ADVERTISED_INTERNAL}
-    assert all(api.topic_list.why for api in API_TABLE.values())
+    assert all(api.allow_list.explanation for api in API_TABLE.values())
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def a_topic_with_a_group(house: House) -> bytes:
 async def test_a_call_is_refused_by_the_list_that_is_for_it_and_by_no_other(house: House, api_key: ApiKey) -> None:
     """Covers every version, by name and by id."""
     topic_id = await a_topic_with_a_group(house)
-    operation = API_TABLE[api_key].topic_list.operation
+    operation = API_TABLE[api_key].allow_list.operation
     closing = list(LISTS) if operation is Operation.DESCRIBE else [operation]
     assert closing[0] is not None
 

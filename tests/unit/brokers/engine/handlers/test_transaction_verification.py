@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.handlers.produce.transaction_verification import NOT_ADDED, NOT_KNOWN, refusal
+from brokers.engine.handlers.produce.transaction_verification import NOT_ADDED, NOT_VERIFIED, refusal
 from brokers.engine.handlers.transactions.write_markers import write_markers
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -114,9 +114,9 @@ async def test_the_coordinator_is_asked_once_for_each_partition_of_a_transaction
         (ErrorCode.TRANSACTION_ABORTABLE, None, None),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING, None),
         (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, None),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_KNOWN + "CONCURRENT_TRANSACTIONS"),
-        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_KNOWN + "NOT_COORDINATOR"),
-        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_KNOWN + "NETWORK_EXCEPTION"),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_VERIFIED + "CONCURRENT_TRANSACTIONS"),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_VERIFIED + "NOT_COORDINATOR"),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_VERIFIED + "NETWORK_EXCEPTION"),
     ],
 )
 async def test_a_batch_the_coordinator_refuses_is_not_appended(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.handlers.api_rows.shared import BY_PARTITION
 from brokers.engine.handlers.api_table import API_TABLE
-from brokers.engine.handlers.common.long_requests import LINES_PER_TURN_MAX, answer_in_turns, is_long_request
+from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, handle_in_parts, is_long_request
 from brokers.engine.handlers.served_api import ListField
 from brokers.engine.handlers.session import NETWORK_S, RECEIVED_BYTES_PER_S
 from brokers.engine.protocol.apis import ApiKey
@@ -56,7 +56,7 @@ class Handler:
         )
 
 
-sizes = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 3 * LINES_PER_TURN_MAX)), max_size=12)
+sizes = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 3 * ELEMENTS_PER_TURN_MAX)), max_size=12)
 
 
 @given(sizes)
@@ -73,18 +73,18 @@ async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int]) -> Non
     )
     handler = Handler()
     response = await (
-        answer_in_turns(BY_PARTITION, request, handler) if is_long_request(BY_PARTITION, request) else handler(request)
+        handle_in_parts(BY_PARTITION, request, handler) if is_long_request(BY_PARTITION, request) else handler(request)
     )
     assert response == await Handler()(request)
-    assert all(lines <= LINES_PER_TURN_MAX + 1 for lines in handler.lines)
+    assert all(lines <= ELEMENTS_PER_TURN_MAX + 1 for lines in handler.lines)
 
 
 async def test_others_get_a_turn_between_the_parts() -> None:
     topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)] * 5_000)
     handler = Handler()
     async with counted_turns() as turns:
-        await answer_in_turns(BY_PARTITION, DeleteRecordsRequest(topics=[topic], timeout_ms=0), handler)
-    assert turns() >= len(handler.lines) - 1 >= 5_000 // LINES_PER_TURN_MAX
+        await handle_in_parts(BY_PARTITION, DeleteRecordsRequest(topics=[topic], timeout_ms=0), handler)
+    assert turns() >= len(handler.lines) - 1 >= 5_000 // ELEMENTS_PER_TURN_MAX
 
 
 class _Marked:
@@ -97,8 +97,8 @@ def test_each_split_list_is_a_list_of_its_message() -> None:
         if api.split is None:
             continue
         for direction, field, inner in (
-            ("request", api.split.items, api.split.lines),
-            ("response", api.split.results, api.split.result_lines),
+            ("request", api.split.items, api.split.nested_items),
+            ("response", api.split.results, api.split.nested_results),
         ):
             specs = {name: spec for name, spec, _ in fields_of(message_class(api.key, direction))}
             name = _name_of(field)

@@ -88,7 +88,7 @@ async def test_fetches_woken_by_one_event_are_served_in_many_rounds_and_paid_for
     house: House, monkeypatch: pytest.MonkeyPatch, wake: str
 ) -> None:
     await house.topic(partitions=WIDE)
-    monkeypatch.setattr(waits, "UNPAID_TURN_S_MAX", 0.0)
+    monkeypatch.setattr(waits, "UNCHARGED_TURN_S_MAX", 0.0)
     wait_ms = 3_000 if wake == "expiry" else WAIT_MS
     clients = await all_waiting(house, list(range(WIDE)), WAITING, wait_ms)
     loop, served, most = asyncio.get_running_loop(), 0, 0

@@ -43,7 +43,7 @@ class Zones:
         for index in range(partitions):
             await self._replicated(replicas, name, index)
         followers = [self.services(id).storage for id in replicas[1:]]
-        await self.trio.until(lambda: all(storage.reaches(replicas[0]) for storage in followers))
+        await self.trio.until(lambda: all(storage.reaches_leader(replicas[0]) for storage in followers))
         return bytes(answer.topics[0].topic_id)
 
     async def _replicated(self, replicas: tuple[int, ...], name: str, index: int) -> None:

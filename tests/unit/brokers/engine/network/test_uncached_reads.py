@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from brokers.engine.handlers.fetch.waits import PREFETCHED_TOGETHER_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.waits import PREFETCHED_TOGETHER_MAX, UncachedRead, prefetch
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
 from brokers.engine.protocol.apis import ApiKey
@@ -118,7 +118,7 @@ async def test_a_disk_error_counts_although_nobody_waits_for_the_read_any_more(
     broker: InProcessBroker, client: WireClient
 ) -> None:
     partition, held, part = partition_of(broker), hold_readers(broker), FailingDisk()
-    reading = asyncio.create_task(prefetch(broker.broker.services, [Missing(partition, cast(Uncached, part))]))
+    reading = asyncio.create_task(prefetch(broker.broker.services, [UncachedRead(partition, cast(Uncached, part))]))
     await broker.until(lambda: held.started)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)

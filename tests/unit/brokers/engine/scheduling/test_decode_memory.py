@@ -27,7 +27,7 @@ async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in
     first.release()
     (await asyncio.wait_for(waiting[1], 5)).release()
     elsewhere.release()
-    assert not limiter._used_bytes and not limiter._waiting
+    assert not limiter._used_bytes and not limiter._waiters
 
 
 @given(plan=st.lists(st.tuples(st.integers(1, 150), st.booleans()), min_size=1, max_size=12))
@@ -47,7 +47,7 @@ def test_no_memory_is_lost_in_any_order_of_permits_and_cancellations(plan: list[
                     task.result().release()
                 continue
             permit.release()
-        assert not limiter._used_bytes and not limiter._waiting
+        assert not limiter._used_bytes and not limiter._waiters
 
     asyncio.run(play())
 

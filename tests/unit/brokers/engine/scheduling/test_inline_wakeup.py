@@ -39,15 +39,15 @@ def test_the_task_runs_until_it_waits_again_before_begin_returns(
             await second
             done.append("second")
 
-        def begin(turn: InlineWakeup) -> None:
-            turn.begin()
+        def wake(turn: InlineWakeup) -> None:
+            turn.wake()
             seen.append(list(done))
 
         seen: list[list[str]] = []
         task = asyncio.create_task(work())
         await rounds()
-        loop.call_soon(begin, first)
-        loop.call_soon(begin, second)
+        loop.call_soon(wake, first)
+        loop.call_soon(wake, second)
         await task
         assert seen == [["first"], ["first", "second"]]
 
@@ -71,7 +71,7 @@ def test_a_task_that_is_cancelled_gets_the_error_and_begin_does_nothing(
         task = asyncio.create_task(work())
         await rounds()
         task.cancel()
-        loop.call_soon(turn.begin)
+        loop.call_soon(turn.wake)
         with pytest.raises(asyncio.CancelledError):
             await task
         assert ended == ["cleaned up"]
@@ -92,7 +92,7 @@ def test_begun_from_within_a_task_the_waiting_one_goes_on_in_the_next_round(
 
         task = asyncio.create_task(work())
         await rounds()
-        turn.begin()
+        turn.wake()
         assert not task.done()
         await task
         await turn  # it is over: no wait
@@ -120,7 +120,7 @@ async def test_a_step_that_a_turn_began_asks_for_no_other_turn() -> None:
     task = asyncio.create_task(timed(work(), on_turn, None, turn_to_resume))
     await rounds()
     assert asked == 1, "before the first step"
-    loop.call_soon(turn.begin)
+    loop.call_soon(turn.wake)
     await rounds()
     assert asked == 1
     future.set_result(None)

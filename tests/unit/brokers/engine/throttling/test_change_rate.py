@@ -50,10 +50,10 @@ def test_a_client_at_full_speed_is_held_to_the_rate() -> None:
 def test_many_changes_pause_for_as_long_as_each_change_takes() -> None:
     rate = ChangeRate()
     rate.charge(UNPAUSED_TOKENS - 1, START_MS)
-    assert rate.rest_ms(START_MS, START_MS + 8) == 0, "few changes wait for nothing"
+    assert rate.pause_ms(START_MS, START_MS + 8) == 0, "few changes wait for nothing"
 
     rate.charge(1, START_MS)
 
-    assert rate.rest_ms(START_MS, START_MS + 8) == 8
-    assert rate.rest_ms(START_MS, START_MS + 10_000) == PAUSE_MS_MAX
-    assert rate.rest_ms(START_MS + 8, START_MS) == 0
+    assert rate.pause_ms(START_MS, START_MS + 8) == 8
+    assert rate.pause_ms(START_MS, START_MS + 10_000) == PAUSE_MS_MAX
+    assert rate.pause_ms(START_MS + 8, START_MS) == 0

@@ -80,7 +80,7 @@ def test_a_limit_that_holds_somebody_back_is_shared_out_and_the_answer_is_in_for
     made.client_shares.on_delay(client_limiter, 0)
     ((key, flow),) = list(made.client_shares)
     assert key == (PRODUCE, share_key("", "a"))
-    flow.answered(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
+    flow.apply_answer(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
     assert client_limiter.limit_per_s == 800_000
     assert limiter(made) is client_limiter
     assert client_limiter.limit_per_s == 800_000, "whoever asks for it again finds it as it was given"
@@ -89,9 +89,9 @@ def test_a_limit_that_holds_somebody_back_is_shared_out_and_the_answer_is_in_for
 def test_an_answer_about_clients_that_never_came_here_waits_for_them() -> None:
     made = accounting()
     key = (PRODUCE, share_key("", "a"))
-    flow = made.client_shares.answered(key, int(LIMIT), THREE.basis(int(LIMIT)), 0)
+    flow = made.client_shares.share_for_answer(key, int(LIMIT), THREE.basis(int(LIMIT)), 0)
     assert flow is not None
-    flow.answered(THREE.basis(int(LIMIT)), 10_000, False, 10, 10)
+    flow.apply_answer(THREE.basis(int(LIMIT)), 10_000, False, 10, 10)
     assert limiter(made).limit_per_s == 10_000
 
 
@@ -100,7 +100,7 @@ def test_another_layout_or_limit_is_split_by_partitions_again() -> None:
     client_limiter = limiter(made)
     made.client_shares.on_delay(client_limiter, 0)
     (flow,) = made.client_shares.flows.values()
-    flow.answered(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
+    flow.apply_answer(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
     made.client_shares.update(1, Layout.of({1: 1, 2: 2}, None, "adaptive"), 20)
     assert client_limiter.limit_per_s == LIMIT / 3
     assert limiter(made, limit=300.0).limit_per_s == 100

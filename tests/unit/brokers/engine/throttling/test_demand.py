@@ -7,7 +7,7 @@ import heapq
 import pytest
 
 from brokers.engine.throttling.charging import Limiter, Rule, charge
-from brokers.engine.throttling.demand import FREE_PART, wanted_bps
+from brokers.engine.throttling.demand import FREE_DIVISOR, wanted_bps
 from brokers.engine.throttling.flow_share import FlowShare
 from quotas.pacing import Pace
 
@@ -50,7 +50,7 @@ def test_demand_of_one_client_is_what_it_would_move(natural_bps: int) -> None:
 
 def test_demand_of_many_clients_is_at_least_what_they_would_move_and_bounded() -> None:
     wanted = closed_loop(*limited(2 * MB), connections=40, natural_bps=20 * MB, seconds=8)
-    assert all(20 * MB <= bps <= 1.2 * FREE_PART * 2 * MB for bps in wanted[3:]), wanted
+    assert all(20 * MB <= bps <= 1.2 * FREE_DIVISOR * 2 * MB for bps in wanted[3:]), wanted
 
 
 @pytest.mark.parametrize("connections", [1, 40])
@@ -68,7 +68,7 @@ def test_a_large_request_is_wanted_in_each_interval_in_which_it_is_paid_for() ->
         flow.measure(second * 1000)
         wanted.append(flow.wanted_bps)
     assert flow.admitted_bps == 0
-    assert min(wanted) >= 0.95 * 200 * KB * FREE_PART
+    assert min(wanted) >= 0.95 * 200 * KB * FREE_DIVISOR
 
 
 def test_a_client_held_back_by_a_limit_of_its_own_wants_no_more_of_the_instances() -> None:
@@ -84,4 +84,4 @@ def test_the_estimate_never_is_below_what_was_admitted_and_never_beyond_its_boun
         for waited_ms in (0, 1, 500, 999, 1_000, 5_000):
             for share_bps in (0, 1, 500, 2 * MB):
                 wanted = wanted_bps(admitted_bps, waited_ms, 1_000, share_bps)
-                assert admitted_bps <= wanted <= FREE_PART * max(admitted_bps, share_bps)
+                assert admitted_bps <= wanted <= FREE_DIVISOR * max(admitted_bps, share_bps)

@@ -44,9 +44,9 @@ def test_an_entry_has_the_share_of_this_broker_and_the_whole_limit() -> None:
 def test_a_limiter_keeps_the_whole_limit_beside_its_share() -> None:
     limiter = Limiter(BANDWIDTH, 20.0, 0)
     assert limiter.whole_limit_per_s == 20.0
-    limiter.limit(7.0, 1, 20.0)
+    limiter.set_limit(7.0, 1, 20.0)
     assert (limiter.limit_per_s, limiter.whole_limit_per_s) == (7.0, 20.0)
-    limiter.limit(9.0, 2)
+    limiter.set_limit(9.0, 2)
     assert limiter.whole_limit_per_s == 9.0
 
 
@@ -92,26 +92,28 @@ def test_totals_of_all_instances_outlive_their_entries_and_the_instances() -> No
 def test_a_minute_has_each_cause_with_those_who_waited_longest() -> None:
     minutes = ThrottledMinutes()
     for client, delay_ms in (("a", 10), ("b", 400), ("c", 30), ("d", 20), ("b", 100)):
-        minutes.note((BANDWIDTH, "u", client), 20.0, 1, delay_ms, NOW_MS + 59_000)
-    minutes.note((BANDWIDTH, "u", "a"), 20.0, 1, 5, NOW_MS + MINUTE_MS)
+        minutes.record((BANDWIDTH, "u", client), 20.0, 1, delay_ms, NOW_MS + 59_000)
+    minutes.record((BANDWIDTH, "u", "a"), 20.0, 1, 5, NOW_MS + MINUTE_MS)
 
-    first, second = minutes.noted(0, NEVER_MS)
+    first, second = minutes.recorded_between(0, NEVER_MS)
 
     assert (first["minute_ms"], second["minute_ms"]) == (NOW_MS, NOW_MS + MINUTE_MS)
     (cause,) = first["causes"]
     assert (cause["count"], cause["waited_ms"], cause["longest_ms"], cause["whole_limit_per_s"]) == (5, 560, 400, 20.0)
     assert cause["clients"] == [["u", "b", 2, 500], ["u", "c", 1, 30], ["u", "d", 1, 20]]
-    assert [minute["minute_ms"] for minute in minutes.noted(NOW_MS + MINUTE_MS, NEVER_MS)] == [NOW_MS + MINUTE_MS]
+    assert [minute["minute_ms"] for minute in minutes.recorded_between(NOW_MS + MINUTE_MS, NEVER_MS)] == [
+        NOW_MS + MINUTE_MS
+    ]
     json.dumps(first)
 
 
 def test_invented_names_do_not_make_a_minute_grow_and_lose_no_count() -> None:
     minutes = ThrottledMinutes()
     for number in range(1_000):
-        minutes.note((client_rule(f"u{number}"), f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
-        minutes.note((BANDWIDTH, f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
+        minutes.record((client_rule(f"u{number}"), f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
+        minutes.record((BANDWIDTH, f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
 
-    (minute,) = minutes.noted(0, NEVER_MS)
+    (minute,) = minutes.recorded_between(0, NEVER_MS)
 
     assert len(minute["causes"]) <= throttled_minutes.RULES_PER_MINUTE_MAX + 2
     assert sum(cause["count"] for cause in minute["causes"]) == 2_000
@@ -123,10 +125,10 @@ def test_invented_names_do_not_make_a_minute_grow_and_lose_no_count() -> None:
 def test_a_quarter_of_an_hour_is_kept() -> None:
     minutes = ThrottledMinutes()
     for number in range(60):
-        minutes.note((BANDWIDTH, "u", "a"), 1.0, 1, 1, NOW_MS + number * MINUTE_MS)
+        minutes.record((BANDWIDTH, "u", "a"), 1.0, 1, 1, NOW_MS + number * MINUTE_MS)
 
-    assert len(minutes.noted(0, NEVER_MS)) == throttled_minutes.MINUTES_KEPT
-    assert minutes.noted(0, NEVER_MS)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
+    assert len(minutes.recorded_between(0, NEVER_MS)) == throttled_minutes.MINUTES_KEPT
+    assert minutes.recorded_between(0, NEVER_MS)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), max_size=60), st.integers(0, 2_000))

@@ -23,7 +23,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def parts_alone(patch: pytest.MonkeyPatch) -> None:
     """Plant: brokers never use the whole limit; one busy broker gets a third."""
-    patch.setattr(Pool, "debt_ms", lambda self, now_ms, later_bytes=0: DELAY_MS_MAX)
+    patch.setattr(Pool, "debt_ms", lambda self, now_ms, excluded_bytes=0: DELAY_MS_MAX)
 
 
 def charges_lost(patch: pytest.MonkeyPatch) -> None:

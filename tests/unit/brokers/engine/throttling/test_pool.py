@@ -13,10 +13,10 @@ from brokers.engine.throttling.charging import Limiter, Rule, charge
 from brokers.engine.throttling.client_shares import KEYS_MAX
 from brokers.engine.throttling.pool import (
     ANSWER_MS_MAX,
+    ANSWER_VALID_MS,
     CHARGE_INTERVAL_MS,
     CONTENDED_MS,
     IDLE_CHARGE_INTERVAL_MS,
-    KNOWN_MS,
     TOPIC_PREFIX,
     Pool,
     PoolOutbox,
@@ -35,13 +35,13 @@ LIMIT = 3 * MB
 
 def pool(outbox: PoolOutbox | None = None, limit: float = LIMIT) -> Pool:
     result = Pool(KEY, PoolOutbox() if outbox is None else outbox, BURST_MS)
-    result.limit(limit, 0)
+    result.set_limit(limit, 0)
     return result
 
 
 def pooled(made: Pool, part: float = LIMIT / 3) -> Limiter:
     limiter = Limiter(RULE, part, 0, Pace(BURST_MS))
-    limiter.limit(part, 0, LIMIT)
+    limiter.set_limit(part, 0, LIMIT)
     limiter.use_pool(made)
     return limiter
 
@@ -59,34 +59,34 @@ def test_an_answer_shortens_the_debt_to_what_the_whole_limit_says() -> None:
     made = pool()
     limiter = pooled(made)
     charge((limiter,), MB, 0)
-    made.sent(0)
-    made.answered(333_000 - 250_000, True, 2)
+    made.begin_request(0)
+    made.apply_answer(333_000 - 250_000, True, 2)
     assert limiter.debt_ms(2) == 83
     assert limiter.debt_ms(85) == 0
 
 
 def test_unanswered_bytes_count_at_the_whole_limit() -> None:
     made = pool()
-    made.answered(0, False, 0)
+    made.apply_answer(0, False, 0)
     made.charge(LIMIT)
     assert made.debt_ms(0) == 1_000
-    made.sent(0)
+    made.begin_request(0)
     made.charge(LIMIT)
     assert made.debt_ms(0) == 2_000
-    assert made.debt_ms(0, later_bytes=LIMIT) == 1_000
+    assert made.debt_ms(0, excluded_bytes=LIMIT) == 1_000
 
 
 def test_without_answers_the_own_part_holds_alone_again() -> None:
     made = pool()
-    made.answered(0, False, 0)
-    assert made.is_known(KNOWN_MS)
-    assert not made.is_known(KNOWN_MS + 1)
-    made.answered(0, False, 5_000)
+    made.apply_answer(0, False, 0)
+    assert made.is_current(ANSWER_VALID_MS)
+    assert not made.is_current(ANSWER_VALID_MS + 1)
+    made.apply_answer(0, False, 5_000)
     made.charge(1)
-    made.sent(5_000)
-    assert made.is_known(5_000 + ANSWER_MS_MAX)
-    assert not made.is_known(5_000 + ANSWER_MS_MAX + 1)
-    made.lost()
+    made.begin_request(5_000)
+    assert made.is_current(5_000 + ANSWER_MS_MAX)
+    assert not made.is_current(5_000 + ANSWER_MS_MAX + 1)
+    made.request_failed()
     assert made.unsent_bytes == 1, "what was not answered is charged again"
 
 
@@ -95,18 +95,18 @@ def test_bytes_paid_by_the_pool_are_paid_on_the_broker_as_well() -> None:
     made = pool()
     limiter = pooled(made)
     for now_ms in range(0, 60_000, 100):
-        made.answered(-1_000, True, now_ms)
+        made.apply_answer(-1_000, True, now_ms)
         assert charge((limiter,), LIMIT // 10, now_ms)[0] <= 100
-        made.sent(now_ms)
-        made.answered(99_000, True, now_ms)
-    made.answered(10**9, True, 60_000)
+        made.begin_request(now_ms)
+        made.apply_answer(99_000, True, now_ms)
+    made.apply_answer(10**9, True, 60_000)
     assert limiter.debt_ms(60_000) <= 300
 
 
 def test_a_higher_whole_limit_pays_sooner() -> None:
     made = pool()
-    made.answered(1_000_000, True, 0)
-    made.limit(10 * LIMIT, 0)
+    made.apply_answer(1_000_000, True, 0)
+    made.set_limit(10 * LIMIT, 0)
     assert made.debt_ms(0) == 100
 
 
@@ -129,10 +129,10 @@ def test_a_limit_in_use_is_charged_each_second_and_one_that_is_waited_for_soon()
     made = pool(outbox)
     made.charge(10)
     assert outbox.take(0) == [made]
-    made.sent(0)
+    made.begin_request(0)
     made.charge(10)
     assert outbox.take(IDLE_CHARGE_INTERVAL_MS - 1) == []
-    made.wait(IDLE_CHARGE_INTERVAL_MS - 1)
+    made.mark_contended(IDLE_CHARGE_INTERVAL_MS - 1)
     assert hurried == [True]
     assert outbox.take(IDLE_CHARGE_INTERVAL_MS - 1) == [made]
 
@@ -140,15 +140,15 @@ def test_a_limit_in_use_is_charged_each_second_and_one_that_is_waited_for_soon()
 def test_a_contended_limit_is_asked_about_now_and_then_and_is_let_go_at_the_end() -> None:
     outbox = PoolOutbox()
     made = pool(outbox)
-    made.wait(0)
+    made.mark_contended(0)
     sent = [
         now_ms
         for now_ms in range(0, 2 * CONTENDED_MS, CHARGE_INTERVAL_MS)
-        if outbox.take(now_ms) and not made.sent(now_ms)
+        if outbox.take(now_ms) and not made.begin_request(now_ms)
     ]
     assert sent == [0, 1_000, 2_000, 3_000]
     assert len(outbox) == 0
-    assert not made.is_listed
+    assert not made.is_in_outbox
 
 
 # -- the flow master ---------------------------------------------------------------------------------------------------

@@ -10,16 +10,16 @@ NOW_MS = 1_700_000_000_000
 def test_a_name_is_news_once_until_its_reason_changes_or_it_was_quiet() -> None:
     refused = RefusedTopics()
 
-    assert refused.note("a", "full", NOW_MS)
-    assert not refused.note("a", "full", NOW_MS + 100)
-    assert refused.note("a", "fuller", NOW_MS + 200)
-    assert refused.note("a", "fuller", NOW_MS + 300 + SHOWN_MS)
+    assert refused.record("a", "full", NOW_MS)
+    assert not refused.record("a", "full", NOW_MS + 100)
+    assert refused.record("a", "fuller", NOW_MS + 200)
+    assert refused.record("a", "fuller", NOW_MS + 300 + SHOWN_MS)
 
 
 def test_names_not_requested_lately_are_left_out() -> None:
     refused = RefusedTopics()
-    refused.note("a", "full", NOW_MS)
-    refused.note("a", "full", NOW_MS + 1)
+    refused.record("a", "full", NOW_MS)
+    refused.record("a", "full", NOW_MS + 1)
 
     assert refused.as_json(NOW_MS + 1) == [{"name": "a", "reason": "full", "count": 2, "last_ms": NOW_MS + 1}]
     assert refused.as_json(NOW_MS + 2 + SHOWN_MS) == []
@@ -28,8 +28,8 @@ def test_names_not_requested_lately_are_left_out() -> None:
 def test_the_latest_of_many_names_are_kept() -> None:
     refused = RefusedTopics()
     for number in range(NAMES_MAX + 1):
-        refused.note(str(number), "full", NOW_MS)
-    refused.note("1", "full", NOW_MS)
+        refused.record(str(number), "full", NOW_MS)
+    refused.record("1", "full", NOW_MS)
 
     names = [line["name"] for line in refused.as_json(NOW_MS)]
     assert len(names) == NAMES_MAX

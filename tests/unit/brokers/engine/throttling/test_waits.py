@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from brokers.engine.throttling.charging import Limiter, Rule, charge, in_debt
 from brokers.engine.throttling.pool import Pool, PoolOutbox
-from brokers.engine.throttling.waits import CANCELLED_MIN, LimiterQueue, Mute, queue_of
+from brokers.engine.throttling.waits import CANCELLED_MIN, LimiterQueue, Mute, queue_for
 from quotas.pacing import Pace
 
 RULE = Rule("instance_bandwidth", "producer_byte_rate", None, None)
@@ -98,7 +98,7 @@ def test_a_mute_lasts_as_long_as_it_was_answered() -> None:
     muted(owed, clock, 500, "b", over)
     clock.move_to(5_000)
     assert over == [("a", 2_000), ("b", 2_500)], "each pays for what was charged up to its request"
-    assert owed.waiting is None
+    assert owed.debt_watcher is None
     assert clock.pending == 0
 
 
@@ -107,7 +107,7 @@ def test_a_raised_limit_ends_mutes_when_they_are_paid_at_the_new_one() -> None:
     muted(owed, clock, 20_000, "a", over)
     muted(owed, clock, 10_000, "b", over)
     clock.move_to(1_000)
-    owed.limit(10_000, 1_000)
+    owed.set_limit(10_000, 1_000)
     clock.move_to(60_000)
     assert over == [("a", 2_900), ("b", 3_900)]
 
@@ -116,12 +116,12 @@ def test_an_answer_of_the_flow_master_ends_mutes_earlier() -> None:
     clock, over = Clock(), []
     owed = limiter(1_000)
     pool = Pool(("ins-aaaaaaaa", 0, ""), PoolOutbox(), 0)
-    pool.limit(3_000, 0)
+    pool.set_limit(3_000, 0)
     owed.use_pool(pool)
     muted(owed, clock, 3_000, "a", over)
-    pool.sent(0)
+    pool.begin_request(0)
     clock.move_to(5)
-    pool.answered(995_000, True, 5)
+    pool.apply_answer(995_000, True, 5)
     clock.move_to(2_999)
     assert over == [("a", 1_000)]
 
@@ -129,7 +129,7 @@ def test_an_answer_of_the_flow_master_ends_mutes_earlier() -> None:
 def test_a_lowered_limit_keeps_nobody_longer_than_it_was_answered() -> None:
     clock, owed, over = Clock(), limiter(), []
     muted(owed, clock, 2_000, "a", over)
-    owed.limit(10, 0)
+    owed.set_limit(10, 0)
     owed.debt_changed(0)
     clock.move_to(10_000)
     assert over == [("a", 2_000)]
@@ -145,7 +145,7 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
 
     for name in "abc":
         assert in_debt((owed,), clock.now_ms) is owed
-        queue_of(owed, clock).admit(lambda name=name: admitted(name), TURNS)
+        queue_for(owed, clock).admit(lambda name=name: admitted(name), TURNS)
     clock.move_to(10_000)
     assert over == [("a", 1_000), ("b", 1_500), ("c", 2_000)]
 
@@ -153,7 +153,7 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
 def test_a_cancelled_wait_gives_its_place_to_the_next() -> None:
     clock, owed, over = Clock(), limiter(), []
     charge((owed,), 1_000, 0)
-    waits = [queue_of(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)]
+    waits = [queue_for(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)]
     for wait in waits[:4]:
         wait.cancel()
         wait.cancel()
@@ -164,11 +164,11 @@ def test_a_cancelled_wait_gives_its_place_to_the_next() -> None:
 def test_those_that_left_are_not_kept() -> None:
     clock, owed = Clock(), limiter()
     charge((owed,), 10**9, 0)
-    stays = queue_of(owed, clock).admit(lambda: None, TURNS)
+    stays = queue_for(owed, clock).admit(lambda: None, TURNS)
     for _ in range(50):
-        for wait in [queue_of(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
+        for wait in [queue_for(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
             wait.cancel()
-    queue = owed.waiting
+    queue = owed.debt_watcher
     assert isinstance(queue, LimiterQueue)
     assert len(queue) <= 2 * CANCELLED_MIN + 2
     assert not stays.is_cancelled
@@ -177,9 +177,9 @@ def test_those_that_left_are_not_kept() -> None:
 def test_limits_that_are_set_anew_let_all_ask_again() -> None:
     clock, owed, over = Clock(), limiter(1), []
     muted(owed, clock, 10**6, "a", over)
-    queue_of(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
-    assert owed.waiting is not None
-    owed.waiting.release()
+    queue_for(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
+    assert owed.debt_watcher is not None
+    owed.debt_watcher.release()
     clock.move_to(1)
     assert over == [("a", 0), ("b", 0)]
 
@@ -194,7 +194,7 @@ def test_an_instance_that_used_its_share_of_the_loop_is_admitted_one_request_a_t
     clock, owed, turns, over = Clock(), limiter(), InLine(), []
     charge((owed,), 1_000, 0)
     for number in range(3):
-        queue_of(owed, clock).admit(lambda number=number: over.append(number), turns)
+        queue_for(owed, clock).admit(lambda number=number: over.append(number), turns)
     clock.move_to(5_000)
     assert (over, len(turns.works)) == ([], 1)
     turns.works.pop()()
@@ -205,4 +205,4 @@ def test_an_instance_that_used_its_share_of_the_loop_is_admitted_one_request_a_t
     turns.works.pop()()
     clock.move_to(5_003)
     assert over == [0, 1, 2]
-    assert owed.waiting is None
+    assert owed.debt_watcher is None

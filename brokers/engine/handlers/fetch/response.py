@@ -35,47 +35,47 @@ FRAME_SIZE_BYTES: Final = 4
 
 
 def find_leaders(
-    view: TenantMetadataView, version: int, answers: Sequence[tuple[bytes, Sequence[PartitionResult]]]
+    view: TenantMetadataView, version: int, topic_results: Sequence[tuple[bytes, Sequence[PartitionResult]]]
 ) -> tuple[dict[tuple[bytes, int], tuple[int, int]], bytes]:
     """Returns the leader and leader epoch of each partition that was requested from the wrong broker or in an old
     epoch, by topic id and partition index, and the tagged fields with the addresses of these leaders. Both are
     arguments of `FetchExtras`.
     """
     leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
-    for key, results in answers:
+    for key, results in topic_results:
         topic = view.namespace.topic_by_id(key)
         for index, error_code, *_ in results:
             if error_code in WRONG_LEADER_ERRORS and topic is not None and index < len(topic.partitions):
-                known = topic.partitions[index]
-                leaders[key, index] = known.leader, known.leader_epoch
-    known_endpoints = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
+                state = topic.partitions[index]
+                leaders[key, index] = state.leader, state.leader_epoch
+    leader_endpoints = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
     endpoints = [
         FetchNodeEndpoint(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
-        for endpoint in known_endpoints
+        for endpoint in leader_endpoints
         if endpoint is not None
     ]
     body = encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))
     return leaders, body[_TAGGED_AT:]
 
 
-def answer(request: FetchRequest, client: ClientContext, read_result: FetchReadResult) -> None:
+def respond(request: FetchRequest, client: ClientContext, read_result: FetchReadResult) -> None:
     """Encodes the response, charges it and sends it."""
     if read_result.diverging:
         # The reader has to truncate first; its next request gets the records.
         read_result.release()
     version, correlation_id = request.version, request.correlation_id
     is_committed = request.frame.isolation == READ_COMMITTED
-    answers, aborted, diverging = read_result.answers, read_result.aborted, read_result.diverging
+    topic_results, aborted, diverging = read_result.topic_results, read_result.aborted, read_result.diverging
     preferred = read_result.preferred
-    if read_result.must_answer and version >= LEADERS_FROM:
-        leaders, tagged = find_leaders(request.session.view(), version, answers)
-        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged, preferred)
-        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
+    if read_result.must_respond and version >= LEADERS_FROM:
+        leaders, tagged_fields = find_leaders(request.session.view(), version, topic_results)
+        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged_fields, preferred)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, topic_results, extras)
     elif aborted or diverging or preferred:
         extras = FetchExtras(is_committed, aborted, diverging=diverging, preferred=preferred)
-        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, topic_results, extras)
     else:
-        parts = encode_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, is_committed)
+        parts = encode_fetch_response(version, correlation_id, 0, 0, NO_SESSION, topic_results, is_committed)
     send(request, client, read_result, parts)
 
 
@@ -84,12 +84,12 @@ def send(
 ) -> None:
     """Charges the encoded response and sends it. Over the limits it is sent without records, uncharged."""
     session = request.session
-    limited = [] if read_result.diverging else read_result.limited
-    if client.consume_limiters or client.request_limiter is not None or limited:
+    topic_charges = [] if read_result.diverging else read_result.topic_charges
+    if client.consume_limiters or client.request_limiter is not None or topic_charges:
         head = parts[0]
         assert isinstance(head, bytes), "a frame begins with its size"
         size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
-        delay_ms, mute = charge_for(session, client, size_bytes, limited)
+        delay_ms, mute = charge_response(session, client, size_bytes, topic_charges)
         if delay_ms:
             read_result.release()
             frame = encode_fetch_response(request.version, request.correlation_id, delay_ms, 0, NO_SESSION, [])
@@ -101,16 +101,16 @@ def send(
     session.channel.respond_parts(parts, 0, SentMeter(session, client, read_result.metered))
 
 
-def charge_for(
-    session: Session, client: ClientContext, size_bytes: int, limited: list[tuple[Limiter, int]]
+def charge_response(
+    session: Session, client: ClientContext, size_bytes: int, topic_charges: list[tuple[Limiter, int]]
 ) -> tuple[int, Mute | None]:
-    """Charges a response of `size_bytes`, unless it exceeds a limit. Returns its delay in ms and its mute. `limited`
-    has the limiters of topics, with the bytes that were read from each.
+    """Charges a response of `size_bytes`, unless it exceeds a limit. Returns its delay in ms and its mute.
+    `topic_charges` has the limiters of topics, with the bytes that were read from each.
     """
     now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter
     time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
-    charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + limited
+    charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + topic_charges
     delay_ms, limiter = charge_fetch(charged, now_ms, time_ms > 0)
     if not delay_ms and not time_ms:
         return 0, None
@@ -132,15 +132,18 @@ class SentMeter:
         meter(self._session, self._client, self._metered, sent_bytes)
 
 
-def meter(session: Session, client: ClientContext, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
-    """Meters `count` bytes of records that were sent, in the order of the response."""
-    if not count:
+def meter(
+    session: Session, client: ClientContext, metered: list[tuple[UsageCounter | None, int]], sent_bytes: int
+) -> None:
+    """Meters `sent_bytes` bytes of records, in the order of the response. `metered` has the bytes of each topic."""
+    if not sent_bytes:
         return
-    session.accounting.totals.consume_bytes += count
+    session.accounting.totals.consume_bytes += sent_bytes
     if client.accounting is not None:
-        client.accounting.traffic.consumed(count, session.services.clock.now_ms())
-    for usage, length in metered:
-        written = length if length < count else count
-        if usage is not None and written:
-            usage.add(written)
-        count -= written
+        client.accounting.traffic.consumed(sent_bytes, session.services.clock.now_ms())
+    remaining_bytes = sent_bytes
+    for usage, topic_bytes in metered:
+        written_bytes = topic_bytes if topic_bytes < remaining_bytes else remaining_bytes
+        if usage is not None and written_bytes:
+            usage.add(written_bytes)
+        remaining_bytes -= written_bytes

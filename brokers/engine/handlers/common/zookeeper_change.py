@@ -15,11 +15,11 @@ CHANGE_WAIT_S_MAX: Final = 20.0
 # bounds the work of controller and brokers before another instance's changes.
 PARTITIONS_UNFINISHED_MAX: Final = 200
 # Maximum wait until the metadata has a change. The change is written already, so the response does not wait longer.
-SEEN_S_MAX: Final = 5.0
+APPLIED_S_MAX: Final = 5.0
 
 
 @asynccontextmanager
-async def changing(
+async def zookeeper_change(
     context: RequestContext, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
 ) -> AsyncIterator[None]:
     """Waits for the instance's turn, which lasts as long as the block, and charges a change of this cost
@@ -36,21 +36,23 @@ async def changing(
     rate, now_ms = services.accounting.accountings.of(instance_id).change_rate, services.clock.monotonic_ms
     creations = services.metadata.store.in_flight_creations
 
-    async def few_unfinished(timeout_s: float) -> None:
-        most = max(PARTITIONS_UNFINISHED_MAX - partitions, 0)
-        await services.metadata.current.wait_until(lambda _: creations.partitions(instance_id) <= most, timeout_s)
+    async def wait_for_leaders(timeout_s: float) -> None:
+        unfinished_max = max(PARTITIONS_UNFINISHED_MAX - partitions, 0)
+        await services.metadata.current.wait_until(
+            lambda _: creations.partitions(instance_id) <= unfinished_max, timeout_s
+        )
 
-    until_ms = now_ms() + round(min(wait_s, CHANGE_WAIT_S_MAX) * 1000)
+    deadline_ms = now_ms() + round(min(wait_s, CHANGE_WAIT_S_MAX) * 1000)
     async with services.metadata.change_turns.turn(
-        instance_id, rate, now_ms=now_ms, until_ms=until_ms, until_ready=few_unfinished if partitions else None
+        instance_id, rate, now_ms=now_ms, deadline_ms=deadline_ms, until_ready=wait_for_leaders if partitions else None
     ):
         rate.charge(cost, now_ms())
         context.has_changed = True
         yield
 
 
-async def until_seen(current: CurrentImage, changes: Iterable[int | None]) -> None:
+async def wait_until_applied(current: CurrentImage, changes: Iterable[int | None]) -> None:
     """Waits until the metadata has these config changes; None stands for a change that had nothing to write."""
     latest = max((change for change in changes if change is not None), default=None)
     if latest is not None:
-        await current.wait_until(lambda image: image.config_change >= latest, SEEN_S_MAX)
+        await current.wait_until(lambda image: image.config_change >= latest, APPLIED_S_MAX)
