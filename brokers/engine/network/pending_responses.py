@@ -70,11 +70,11 @@ class PendingResponses:
         return len(self._queue)
 
     @property
-    def are_too_many(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._queue) >= PENDING_RESPONSES_MAX or self.memory_bytes >= PENDING_BYTES_MAX
 
     @property
-    def are_few(self) -> bool:
+    def may_resume(self) -> bool:
         """True if few enough are left to continue reading."""
         return len(self._queue) < PENDING_RESPONSES_MAX // 2 and self.memory_bytes < PENDING_BYTES_MAX // 2
 
@@ -109,16 +109,16 @@ class PendingResponses:
             taken.append(outgoing)
             queue.popleft()
             if first.memory_bytes:
-                self._forget(first.memory_bytes)
+                self._uncount(first.memory_bytes)
         return taken
 
-    def _forget(self, memory_bytes: int) -> None:
+    def _uncount(self, memory_bytes: int) -> None:
         self.memory_bytes -= memory_bytes
         self._unsent.remove(memory_bytes)
 
     def drop(self) -> None:
         """Drops all responses because the connection has closed: calls `on_closed` of deferred ones, closes files."""
         queue = self._queue
-        self._forget(self.memory_bytes)
+        self._uncount(self.memory_bytes)
         while queue:
             queue.popleft().drop()

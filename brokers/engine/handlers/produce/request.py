@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX
-from brokers.engine.handlers.context import HeldFrame
+from brokers.engine.handlers.context import RetainedFrame
 from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
@@ -95,7 +95,7 @@ class ProduceRequest(ProduceCharges):
         super().__init__(session, raw.client_id, raw.end - raw.start)
         self.raw = raw
         self.is_copied = False
-        self.held: HeldFrame | None = None
+        self.held: RetainedFrame | None = None
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
         # True if the frame is only partly decoded: `async_produce` decodes the rest.
         self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
@@ -158,10 +158,10 @@ class ProduceRequest(ProduceCharges):
         """Retains the frame, or copies it, for stages that run after the call that received it. The copy of a long
         request (`is_long`) is decoded later.
         """
-        self.held = self.session.channel.hold_frame()
+        self.held = self.session.channel.retain_frame()
         if self.held is None:
             self.is_copied = True
-            self.session.channel.hold(self.raw.size_bytes)
+            self.session.channel.charge_request_copy(self.raw.size_bytes)
             self.raw = raw = self.raw.copy()
             if not self.is_long:
                 self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
@@ -171,7 +171,7 @@ class ProduceRequest(ProduceCharges):
         if self.held is not None:
             self.held.release()
         elif self.is_copied:
-            self.session.channel.release()
+            self.session.channel.release_request_copy()
 
 
 def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:
