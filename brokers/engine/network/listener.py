@@ -119,8 +119,8 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Binds the port, which accepts connections after `Listener.start_accepting`. Raises OSError if the port is in use
-        or not permitted.
+        """Binds the port, which accepts connections after `Listener.start_accepting`. Raises OSError if the port is in
+        use or not permitted.
 
         Without `group` the listener is alone in a group of its own name.
         """
