@@ -59,7 +59,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
-            persist_log_start_offsets=services.storage.starts.keep,
+            persist_log_start_offsets=services.storage.starts.call_when_durable,
             throttle=self.follower_throttle,
         )
         self._own_turns = services.own_turns

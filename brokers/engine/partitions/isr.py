@@ -15,7 +15,7 @@ def effective_minimum(min_insync_replicas: int, replication_factor: int) -> int:
     return min(min_insync_replicas, replication_factor)
 
 
-def lagging(
+def out_of_sync_replicas(
     isr: Sequence[int],
     leader: int,
     followers: Mapping[int, FollowerProgress],

@@ -61,7 +61,7 @@ class StartOffsetsPlan:
         """Records in the logs which start offsets are on disk."""
         for log, offset in self._logs:
             if log.root in self._written:
-                log.start_kept(offset)
+                log.on_start_offset_durable(offset)
 
 
 class StartOffsetsBatch:

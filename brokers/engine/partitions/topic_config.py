@@ -176,7 +176,7 @@ def check_config(
     }
 
 
-def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+def check_combination(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
     """Checks settings that bound each other, and the total size of a configuration. Raises InvalidTopicConfig."""
     if sum(len(name) + encoded_bytes(value) for name, value in topic.items()) > TOPIC_CONFIG_BYTES_MAX:
         raise InvalidTopicConfig(

@@ -23,7 +23,7 @@ NO_TXN_ID: Final = -2
 """The request has no transactional id, so it may not use transactions (REC-44)."""
 
 
-def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
+def duplicate_result(known: CachedBatch, log_start_offset: int) -> AppendResult:
     """Returns the result for a duplicate batch, which is not appended (IDE-6)."""
     base_offset = known.last_offset - known.offset_delta
     return AppendResult(
@@ -44,7 +44,7 @@ def check_transactional(log: Log, checked: CheckedBatch, verification_token: int
         return AppendResult(error_codes.INVALID_RECORD, log_start_offset=log.log_start_offset)
     known = producers.duplicate(producer_id, epoch, sequence, last_delta)
     if known is not None:
-        return answered_before(known, log.log_start_offset)
+        return duplicate_result(known, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
     if not is_open and verification_token != UNVERIFIED_OK and not verifications.holds(producer_id, verification_token):

@@ -194,7 +194,7 @@ def check_batch(
     return data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence
 
 
-class CheckedAhead:
+class Prechecked:
     """Result of `check_batch` that was computed in advance, with the rules at that time.
 
     It is computed in a thread, because recompression may take long, and used when the batch is appended.

@@ -283,7 +283,7 @@ class Fetcher:
                 for fetched in fetched_partitions:
                     self._on_fetched_partition(fetched, buffer, now_ms, request)
             finally:
-                self._context.table.flusher.keep_holes()
+                self._context.table.flusher.persist_holes()
 
     def _on_refused(self, error: int) -> None:
         """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
@@ -337,7 +337,7 @@ class Fetcher:
             self._on_disk_error(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
-            self._context.table.flusher.note_holes(partition)
+            self._context.table.flusher.record_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
@@ -376,7 +376,7 @@ class Fetcher:
                 if action.truncate_to is not None:
                     table.truncate(partition, action.truncate_to, now_ms)
                 elif action.restart_at is not None:
-                    table.restart_at(partition, action.restart_at, now_ms)
+                    table.truncate_fully_and_start_at(partition, action.restart_at, now_ms)
                 else:
                     continue
             except StorageFailed as failure:

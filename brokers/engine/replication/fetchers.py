@@ -74,7 +74,7 @@ class Fetchers:
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionKey, tuple[Partition, int, Key]] = {}
         self._is_closed = False
-        table.on_start_moved = self._start_moved
+        table.on_log_start_advanced = self._start_moved
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`.

@@ -19,9 +19,9 @@ from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
 from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
+from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, out_of_sync_replicas
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.leadership_check import unanswered
+from brokers.engine.partitions.leadership_check import unconfirmed_followers
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.progress import UNKNOWN_EPOCH
 from brokers.engine.partitions.table import PartitionTable
@@ -88,7 +88,7 @@ class IsrPublisher:
             if leadership is None:
                 continue
             for follower in leadership.followers.values():
-                follower.judge(now_ms, self.lag_ms_max)
+                follower.update_keeps_up(now_ms, self.lag_ms_max)
             if self._laggards(partition, leadership, now_ms) or _candidates(partition, leadership):
                 self.consider(partition)
             # A follower that no longer keeps up does not hold back the high watermark.
@@ -124,7 +124,7 @@ class IsrPublisher:
             for replica in partition.replicas
         }
         here = {id for id, broker in image.brokers.items() if not broker.stopping}
-        self._table.brokers_are_away(frozenset(followers - here))
+        self._table.set_unavailable_brokers(frozenset(followers - here))
         if self._unconfirmed:
             self._changed |= self._unconfirmed
             self._unconfirmed.clear()
@@ -143,14 +143,14 @@ class IsrPublisher:
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def _laggards(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
-        return lagging(
+        return out_of_sync_replicas(
             partition.isr,
             self._broker_id,
             leadership.followers,
             partition.log_end_offset,
             now_ms,
             self.lag_ms_max,
-            unanswered(partition),
+            unconfirmed_followers(partition),
         )
 
     def _plan(self) -> None:
@@ -220,7 +220,7 @@ class IsrPublisher:
 
 def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Returns the followers that may join, except those that did not answer a leadership check."""
-    silent = unanswered(partition)
+    silent = unconfirmed_followers(partition)
     return [
         replica
         for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)

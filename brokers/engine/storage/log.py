@@ -344,14 +344,14 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
-    def start_kept(self, offset: int) -> None:
+    def on_start_offset_durable(self, offset: int) -> None:
         """Records that a log start offset of at least `offset` is on disk."""
         self.kept_start_offset = max(self.kept_start_offset, min(offset, self.log_start_offset))
 
     def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
         self.segments = kept
         if kept:
-            self.start_kept(kept[0].base_offset)
+            self.on_start_offset_durable(kept[0].base_offset)
         self.trims += 1
         self._forget_positions()
         renamed = []

@@ -57,7 +57,7 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     wanted = Followed.wanted
 
     def sent(followed: Followed, bytes_max: int, round_number: int) -> Any:
-        followed.partition.log.start_kept(followed.partition.log.log_start_offset)
+        followed.partition.log.on_start_offset_durable(followed.partition.log.log_start_offset)
         return wanted(followed, bytes_max, round_number)
 
     patch.setattr(Followed, "wanted", sent)

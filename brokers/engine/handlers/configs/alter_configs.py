@@ -200,7 +200,7 @@ async def _write(
     def checked(present: dict[str, str]) -> dict[str, str]:
         before = dict(present)
         after = change(present)
-        topic_config.check_together(after, context.services.metadata.topic_defaults)
+        topic_config.check_combination(after, context.services.metadata.topic_defaults)
         topic_config.check_message_bytes(after, message_bytes_max(context), present)
         written[:] = before, after
         return after

@@ -227,7 +227,7 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             if fetches.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
-        services.storage.leadership_checks.check()
+        services.storage.leadership_checks.evaluate()
 
 
 def _find(storage: StorageServices, session: Session, topic_id: bytes, index: int) -> Partition | int:
@@ -244,7 +244,7 @@ def _answer(request: FollowerFetch, read_result: FollowerRead) -> None:
     """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
     session, fetches = request.session, request.fetches
     services = session.services
-    for followed in fetches.changed():
+    for followed in fetches.take_changed():
         partition = followed.partition
         if partition is not None and followed.key not in read_result.diverging:
             read_result.add(followed, _without_records(followed, partition))
@@ -309,7 +309,7 @@ def _read_records(
     wait: bool,
 ) -> int:
     """Returns the number of bytes read, -1 if the next batch does not fit. With `one_batch` it always fits."""
-    index, leader_epoch, offset, _, _, bytes_max = followed.wanted
+    index, leader_epoch, offset, _, _, bytes_max = followed.request
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,

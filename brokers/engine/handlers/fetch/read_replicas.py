@@ -48,7 +48,7 @@ def preferred_replica(
         if _has(follower, offset) and rank > best_rank:
             best, best_rank = replica, rank
     if best != NOT_PREFERRED:
-        services.storage.pushes.keep(partition, best, services.clock.monotonic_ms())
+        services.storage.pushes.begin_or_extend(partition, best, services.clock.monotonic_ms())
     return best
 
 

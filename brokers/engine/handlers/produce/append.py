@@ -145,6 +145,6 @@ def _append_batch(
         acks=request.acks,
         produce_version=request.raw.version,
         verification_token=NO_TXN_ID if verification is None else verification.verification_token(name, index),
-        ahead=None if recompressed is None else recompressed.get(records_start),
+        prechecked=None if recompressed is None else recompressed.get(records_start),
         budget=request.decompression_budget,
     )

@@ -38,8 +38,8 @@ from brokers.engine.records.validation import (
     DECOMPRESSED_PER_REQUEST_MAX,
     PRODUCE_ZSTD_FROM,
     BatchRules,
-    CheckedAhead,
     DecompressionBudget,
+    Prechecked,
     claims_transaction,
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
@@ -76,7 +76,7 @@ class _MessageSet:
     rules: BatchRules | None = None
     batch: bytearray | None = None
     partition: Partition | None = None
-    ahead: CheckedAhead | None = None
+    prechecked: Prechecked | None = None
 
     def convert(self, work: ConversionBudget, now_ms: int, budget: DecompressionBudget) -> None:
         if self.error or self.rules is None or self.records is None:
@@ -89,7 +89,7 @@ class _MessageSet:
                 self.batch = to_batch(self.records, old, work, log_append_time=self.rules.log_append_time)
             if self.batch is not None and self.rules.codec is not None:
                 batch = memoryview(self.batch)
-                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, budget)
+                self.prechecked = Prechecked(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, budget)
         except BatchRejected as fault:
             self.error = fault.code
 
@@ -241,7 +241,12 @@ class _OldProduce:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
         return record_set.partition.append(
-            records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=record_set.ahead, budget=budget
+            records,
+            now_ms,
+            acks=acks,
+            produce_version=PRODUCE_ZSTD_FROM,
+            prechecked=record_set.prechecked,
+            budget=budget,
         )
 
     @staticmethod

@@ -17,8 +17,8 @@ from brokers.engine.records.validation import (
     DECOMPRESSED_AT_ONCE_BYTES_MAX,
     WALKED_RECORDS_MAX,
     BatchRules,
-    CheckedAhead,
     DecompressionBudget,
+    Prechecked,
 )
 from brokers.engine.records.walk import has_headers_at_most
 
@@ -91,7 +91,7 @@ def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
 async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
     """Checks and recompresses `sets` in a thread, and stores the results in the request for its append."""
     session, raw = request.session, request.raw
-    recompressed: dict[int, CheckedAhead] = {}
+    recompressed: dict[int, Prechecked] = {}
     now_ms = session.services.clock.now_ms()
     try:
         request.checking_delay_ms = await in_converter(
@@ -102,11 +102,9 @@ async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
     request.recompressed = recompressed
 
 
-def _check(
-    sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]
-) -> float:
+def _check(sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, Prechecked]) -> float:
     """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
     began_s, budget = thread_time(), DecompressionBudget()
     for start, end, rules in sets:
-        recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
+        recompressed[start] = Prechecked(frame[start:end], version, rules, now_ms, budget)
     return thread_time() - began_s

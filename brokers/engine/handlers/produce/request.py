@@ -15,7 +15,7 @@ from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, CheckedAhead, DecompressionBudget
+from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DecompressionBudget, Prechecked
 from brokers.engine.throttling.charging import Limiter, in_debt
 
 # Index, error code, base offset, append time, log start offset, message. The codec takes plain tuples: a NamedTuple
@@ -107,7 +107,7 @@ class ProduceRequest(ProduceCharges):
         # Set by the verify stage; None without transactional batches.
         self.verification: TransactionVerification | None = None
         # Checked batches by the start of their record set, set by the recompress stage; None if no batch was slow.
-        self.recompressed: dict[int, CheckedAhead] | None = None
+        self.recompressed: dict[int, Prechecked] | None = None
         self.decompression_budget = DecompressionBudget(batch_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[NamedPartition, AppendResult] | None = None

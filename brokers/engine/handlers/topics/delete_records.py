@@ -48,7 +48,7 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
     if done:
-        await context.services.storage.starts.kept(partition.log.root for partition, _ in done)
+        await context.services.storage.starts.wait_until_durable(partition.log.root for partition, _ in done)
         for partition, result in done:
             if partition.room.is_full:
                 # Storage is freed now, not in the next retention round.

@@ -97,7 +97,7 @@ def _overdue(dirty: Sequence[CompactionFacts], before_ms: int) -> bool:
     return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty)
 
 
-def filthiest(candidates: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
+def dirtiest(candidates: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
     """Returns the eligible log with the greatest dirty share, None if there is none (CMP-13)."""
     eligible = [candidate for candidate in candidates if candidate[1].eligible(candidate[2])]
     return max(eligible, key=lambda candidate: candidate[1].ratio, default=None)

@@ -246,7 +246,7 @@ def test_a_restarted_log_has_no_earlier_records(table: PartitionTable, tmp_path:
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, producer_id=3, base_sequence=number) for number in range(10)), high_watermark=10)
 
-    table.restart_at(partition, 50, NOW_MS)
+    table.truncate_fully_and_start_at(partition, 50, NOW_MS)
 
     log = partition.log
     assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (50, 50, 50)

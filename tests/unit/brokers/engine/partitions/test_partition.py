@@ -200,11 +200,11 @@ def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
     assert partition.read(0, 1 << 20, min_one_batch=True).slice is None
     wait = DelayedReplication(lambda: done.append(1))
     wait.watch(partition, result.last_offset)
-    partition.follower_fetched(2, 1, 3, 0, NOW_MS)
+    partition.update_follower_fetch_state(2, 1, 3, 0, NOW_MS)
     assert not done
-    partition.follower_fetched(3, 1, 2, 0, NOW_MS)
+    partition.update_follower_fetch_state(3, 1, 2, 0, NOW_MS)
     assert (partition.high_watermark, done) == (2, [])
-    partition.follower_fetched(3, 1, 3, 0, NOW_MS)
+    partition.update_follower_fetch_state(3, 1, 3, 0, NOW_MS)
     assert (partition.high_watermark, done) == (3, [1])
 
 

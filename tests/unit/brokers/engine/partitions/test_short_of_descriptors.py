@@ -207,7 +207,7 @@ def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path)
         partition = table.become_follower(
             "t", 0, TOPIC_ID, 1, CONFIG, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
         )
-        table.restart_at(partition, 5, NOW_MS)
+        table.truncate_fully_and_start_at(partition, 5, NOW_MS)
         idle(table)
         refused = Refused(step, 1, errno.EMFILE)
         with refused.at_work():

@@ -116,7 +116,7 @@ class FetcherContext:
         assert self.partition.append(records, 0, acks=1, produce_version=9).error_code == 0
 
     def fetched(self, replica: int, offset: int, epoch: int = 10) -> None:
-        if self.partition.follower_fetched(replica, epoch, offset, 0, self.now_ms):
+        if self.partition.update_follower_fetch_state(replica, epoch, offset, 0, self.now_ms):
             self.publisher.consider(self.partition)
 
     async def until_written(self, times: int) -> None:

@@ -16,7 +16,7 @@ from brokers.engine.storage.compaction.grouping import SourceSegment, group
 from brokers.engine.storage.compaction.live_offsets import PLACES_MAX, LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import YOUNG_KEYS_MAX, OffsetMap, probe, slots_of
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.selection import CompactionFacts, filthiest, first_dirty_offset, measure
+from brokers.engine.storage.compaction.selection import CompactionFacts, dirtiest, first_dirty_offset, measure
 from brokers.engine.storage.compaction.settings import LONG_MAX, CleanerSettings, CompactionRules, from_overrides
 
 NOW_MS = 1_700_000_000_000
@@ -169,8 +169,8 @@ def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
         measure([_segment(0), _segment(10), _segment(20, size)], rules, first_dirty=at, stable_offset=99, now_ms=0)
         for at, size in ((20, 0), (10, 0), (0, 0))
     )
-    assert filthiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
-    chosen = filthiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
+    assert dirtiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
+    chosen = dirtiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
     assert chosen is not None
     assert chosen[0] == "c"
 
