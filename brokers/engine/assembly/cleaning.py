@@ -81,7 +81,7 @@ class LogCleaning:
         except OSError as error:  # no process could be started, or it ended before it was killed
             log.error("cleaning_process_failed", reason=str(error))
             if work is not None:
-                self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.PASSING))
+                self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.TRANSIENT))
 
     def _plan(self) -> LogToClean | None:
         work = self._cleaner.plan(self._now_ms())
@@ -96,7 +96,7 @@ class LogCleaning:
         try:
             ended = await self._follow(process, work) if await self._make_durable(work) else None
         except (WorkerGone, OSError) as error:
-            self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.PASSING))
+            self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.TRANSIENT))
             return False
         except asyncio.CancelledError:
             self._cleaner.abandon(work)

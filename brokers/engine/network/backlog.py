@@ -100,7 +100,7 @@ class Backlog:
             return
         if failure is not None:
             if isinstance(failure, OSError) and outgoing.uncached is not None:
-                outgoing.uncached.failed(failure)
+                outgoing.uncached.report_failure(failure)
             self._on_event(f"a segment cannot be read: {failure}")
             return
         outgoing.on_prefetched(length)

@@ -182,7 +182,7 @@ class Outgoing:
                 count = sock.send_file(part.fd, position, ready_bytes)
         except OSError as error:
             if error.errno == errno.EIO:
-                part.failed(error)
+                part.report_failure(error)
             raise
         if count == 0:
             raise BrokenPipeError("a segment is shorter than its slice")

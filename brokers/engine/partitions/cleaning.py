@@ -16,7 +16,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction import selection, swap
 from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, Job
-from brokers.engine.storage.compaction.selection import CompactionFacts, Range
+from brokers.engine.storage.compaction.selection import CleanableRange, CompactionFacts
 from brokers.engine.storage.compaction.settings import CleanerSettings, CompactionRules
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
@@ -142,7 +142,7 @@ class Cleaner:
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
-                if failure.passes:
+                if failure.is_transient:
                     self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
                     self._update_totals()
                 continue
@@ -153,7 +153,7 @@ class Cleaner:
                 partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first
             )
 
-    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
+    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, CleanableRange, CompactionRules]]:
         for partition in self._table:
             rules = partition.config.compaction
             key = (partition.topic, partition.index)
@@ -192,7 +192,7 @@ class Cleaner:
         for partition in self._table:
             self._known.setdefault((partition.topic, partition.index), partition)
 
-    def _job(self, partition: Partition, cleanable: Range, rules: CompactionRules, now_ms: int) -> Job:
+    def _job(self, partition: Partition, cleanable: CleanableRange, rules: CompactionRules, now_ms: int) -> Job:
         log, settings = partition.log, self._settings
         below = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
         index_interval_bytes, index_bytes = log.config.index_limits
@@ -302,7 +302,7 @@ class Cleaner:
         wait_ms = None
         if self.is_current(work):
             key = (work.partition.topic, work.partition.index)
-            if failed.fault is Fault.PASSING:
+            if failed.fault is Fault.TRANSIENT:
                 retry = self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
                 wait_ms = retry.wait_ms
             elif failed.fault is Fault.LOG:

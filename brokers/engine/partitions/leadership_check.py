@@ -79,7 +79,7 @@ def is_sole_in_sync_replica(partition: Partition) -> bool:
 def unconfirmed_followers(partition: Partition) -> frozenset[int]:
     """Returns the followers that have not answered a check, and the in-sync followers that do not fetch in this epoch.
 
-    A follower that does not answer for too long is removed from the ISR, even if it had all records at its last request;
+    A follower that does not answer for too long is removed from the ISR, even if its last request had all records;
     otherwise no check could end while nothing is written. The result keeps a follower that has left the ISR since,
     because a follower with an unanswered check must not join again.
     """

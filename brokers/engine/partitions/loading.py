@@ -107,7 +107,7 @@ class RootLoader:
         has_content = partition.log.log_end_offset > 0
         was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
         has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
-        return has_no_topic_id and has_content and not was_flushed and self._root.was_ours
+        return has_no_topic_id and has_content and not was_flushed and self._root.was_used_by_penstock
 
     def _refused(self, found: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its

@@ -124,7 +124,7 @@ class LogFlusher:
             try:
                 self.recovery_points.write(root, self._partitions)
             except StorageFailed as failure:
-                if failure.passes and self._files.make_room():
+                if failure.is_transient and self._files.close_some():
                     self._holed.add(root)
                 else:
                     self._directory_failed(failure)
@@ -218,5 +218,5 @@ class LogFlusher:
             batch.run()
             batch.finish()
             for partition in dirty:
-                partition.log.rest()
+                partition.log.free_memory()
                 partition.log.active.file.close()

@@ -27,7 +27,7 @@ class RecoveredTable(Protocol):
         """Takes a root and all its partitions offline."""
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Takes the root offline, unless the failure changed nothing and passes."""
+        """Takes the root offline, unless the failure is transient."""
 
     def root_of(self, partition: Partition) -> LogRoot | None:
         """Returns the root of the partition's log."""

@@ -16,7 +16,7 @@ from brokers.engine.storage.files import StorageFailed
 
 class RemovalBatch:
     """Files due for removal: `run` in any thread, then `finish` in the table's; `again` requeues a file whose failure
-    passes.
+    is transient.
     """
 
     __slots__ = ("_again", "_due", "_failures", "_on_failure", "_stopped")
@@ -48,7 +48,7 @@ class RemovalBatch:
 
     def finish(self) -> None:
         for path, failure in self._failures:
-            if failure.passes:
+            if failure.is_transient:
                 self._again(path, failure.directory)
             self._on_failure(failure)
 

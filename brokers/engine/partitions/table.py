@@ -94,7 +94,7 @@ class PartitionTable:
         """Locks the roots and loads every partition on them, as follower of no leader.
 
         Raises DirectoryRefused (a root of another broker, or locked) and NoUsableDirectory; raises StorageFailed only
-        if it passes: a root must neither be served in part nor start empty.
+        if it is transient: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
         recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
@@ -104,7 +104,7 @@ class PartitionTable:
                 report.clean &= root.clean
                 recovery.load(root, report, now_ms)
             except StorageFailed as failure:
-                if failure.passes:
+                if failure.is_transient:
                     raise
                 self.directory_failed(failure)
         self._require_online_root()
@@ -149,9 +149,9 @@ class PartitionTable:
                 partition.fail()
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Takes the root offline, unless the failure changed nothing and passes."""
-        if failure.passes:
-            self.files.ran_short(failure)
+        """Takes the root offline, unless the failure is transient."""
+        if failure.is_transient:
+            self.files.record_shortage(failure)
         else:
             self.directory_failed(failure)
 
@@ -251,7 +251,7 @@ class PartitionTable:
 
         If this broker had the partition before and it is missing while a root is offline, it stays offline instead of
         starting empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the partition fails,
-        or if the failure passes and nothing was changed.
+        or if the failure is transient.
         """
         partition = self._get_or_create(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
@@ -295,7 +295,7 @@ class PartitionTable:
         again.
         """
         log = partition.log
-        self.files.need_room(log.root)
+        self.files.require_free_descriptors(log.root)
         hole_offset, log.hole_offset = log.hole_offset, NO_HOLE
         if partition.offline or partition.config.batch_rules.compacted or hole_offset < log.log_start_offset:
             return
@@ -323,7 +323,7 @@ class PartitionTable:
                 high_watermark=partition.high_watermark,
                 offset=offset,
             )
-        self.files.need_room(log.root)
+        self.files.require_free_descriptors(log.root)
         recovery_point = log.recovery_point
         try:
             if offset >= log.log_end_offset:
@@ -338,7 +338,7 @@ class PartitionTable:
 
     def truncate_fully_and_start_at(self, partition: Partition, offset: int, now_ms: int) -> None:
         """Removes a follower's whole log and starts it at the leader's log start (REP-9). Raises StorageFailed."""
-        self.files.need_room(partition.log.root)
+        self.files.require_free_descriptors(partition.log.root)
         try:
             deleted_paths = truncate_fully_and_start_at(partition.log, offset, now_ms)
         except StorageFailed as failure:
@@ -398,7 +398,7 @@ class PartitionTable:
         return partition
 
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
-        self.files.need_room(self.settings.roots[0])
+        self.files.require_free_descriptors(self.settings.roots[0])
         if (topic, index) in self.flusher.outdated:
             # After a crash this log would get the start offset and recovery point of an earlier one of its name.
             self.flusher.checkpoint_recovery_points()

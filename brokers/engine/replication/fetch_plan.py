@@ -90,7 +90,7 @@ class Followed:
             log.log_end_offset,
             log.epochs.latest,
             # A crash may undo a later log start offset (LOG-46).
-            log.kept_start_offset,
+            log.durable_start_offset,
             bytes_max,
         )
         return self.asked

@@ -389,7 +389,7 @@ class Fetcher:
 
     def _on_disk_error(self, followed: Followed, failure: StorageFailed) -> None:
         """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
-        if failure.passes:
+        if failure.is_transient:
             self._starts.see_to(followed)
             self.plan.failed(followed, str(failure), self._context.clock.monotonic_ms())
         else:

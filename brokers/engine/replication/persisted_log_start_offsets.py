@@ -28,7 +28,7 @@ class PersistedLogStartOffsets:
     def see_to(self, followed: Followed) -> None:
         """Persists the log start offset if it has advanced."""
         log = followed.partition.log
-        if log.kept_start_offset < log.log_start_offset and followed not in self._under_way:
+        if log.durable_start_offset < log.log_start_offset and followed not in self._under_way:
             self._under_way.add(followed)
             self._keep(log.root, partial(self._done, followed))
 

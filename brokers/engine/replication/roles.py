@@ -236,7 +236,7 @@ class Roles:
         try:
             self._apply_partition(topic, wanted, local)
         except (StorageFailed, NoUsableDirectory) as failure:
-            if isinstance(failure, StorageFailed) and failure.passes:
+            if isinstance(failure, StorageFailed) and failure.is_transient:
                 self._short_of_descriptors.add((topic.name, wanted.index))
             log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 

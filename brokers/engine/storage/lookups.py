@@ -56,7 +56,7 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     timestamp.
     """
     if not wait:
-        segment.time_index.ready()
+        segment.time_index.require_cached()
     entry = segment.time_index.lookup(timestamp_ms)
     position = 0
     if entry.timestamp_ms != NO_TIMESTAMP:
@@ -79,7 +79,9 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     the time index would have an entry for it. So decreasing timestamps do not make a search long. The caller verified
     the time index entry below `timestamp_ms`.
     """
-    later = segment.time_index.above(timestamp_ms) or TimeEntry(segment.max_timestamp, segment.max_timestamp_offset)
+    later = segment.time_index.first_above(timestamp_ms) or TimeEntry(
+        segment.max_timestamp, segment.max_timestamp_offset
+    )
     named = segment.locate(later.offset, wait)
     if named is None or named[1].max_timestamp != later.timestamp_ms:
         return 0

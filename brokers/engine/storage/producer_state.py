@@ -165,7 +165,7 @@ class ProducerState:
         entry = self.producers.get(producer_id)
         if entry is None:
             if len(self.producers) >= PRODUCERS_MAX:
-                self._make_room()
+                self._evict_one()
             entry = self.producers[producer_id] = ProducerEntry(epoch)
             self._idle[producer_id] = last_offset
         elif entry.epoch != epoch:
@@ -173,7 +173,7 @@ class ProducerState:
             entry.batches.clear()
         return entry
 
-    def _make_room(self) -> None:
+    def _evict_one(self) -> None:
         """Removes the producer that has been idle for longest, never one with an open transaction."""
         removed = -1
         active: list[tuple[int, int]] = []
@@ -347,7 +347,9 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
     state.clear(0)
 
 
-def drop_strays(state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path) -> None:
+def delete_stray_snapshots(
+    state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path
+) -> None:
     """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
 
     Every clean stop leaves a snapshot within the active segment, and no deletion of a segment removes it.

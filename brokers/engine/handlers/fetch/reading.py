@@ -81,7 +81,7 @@ def read(
                 wait=wait,
                 from_follower=by_rack,
             )
-            if isolation and records is not None and partition.log.has_aborts:
+            if isolation and records is not None and partition.log.may_have_aborts:
                 code, records, uncached = list_aborted(read_result.aborted, key, partition, offset, records, wait)
             if records is not None:
                 length = records.length

@@ -79,7 +79,7 @@ def _delete(
     )
     # The log start may not be on disk even if this request did not move it: another request or a former leader may have
     # done so. Until it is on disk, segments that retention deleted may reappear after a power failure as well.
-    if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
+    if not error and (partition.log.durable_start_offset < low_watermark or partition.log.unflushed_deletions):
         done.append((partition, result))
     if not error and partition.leadership is not None:
         followed.append((partition, result))

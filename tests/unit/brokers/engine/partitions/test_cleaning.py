@@ -232,7 +232,7 @@ def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Pa
     for _ in range(9):
         work = cleaner.plan(now_ms)
         assert work is not None
-        wait_ms = cleaner.on_failed(work, Failed("killed", Fault.PASSING), now_ms)
+        wait_ms = cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), now_ms)
         assert wait_ms is not None
         assert cleaner.plan(now_ms + wait_ms - 1) is None
         waits.append(wait_ms)
@@ -245,7 +245,7 @@ def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Pa
     _produce(_lead(table, "t"), 60)
     work = cleaner.plan(now_ms)
     assert work is not None
-    assert cleaner.on_failed(work, Failed("killed", Fault.PASSING), now_ms) == 15_000
+    assert cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), now_ms) == 15_000
     table.close()
 
 
@@ -281,7 +281,7 @@ def test_a_recreated_log_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner, work = _planned(table)
-    cleaner.on_failed(work, Failed("no room", Fault.PASSING), NOW_MS)
+    cleaner.on_failed(work, Failed("no room", Fault.TRANSIENT), NOW_MS)
     _produce(_lead(table, "t", b"2" * 16), 60)
     assert cleaner.plan(NOW_MS) is not None
     assert table.cleaned.waiting == 0

@@ -194,7 +194,7 @@ class CleanedPartition(RuleBasedStateMachine):
         assert self.run is not None and self.work is not None
         self.run.kill()
         work, self.run, self.work = self.work, None, None
-        assert self.cleaner.on_failed(work, Failed("killed", Fault.PASSING), self.now_ms) is not None
+        assert self.cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), self.now_ms) is not None
         assert self.cleaner.plan(self.now_ms) is None
 
     def _step(self, run: SteppedRun) -> None:
@@ -218,7 +218,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self._tail_is_clean(event.end_offset)
         elif run.is_over:
             assert isinstance(run.error, FileNotFoundError), run.error
-            self.cleaner.on_failed(work, Failed(str(run.error), Fault.PASSING), self.now_ms)
+            self.cleaner.on_failed(work, Failed(str(run.error), Fault.TRANSIENT), self.now_ms)
             self.work = self.run = None
 
     def _stop_run(self) -> None:

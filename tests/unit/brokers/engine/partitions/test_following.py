@@ -216,7 +216,7 @@ def test_records_behind_damage_are_removed_by_a_truncation(table: PartitionTable
     content = bytearray(file.read_bytes())
     content[2 * len(batches[0]) + 16] = 7  # the magic of the third batch
     file.write_bytes(content)
-    partition.log.rest()
+    partition.log.free_memory()
 
     with structlog.testing.capture_logs() as written:
         table.truncate(partition, 4, NOW_MS)

@@ -39,7 +39,7 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
         assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
     segments = partition.log.segments
     for segment in segments:
-        segment.rest()
+        segment.free_memory()
     assert list_offsets(partition, NOW_MS, isolation=0, version=7).offset == 9
     assert [segment.file.fd >= 0 for segment in segments] == [False] * (len(segments) - 1) + [True]
     table.close()

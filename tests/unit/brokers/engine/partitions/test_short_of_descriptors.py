@@ -132,7 +132,7 @@ def insist(work):  # type: ignore[no-untyped-def]
         try:
             return work()
         except StorageFailed as failure:
-            assert failure.passes
+            assert failure.is_transient
 
 
 @pytest.mark.parametrize(("code", "count"), [(errno.EMFILE, 1), (errno.ENFILE, 2), (errno.ENOMEM, 1)])
