@@ -74,7 +74,7 @@ class Fetchers:
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionKey, tuple[Partition, int, Key]] = {}
         self._is_closed = False
-        table.on_log_start_advanced = self._start_moved
+        table.on_log_start_advanced = self._on_log_start_advanced
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`.
@@ -102,10 +102,10 @@ class Fetchers:
         if known is not None and known[1] in self._fetchers:
             self._fetchers[known[1]].unfollow(known[2])
 
-    def _start_moved(self, partition: Partition) -> None:
+    def _on_log_start_advanced(self, partition: Partition) -> None:
         known = self._leaders.get((partition.topic, partition.index))
         if known is not None and known[1] in self._fetchers:
-            self._fetchers[known[1]].start_moved(known[2])
+            self._fetchers[known[1]].on_log_start_advanced(known[2])
 
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)

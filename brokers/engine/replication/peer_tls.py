@@ -39,7 +39,7 @@ class PeerTls:
         self._is_revoked = is_revoked
         self._threads: ThreadPoolExecutor | None = None
 
-    async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
+    async def handshake(self, sock: socket, broker_id: int) -> TlsStream | socket:
         """Runs the handshake over a connected non-blocking socket, which then belongs to the stream or is closed.
 
         Returns a plain socket if both sides have ended TLS. Raises OSError.
