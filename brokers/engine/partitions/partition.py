@@ -289,7 +289,7 @@ class Partition:
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,
-                log_start_offset=-1 if fault.shape else log.log_start_offset,
+                log_start_offset=-1 if fault.omits_log_start else log.log_start_offset,
                 error_message=fault.message,
                 record_errors=fault.record_errors,
             )

@@ -39,9 +39,9 @@ class Following(Protocol):
 class Roles:
     """Roles of this broker's partitions, subscribed to the image before all services; `leaders` counts those led here.
 
-    If a tenant creates or deletes very many partitions at once, most are created or deleted by `continue_changes`, which
-    `wake` requests. A partition whose name checkpoint files may still contain for a deleted topic waits for `on_checkpoint`,
-    which `request_checkpoint` requests: writing the files takes milliseconds.
+    If a tenant creates or deletes very many partitions at once, most are created or deleted by `continue_changes`,
+    which `wake` requests. A partition whose name checkpoint files may still contain for a deleted topic waits for
+    `on_checkpoint`, which `request_checkpoint` requests: writing the files takes milliseconds.
     """
 
     def __init__(

@@ -130,7 +130,7 @@ class Log:
         size = len(data)
         if segment.size_bytes and self.must_roll(segment, size, last_offset, max_timestamp, now_ms):
             segment = self.roll(now_ms)
-        layout.assign(data, base_offset, leader_epoch)
+        layout.set_offset_and_epoch(data, base_offset, leader_epoch)
         if self.epochs.unsaved:
             self.epochs.save_unsaved()
         position = segment.size_bytes

@@ -118,7 +118,7 @@ def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -
         if layout.checksum(data) != header.crc:
             raise Malformed("the checksum is wrong")
         for offset_delta, timestamp_delta in record_deltas(records_block(data), header.record_count):
-            created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
+            created_ms = layout.wrap_to_int64(header.base_timestamp + timestamp_delta)
             timestamp_ms = header.max_timestamp if stamped else created_ms
             yield FoundRecord(timestamp_ms, header.base_offset + offset_delta, header.leader_epoch)
     except (Malformed, Undecodable, Oversized):

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from brokers.engine.records.batch import ENTRY_LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, OFFSET_AND_LENGTH
-from brokers.engine.records.message_set import Corrupt, MessagePosition, checksum_holds, entries
+from brokers.engine.records.message_set import Corrupt, MessagePosition, entries, is_checksum_valid
 
 
 class OldFormat(Exception):
@@ -37,7 +37,7 @@ def old_message_at(path: str, position: int) -> MessagePosition | None:
         entry = next(entries(data), None)
     except Corrupt:
         return None
-    return entry if entry is not None and checksum_holds(data, entry) else None
+    return entry if entry is not None and is_checksum_valid(data, entry) else None
 
 
 def refuse_old_message(path: str, position: int) -> None:

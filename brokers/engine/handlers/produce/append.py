@@ -35,7 +35,13 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
         results: list[PartitionResult] = []
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
-            if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
+            if (
+                partition is None
+                or error
+                or records_start < 0
+                or verification is not None
+                or budget.remaining_bytes < 0
+            ):
                 resolved = _resolve_partition(request, route, name, index, records_start)
                 if isinstance(resolved, tuple):
                     request.failed = True
@@ -124,7 +130,7 @@ def _resolve_partition(
         return index, result, -1, -1, -1, None
     if records_start < 0:
         return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
-    if request.decompression_budget.left_bytes < 0:
+    if request.decompression_budget.remaining_bytes < 0:
         return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_DECOMPRESSED
     return result
 

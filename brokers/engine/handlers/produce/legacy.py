@@ -32,7 +32,7 @@ from brokers.engine.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from brokers.engine.records.batch import MAGIC
-from brokers.engine.records.conversion import ConversionBudget, OldSet, inspect, to_batch
+from brokers.engine.records.conversion import CheckedMessageSet, ConversionBudget, check_message_set, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
     DECOMPRESSED_PER_REQUEST_MAX,
@@ -82,7 +82,7 @@ class _MessageSet:
         if self.error or self.rules is None or self.records is None:
             return
         try:
-            old: OldSet = inspect(self.records, self.rules.batch_bytes_max)
+            old: CheckedMessageSet = check_message_set(self.records, self.rules.batch_bytes_max)
             if old.magic == MAGIC:
                 self.batch = bytearray(self.records)
             elif old.entries:
@@ -197,7 +197,7 @@ class _OldProduce:
             route = self._route(client, name)  # again: the right to produce is checked at the time of the append
             for record_set in sets:
                 record_set.error = record_set.error or route.error
-                if budget.left_bytes < 0:
+                if budget.remaining_bytes < 0:
                     record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
                 left -= 1
                 if not left:

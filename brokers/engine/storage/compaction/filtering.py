@@ -139,7 +139,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
         attributes |= layout.DELETE_HORIZON
         parts = []
         for record in kept:
-            delta = layout.wrapped((header.max_timestamp if stamped else base + record[1]) - horizon)
+            delta = layout.wrap_to_int64((header.max_timestamp if stamped else base + record[1]) - horizon)
             body = b"\x00" + encode_signed(delta) + block[record[3] : record[4]]
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
@@ -152,7 +152,7 @@ def _largest(base: int, kept: list[Fields]) -> int:
     least, greatest = base + min(record[1] for record in kept), base + max(record[1] for record in kept)
     if least >= layout.LONG_MIN and greatest <= layout.LONG_MAX:
         return greatest
-    return max(layout.wrapped(base + record[1]) for record in kept)
+    return max(layout.wrap_to_int64(base + record[1]) for record in kept)
 
 
 def _horizon(now_ms: int, delete_retention_ms: int) -> int:
@@ -173,5 +173,5 @@ def _encode(
     )
     layout.HEADER.pack_into(out, 0, *changed)
     out += payload
-    layout.seal(out)
+    layout.write_crc(out)
     return out

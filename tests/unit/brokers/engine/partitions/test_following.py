@@ -52,7 +52,7 @@ def follow(table: PartitionTable, *, in_small_segments: bool = False) -> Partiti
 def stored(base_offset: int, count: int = 1, epoch: int = EPOCH, **more: int) -> bytes:
     """Returns a batch as it is stored in a leader's log."""
     data = build_batch([Record(NOW_MS + at, None, b"v%d" % (base_offset + at)) for at in range(count)], **more)
-    layout.assign(data, base_offset, epoch)
+    layout.set_offset_and_epoch(data, base_offset, epoch)
     return bytes(data)
 
 

@@ -53,7 +53,7 @@ def wrapped(number: int) -> int:
 
 def batch_at(base: int, codec: int = 0) -> bytes:
     data = build_batch(records_of(base), codec=codec)
-    layout.assign(memoryview(data), base, 0)
+    layout.set_offset_and_epoch(memoryview(data), base, 0)
     return bytes(data)
 
 
@@ -173,7 +173,7 @@ def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
         end = bytearray(
             end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=producer, producer_epoch=0, coordinator_epoch=0)
         )
-        layout.assign(memoryview(end), marker, 0)
+        layout.set_offset_and_epoch(memoryview(end), marker, 0)
         data += bytes(batch) + bytes(end)
     listed = [Aborted(producer, first, marker, marker + 1) for producer, first, marker in lines]
     (directory / f"{BASE:020d}.log").write_bytes(data)
