@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, ENOUGH, DiskSpace
+from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, UNMEASURED_DISK, DiskSpace
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
@@ -75,7 +75,7 @@ class Partition:
         self.storage_failed = storage_failed
         # Storage limit of the instance and free space of the disk; set before the partition is led.
         self.room: StorageRoom = UNBOUNDED
-        self.disk: DiskSpace = ENOUGH
+        self.disk: DiskSpace = UNMEASURED_DISK
         self.is_leader = False
         # True if this broker is a replica that does not lead. Clients may read it up to the high watermark.
         self.is_follower = False
@@ -310,7 +310,7 @@ class Partition:
             return self._refused(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
         code = room.spend(len(checked[0]) * (len(self.replicas) or 1))
         if code:
-            return self._refused(code, room.refusal(code))
+            return self._refused(code, room.refusal_message(code))
         return self.write(checked, now_ms)
 
     def _refused(self, code: int, message: str) -> AppendResult:

@@ -20,7 +20,7 @@ _CLAIMED: Final = "Producer should not set timestamp type to LogAppendTime."
 
 
 class BatchRejected(Exception):
-    """The batch must not be appended; `omits_log_start` is true for faults that Kafka answers with log start offset -1."""
+    """The batch must not be appended; `omits_log_start` is true for faults that Kafka answers with log start -1."""
 
     def __init__(
         self,
