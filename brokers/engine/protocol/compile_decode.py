@@ -17,7 +17,7 @@ from typing import Any, Final
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.fields import FIXED, FieldSpec
-from brokers.engine.protocol.layout import Slot, in_line, is_blank, size_min, slots_of, tagged
+from brokers.engine.protocol.layout import Slot, is_default_factory, size_min, slots_of, tagged_slots, untagged_slots
 from brokers.engine.protocol.lengths import REPLACEMENT_BYTES, TAGGED_FIELDS_MAX, TEXT_BYTES_MAX, rest_of_varint
 from brokers.engine.protocol.source import FunctionSource
 
@@ -90,9 +90,9 @@ class _DecoderWriter:
     def _struct(self, cls: type[Any], path: str) -> str:
         """Writes code that reads a struct; returns the expression that constructs it."""
         values: dict[str, str] = {}
-        for slot in in_line(cls, self.version, self.flexible):
+        for slot in untagged_slots(cls, self.version, self.flexible):
             values[slot.name] = self._field(slot.spec, f"{path}.{slot.name}")
-        known = tagged(cls, self.version, self.flexible)
+        known = tagged_slots(cls, self.version, self.flexible)
         if self.flexible:
             self._tagged_section(known, values, path)
         self._flush()
@@ -102,7 +102,7 @@ class _DecoderWriter:
     def _default(self, slot: Slot) -> str:
         if slot.default is list:
             return "[]"
-        if is_blank(slot.default):
+        if is_default_factory(slot.default):
             return f"{self.source.constant('new', slot.default)}()"
         return repr(slot.default)
 

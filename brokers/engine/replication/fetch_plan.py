@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.protocol.fast_codec_replica_fetch import ForgottenPartition, WantedPartition
+from brokers.engine.protocol.fast_codec_replica_fetch import ForgottenPartition, ReplicaPartitionRequest
 
 RETRY_MS_FIRST: Final = 25
 # `replica.fetch.backoff.ms`
@@ -62,7 +62,7 @@ class PartitionFetchState:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = (partition.topic_id, partition.index)
-        self.last_request: WantedPartition | None = None
+        self.last_request: ReplicaPartitionRequest | None = None
         self.first_round = 0
         self.leader_high_watermark = UNKNOWN
         self.last_acked_ms = 0
@@ -78,7 +78,7 @@ class PartitionFetchState:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
 
-    def next_request(self, bytes_max: int, round_number: int) -> WantedPartition:
+    def next_request(self, bytes_max: int, round_number: int) -> ReplicaPartitionRequest:
         partition = self.partition
         log = partition.log
         if not self.was_requested_in_this_epoch():
@@ -112,7 +112,7 @@ class Round(NamedTuple):
 
     session_id: int
     session_epoch: int
-    partitions: list[WantedPartition]
+    partitions: list[ReplicaPartitionRequest]
     forgotten_partitions: list[ForgottenPartition]
 
 
@@ -221,7 +221,7 @@ class FetchPlan:
         self._session_epoch = next_epoch(epoch)
         return Round(self._session_id, epoch, partitions, forgotten_partitions)
 
-    def _next_request(self, followed: PartitionFetchState) -> WantedPartition:
+    def _next_request(self, followed: PartitionFetchState) -> ReplicaPartitionRequest:
         may_be_throttled = followed.partition.config.follower_throttled is not None
         return followed.next_request(
             self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds

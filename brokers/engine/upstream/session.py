@@ -34,7 +34,7 @@ from brokers.engine.protocol.codec import (
     decode_request,
     decoded_at_once_bytes_max,
     encode_response,
-    encode_response_in_chunks,
+    encode_response_in_pieces,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.framing import check_frame_size
@@ -287,7 +287,7 @@ class GatewaySession:
             return
         response.throttle_time_ms = delay_ms
         if call.is_long:
-            encoding = encode_response_in_chunks(context.api_key, context.version, response)
+            encoding = encode_response_in_pieces(context.api_key, context.version, response)
             while True:
                 await yield_to_others()
                 try:

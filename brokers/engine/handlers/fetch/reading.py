@@ -12,7 +12,7 @@ from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
@@ -23,7 +23,7 @@ ZSTD_FROM: Final = 10
 def read(
     request: FetchRequest,
     client: ClientContext,
-    topics: list[TopicWanted],
+    topics: list[FetchTopicRequest],
     limit_bytes: int,
     wait: bool,
     nothing_yet: bool = True,
@@ -108,7 +108,7 @@ def _prefers_other(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: PartitionWanted,
+    wanted: FetchPartitionRequest,
 ) -> bool:
     """True if the client should read the partition from another replica, which the result then names (WIRE-32)."""
     index, leader_epoch, offset, _, _, _ = wanted
@@ -130,7 +130,7 @@ def _resolve_read(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: PartitionWanted,
+    wanted: FetchPartitionRequest,
     by_rack: bool,
 ) -> tuple[int, int]:
     """Returns an error code and the offset to read from, for the rare cases: a negative limit, records that the

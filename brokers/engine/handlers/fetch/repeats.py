@@ -5,12 +5,12 @@ that a partition is read and watched once, however often a request names it.
 from __future__ import annotations
 
 from brokers.engine.protocol.fast_codec import FetchFrame
-from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # Last entry of each partition, by topic name or id and partition index.
-Latest = dict[tuple[bytes, int], PartitionWanted]
+Latest = dict[tuple[bytes, int], FetchPartitionRequest]
 
 
 def without_repeats(frame: FetchFrame) -> FetchFrame:
@@ -30,13 +30,13 @@ async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
     return frame._replace(topics=_grouped(latest))
 
 
-def has_repeats(topics: list[TopicWanted]) -> bool:
+def has_repeats(topics: list[FetchTopicRequest]) -> bool:
     if len(topics) > 1 and len({key for key, _ in topics}) < len(topics):
         return True
     return any(len(wanted) > 1 and len({entry[0] for entry in wanted}) < len(wanted) for _, wanted in topics)
 
 
-def _latest(topics: list[TopicWanted]) -> Latest:
+def _latest(topics: list[FetchTopicRequest]) -> Latest:
     latest: Latest = {}
     for key, wanted in topics:
         for entry in wanted:
@@ -44,8 +44,8 @@ def _latest(topics: list[TopicWanted]) -> Latest:
     return latest
 
 
-def _grouped(latest: Latest) -> list[TopicWanted]:
-    grouped: list[TopicWanted] = []
+def _grouped(latest: Latest) -> list[FetchTopicRequest]:
+    grouped: list[FetchTopicRequest] = []
     for (key, _), entry in latest.items():
         if grouped and grouped[-1][0] == key:
             grouped[-1][1].append(entry)
