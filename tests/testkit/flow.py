@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
+from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, ShareAnswer
 from brokers.engine.throttling.flow_share import INTERVAL_MS, FlowShare, ReportedFlow
 from brokers.engine.throttling.layout import Layout
 
@@ -36,7 +36,7 @@ class Report:
 @dataclass(slots=True)
 class Answer:
     report: Report
-    shares: list[GivenShare]
+    shares: list[ShareAnswer]
 
 
 @dataclass(slots=True)

@@ -219,8 +219,8 @@ class Listeners:
                     del tenant.groups[listener.group]
                     self.buffers.assign(listener.group, None)
                     self._exit(tenant)
-                self.policy.throttled.end_all(listener.group.name)
-                listener.group.entry_queue.end_all()
+                self.policy.throttled.close_all(listener.group.name)
+                listener.group.entry_queue.close_all()
         return listener
 
     def _close_some(self, listener: Listener, reason: str) -> None:

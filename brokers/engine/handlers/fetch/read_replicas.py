@@ -42,7 +42,7 @@ def preferred_replica(
     best, best_rank = NOT_PREFERRED, (-1, -1, -1)
     for replica in leadership.isr:
         follower, endpoint = leadership.followers.get(replica), endpoints.get(replica)
-        if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.away:
+        if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.unavailable_brokers:
             continue
         rank = (follower.end_offset, follower.caught_up_ms, replica)
         if _has(follower, offset) and rank > best_rank:
