@@ -185,12 +185,12 @@ class AcceptPolicy:
             self.throttled.close_one()
             return True
         largest = max(self._open.tenants(), key=lambda tenant: tenant.count)
-        of_largest = max(largest.groups, key=lambda other: other.count)
+        largest_group = max(largest.groups, key=lambda other: other.count)
         assert group.tenant is not None, "a protected group always has room"
-        more = of_largest.count - group.count if largest is group.tenant else largest.count - group.tenant.count
-        if more <= 1:
+        surplus = largest_group.count - group.count if largest is group.tenant else largest.count - group.tenant.count
+        if surplus <= 1:
             return False
-        self._open.close_connection(of_largest.longest_idle(), closing.EVICTED)
+        self._open.close_connection(largest_group.longest_idle(), closing.EVICTED)
         return True
 
     def _exceeded_limit(self, group: ListenerGroup) -> str | None:

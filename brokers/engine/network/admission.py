@@ -77,9 +77,9 @@ class Addresses:
 
     def remove(self, address: str) -> None:
         network = network_of(address)
-        left = self._counts[network] - 1
-        if left:
-            self._counts[network] = left
+        remaining = self._counts[network] - 1
+        if remaining:
+            self._counts[network] = remaining
         else:
             del self._counts[network]
 
@@ -133,12 +133,12 @@ class AddressRates:
         return min(delay_ms, SAMPLE_WIDTH_MS)
 
     def _rate(self, address: str, now_ms: int) -> Rate:
-        known = self._counters.pop(address, None)
-        if known is None:
+        counter = self._counters.pop(address, None)
+        if counter is None:
             self._remove_expired(now_ms)
             if len(self._counters) >= ADDRESSES_MAX:
                 return self._others
-        rate = Rate() if known is None else known[0]
+        rate = Rate() if counter is None else counter[0]
         self._counters[address] = rate, now_ms
         return rate
 

@@ -147,12 +147,12 @@ class Backlog:
             self._watch(False)
         self._on_event(None)
 
-    def _watch(self, wanted: bool) -> None:
+    def _watch(self, enabled: bool) -> None:
         """Starts or stops watching for a writable socket."""
-        if wanted == self._watching:
+        if enabled == self._watching:
             return
-        self._watching = wanted
-        if wanted:
+        self._watching = enabled
+        if enabled:
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
         else:
             self._loop.remove_writer(self._socket.fileno())

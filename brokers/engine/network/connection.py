@@ -168,12 +168,12 @@ class Connection(Receiver):
         pending_responses = self._pending_responses
         if pending_responses is None or self.closed:
             return
-        taken = pending_responses.take()
+        complete = pending_responses.pop_complete()
         if not pending_responses:
             self._pending_responses = None
-        if len(taken) > 1:
-            taken = merge_plain_responses(taken)
-        for outgoing in taken:
+        if len(complete) > 1:
+            complete = merge_plain_responses(complete)
+        for outgoing in complete:
             self._send(outgoing)
         if self._busy & TOO_MANY_PENDING and pending_responses.may_resume:
             self._busy &= ~TOO_MANY_PENDING

@@ -15,8 +15,17 @@ class InboundFrames:
     """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
 
     __slots__ = (
-        "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
-        "pending", "processed",
+        "_buffers",
+        "_copied_bytes",
+        "_retained",
+        "_unread",
+        "frame_ticks",
+        "frames",
+        "frames_swept",
+        "large",
+        "owner",
+        "pending",
+        "processed",
     )  # fmt: skip
 
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
@@ -24,8 +33,8 @@ class InboundFrames:
         self._buffers = buffers
         # The memory of the frames is charged to this owner.
         self.owner = owner
-        self._held_bytes = 0
-        self._held: RetainedFrame | None = None
+        self._copied_bytes = 0
+        self._retained: RetainedFrame | None = None
         self.large: LargeFrame | None = None
         # The large frame whose request is in processing, unless a `RetainedFrame` has taken it over.
         self.processed: LargeFrame | None = None
@@ -50,7 +59,7 @@ class InboundFrames:
 
     def charge_request_copy(self, count: int) -> None:
         """Charges the copy of the request in processing, which is decoded later, until `release_request_copy`."""
-        self._held_bytes += count
+        self._copied_bytes += count
         self._unread.add(count)
         self._buffers.charge(count, self.owner)
 
@@ -61,29 +70,29 @@ class InboundFrames:
         frame, self.processed = self.processed, None
         if frame is None:
             return None
-        self._held = held = RetainedFrame(self._buffers, frame.buffer, self.owner)
-        return held
+        self._retained = retained = RetainedFrame(self._buffers, frame.buffer, self.owner)
+        return retained
 
     def return_processed(self) -> None:
-        """Gives back the buffer of the processed request, unless it is held."""
+        """Gives back the buffer of the processed request, unless it is retained."""
         frame, self.processed = self.processed, None
         if frame is not None:
             self._buffers.return_buffer(frame.buffer, self.owner)
 
     def release_request_copy(self) -> None:
-        if self._held_bytes:
-            held_bytes, self._held_bytes = self._held_bytes, 0
-            self._unread.add(-held_bytes)
-            self._buffers.charge(-held_bytes, self.owner)
+        if self._copied_bytes:
+            copied_bytes, self._copied_bytes = self._copied_bytes, 0
+            self._unread.add(-copied_bytes)
+            self._buffers.charge(-copied_bytes, self.owner)
             self._buffers.wake()
 
     def forget(self) -> None:
         """Releases all memory of a closed connection."""
         self.keep(b"")
         self.release_request_copy()
-        held, self._held = self._held, None
-        if held is not None:
-            held.release()
+        retained, self._retained = self._retained, None
+        if retained is not None:
+            retained.release()
 
     @property
     def frame_bytes(self) -> int:
@@ -96,11 +105,11 @@ class InboundFrames:
         return int(size_bytes)
 
 
-def end_of_frame(shared: memoryview, kept: int) -> int:
+def end_of_frame(shared: memoryview, pending_bytes: int) -> int:
     """Returns the position in `shared` up to which the next read may go, so that it ends with the request that begins
-    in `shared[:kept]`.
+    in `shared[:pending_bytes]`.
     """
-    if kept < SIZE_BYTES + API_KEY_BYTES:
+    if pending_bytes < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)
-    return max(kept + 1, min(SIZE_BYTES + int(size_bytes), SHARED_BYTES))
+    return max(pending_bytes + 1, min(SIZE_BYTES + int(size_bytes), SHARED_BYTES))

@@ -141,23 +141,23 @@ class Listeners:
         return listener
 
     def _group(self, spec: GroupSpec) -> ListenerGroup:
-        known = self._groups.get(spec.name)
-        if known is None:
+        group = self._groups.get(spec.name)
+        if group is None:
             turns = None if spec.is_protected else self.fair_turns
             tenant = None if spec.is_protected else self._enter(spec.tenant or spec.name)
-            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
-            self.buffers.assign(known, tenant)
-            known.entry_queue = self.policy.queue_of(known)
-            self._groups[spec.name] = known
-        return known
+            group = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
+            self.buffers.assign(group, tenant)
+            group.entry_queue = self.policy.queue_of(group)
+            self._groups[spec.name] = group
+        return group
 
     def _enter(self, tenant_id: str) -> TenantGroups:
         """Returns the tenant of a new instance; call `_exit` when the instance is removed from it."""
         turns = self.fair_turns.enter(tenant_id)
-        known = self._tenants.get(tenant_id)
-        if known is None:
-            known = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
-        return known
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None:
+            tenant = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
+        return tenant
 
     def _exit(self, tenant: TenantGroups) -> None:
         self.fair_turns.exit(tenant.turns)

@@ -53,8 +53,8 @@ class PendingResponse:
 
 
 class PendingResponses:
-    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until `take` is
-    called. `memory_bytes` of added responses are counted in the instance's `unsent`.
+    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until
+    `pop_complete` is called. `memory_bytes` of added responses are counted in the instance's `unsent`.
     """
 
     __slots__ = ("_is_notified", "_on_first", "_queue", "_unsent", "memory_bytes")
@@ -96,21 +96,21 @@ class PendingResponses:
             self._is_notified = True
             self._on_first()
 
-    def take(self) -> list[Outgoing]:
+    def pop_complete(self) -> list[Outgoing]:
         """Removes and returns the complete responses at the head of the queue."""
         self._is_notified = False
         queue = self._queue
-        taken: list[Outgoing] = []
+        complete: list[Outgoing] = []
         while queue:
             first = queue[0]
             outgoing = first.outgoing
             if outgoing is None:
                 break
-            taken.append(outgoing)
+            complete.append(outgoing)
             queue.popleft()
             if first.memory_bytes:
                 self._uncount(first.memory_bytes)
-        return taken
+        return complete
 
     def _uncount(self, memory_bytes: int) -> None:
         self.memory_bytes -= memory_bytes

@@ -156,17 +156,17 @@ class Receiver(ABC):
         began_s = perf_counter()
         self.idle_ticks = 0
         inbound, shared = self.inbound, self._buffers.shared
-        kept = len(inbound.pending)
+        pending_bytes = len(inbound.pending)
         try:
             if inbound.large is not None:
                 self._receive_large()
                 return
-            if kept:
-                shared[:kept] = inbound.pending
+            if pending_bytes:
+                shared[:pending_bytes] = inbound.pending
             if self._unread.is_over_limit:
-                count = self._socket.recv_into(shared[kept : end_of_frame(shared, kept)])
+                count = self._socket.recv_into(shared[pending_bytes : end_of_frame(shared, pending_bytes)])
             else:
-                count = self._socket.recv_into(shared[kept:] if kept else shared)
+                count = self._socket.recv_into(shared[pending_bytes:] if pending_bytes else shared)
         except OSError as error:
             self._on_receive_error(error)
             self.turns.charge(began_s, perf_counter())
@@ -175,9 +175,9 @@ class Receiver(ABC):
             self.close("closed by the peer")
             self.turns.charge(began_s, perf_counter())
             return
-        if kept:
+        if pending_bytes:
             inbound.keep(b"")
-        self._consume(kept + count, began_s)
+        self._consume(pending_bytes + count, began_s)
 
     def _consume(self, end: int, began_s: float) -> None:
         """Hands over the complete frames in `shared[:end]` until one is not answered at once; keeps the rest. The time

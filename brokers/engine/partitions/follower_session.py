@@ -310,9 +310,9 @@ class FollowerSession:
                 return followed
         return None
 
-    def requeue(self, taken: list[FollowedPartition]) -> None:
+    def requeue(self, unsent: list[FollowedPartition]) -> None:
         """Returns partitions to the front of the queue because they were not sent."""
-        for followed in reversed(taken):
+        for followed in reversed(unsent):
             followed.state = READY
             queue = self._ready.get(followed.owner)
             if queue is None:
@@ -337,7 +337,7 @@ class FollowerSession:
         return result
 
     def mark_idle(self, followed: FollowedPartition) -> None:
-        """Marks a partition that was taken as idle because there is nothing to send."""
+        """Marks a partition from `next_ready` as idle because there is nothing to send."""
         followed.state = IDLE
 
     def contains(self, followed: FollowedPartition) -> bool:

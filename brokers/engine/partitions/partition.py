@@ -299,11 +299,11 @@ class Partition:
             if answer is not None:
                 return answer
         elif producer_id >= 0:
-            known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
-            if isinstance(known, CachedBatch):
-                return duplicate_result(known, log.log_start_offset)
-            if known != error_codes.NONE:
-                return AppendResult(known, log_start_offset=log.log_start_offset)
+            duplicate_or_error = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
+            if isinstance(duplicate_or_error, CachedBatch):
+                return duplicate_result(duplicate_or_error, log.log_start_offset)
+            if duplicate_or_error != error_codes.NONE:
+                return AppendResult(duplicate_or_error, log_start_offset=log.log_start_offset)
         room = self.room
         if self.disk.is_short and room.is_bounded:
             self.disk.refused += 1

@@ -365,7 +365,7 @@ class PartitionTable:
         topic_id: bytes,
         config: Mapping[str, str],
         now_ms: int,
-        known: bool,
+        is_known: bool,
         *,
         was_led: bool = False,
     ) -> Partition:
@@ -383,7 +383,7 @@ class PartitionTable:
             partition = None
         view = self._config(config)
         if partition is None:
-            lost = next(iter(self.offline_directories), None) if known else None
+            lost = next(iter(self.offline_directories), None) if is_known else None
             if lost is None:
                 partition = self._create(topic, index, topic_id, view, now_ms)
                 if start_offset:

@@ -159,12 +159,12 @@ class FetchPlan:
     def follow(self, partition: Partition) -> bool:
         """Adds a partition; returns True if the leader must learn of it before the next regular request."""
         key = (partition.topic_id, partition.index)
-        known = self.followed.get(key)
-        if known is None or known.partition is not partition:
-            known = self.followed[key] = PartitionFetchState(partition)
-        elif known.failures == 0 and known.was_requested_in_this_epoch():
+        state = self.followed.get(key)
+        if state is None or state.partition is not partition:
+            state = self.followed[key] = PartitionFetchState(partition)
+        elif state.failures == 0 and state.was_requested_in_this_epoch():
             return False
-        self.resume(known)
+        self.resume(state)
         return True
 
     def unfollow(self, key: Key) -> None:

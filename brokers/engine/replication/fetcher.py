@@ -101,11 +101,11 @@ class Fetcher:
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
         """Sets the leader's address from the image, None if the broker is not alive."""
-        known = self._broker
-        if known == broker:
+        previous = self._broker
+        if previous == broker:
             return
         self._broker = broker
-        if known is not None and broker is not None and _address(known) == _address(broker):
+        if previous is not None and broker is not None and _address(previous) == _address(broker):
             return
         self.close()
         self._failures = self._paused_until_ms = 0

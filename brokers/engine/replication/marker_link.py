@@ -221,7 +221,7 @@ class MarkerLink:
     def _next_batch(self, destination: _Destination) -> _Batch:
         """Removes and returns the markers for the next request."""
         waiting = self._batches[destination]
-        taken: _Batch = {}
+        batch: _Batch = {}
         producer_ids: set[int] = set()
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for transaction in tuple(waiting):
@@ -231,12 +231,12 @@ class MarkerLink:
             # A response distinguishes markers by producer id.
             if transaction.markers.producer_id in producer_ids:
                 continue
-            if taken and (len(taken) == TRANSACTIONS_PER_REQUEST_MAX or partitions_left < len(waiting[transaction])):
+            if batch and (len(batch) == TRANSACTIONS_PER_REQUEST_MAX or partitions_left < len(waiting[transaction])):
                 break
             producer_ids.add(transaction.markers.producer_id)
             partitions_left -= len(waiting[transaction])
-            taken[transaction] = waiting.pop(transaction)
-        return taken
+            batch[transaction] = waiting.pop(transaction)
+        return batch
 
     def _on_response(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
         errors: dict[tuple[int, str, int], int] = {}

@@ -101,11 +101,11 @@ class Roles:
             self._drop_strays(after)
         elif is_lost:
             self._release_unknown(after)
-        known = {} if self._is_first or has_reregistered else before.topics
-        for name in after.changed_topics(before) if known else after.topics:
+        previous_topics = {} if self._is_first or has_reregistered else before.topics
+        for name in after.changed_topics(before) if previous_topics else after.topics:
             topic = after.topics.get(name)
-            if topic is not None and known.get(name) is not topic:
-                self._apply(topic, known.get(name))
+            if topic is not None and previous_topics.get(name) is not topic:
+                self._apply(topic, previous_topics.get(name))
         if not self._is_first and not is_lost:
             self._delete_removed(before, after)
         self._is_first = False
@@ -192,9 +192,9 @@ class Roles:
         if before is not None and before.topic_id != topic.topic_id:
             before = None
         for state in topic.partitions:
-            known = before.partitions[state.index] if before and state.index < len(before.partitions) else None
+            previous = before.partitions[state.index] if before and state.index < len(before.partitions) else None
             local = self._table.get(topic.name, state.index)
-            if local is not None and known == state and before is not None and before.deleting == topic.deleting:
+            if local is not None and previous == state and before is not None and before.deleting == topic.deleting:
                 continue
             if local is not None and self._is_of_earlier_topic(topic, state, local):
                 self._fetchers.unfollow(topic.name, state.index)
@@ -352,7 +352,7 @@ class Roles:
         An unreadable topic record must not be taken for a deletion. If no log belongs to a partition of the image, the
         image is probably of another, empty tree: then nothing is deleted and an operator must investigate.
         """
-        strays, known = [], 0
+        strays, known_count = [], 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
             if partition.topic in image.not_understood:
@@ -362,13 +362,13 @@ class Roles:
                 continue
             # Internal topics are recreated in another tree too; their id shows which tree a log belongs to.
             is_of_this = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
-            known += is_of_this
+            known_count += is_of_this
             is_elsewhere = self._broker_id not in topic.partitions[partition.index].replicas
             if is_elsewhere or (topic.deleting and not is_of_this):
                 # The image of an existing topic names its replicas. A log of an earlier topic is not renamed as a
                 # stray, because the topic gets no log here any more.
                 strays.append(partition)
-        if strays and not known:
+        if strays and not known_count:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
             return
         for partition in strays:

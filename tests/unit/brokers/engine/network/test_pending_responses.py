@@ -25,7 +25,7 @@ class Wire:
         self.notified += 1
 
     def take(self) -> None:
-        for outgoing in self.pending_responses.take():
+        for outgoing in self.pending_responses.pop_complete():
             self.sent += outgoing.parts
 
 
