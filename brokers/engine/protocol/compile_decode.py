@@ -92,9 +92,9 @@ class _DecoderWriter:
         values: dict[str, str] = {}
         for slot in untagged_slots(cls, self.version, self.flexible):
             values[slot.name] = self._field(slot.spec, f"{path}.{slot.name}")
-        known = tagged_slots(cls, self.version, self.flexible)
+        tagged = tagged_slots(cls, self.version, self.flexible)
         if self.flexible:
-            self._tagged_section(known, values, path)
+            self._tagged_section(tagged, values, path)
         self._flush()
         arguments = [values.get(slot.name) or self._default(slot) for slot in slots_of(cls, self.version)]
         return f"{self.source.constant('new', cls)}({', '.join(arguments)})"
@@ -219,7 +219,7 @@ class _DecoderWriter:
                     source.line(f"{add}({value})")
         return name
 
-    def _tagged_section(self, known: list[Slot], values: dict[str, str], path: str) -> None:
+    def _tagged_section(self, tagged: list[Slot], values: dict[str, str], path: str) -> None:
         """Writes code that reads the tagged fields.
 
         Unknown fields are skipped; repeated and descending tags are accepted, as by Kafka 3.9.1.
@@ -228,7 +228,7 @@ class _DecoderWriter:
         count = source.fresh("t")
         self._run.append(("B", count))
         self._flush()
-        for slot in known:
+        for slot in tagged:
             values[slot.name] = source.fresh("v")
             source.line(f"{values[slot.name]} = {self._default(slot)}")
         tag, size, stop = source.fresh("t"), source.fresh("t"), source.fresh("q")
@@ -244,7 +244,7 @@ class _DecoderWriter:
                 source.line(f"{stop} = p + {size}")
                 with source.block(f"if {stop} > e:"):
                     source.line(f"raise Malformed('{path}: a tagged field runs past the frame')")
-                for slot in known:
+                for slot in tagged:
                     with source.block(f"if {tag} == {slot.spec.tag}:"):
                         value = self._field(slot.spec, f"{path}.{slot.name}")
                         self._flush()

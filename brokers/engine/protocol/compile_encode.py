@@ -85,9 +85,9 @@ class _EncoderWriter:
         for slot in untagged_slots(cls, self.version, self.flexible):
             self._field(slot.spec, f"{variable}.{slot.name}")
         if self.flexible:
-            known = tagged_slots(cls, self.version, self.flexible)
-            if known:
-                self._tagged_section(known, variable)
+            tagged = tagged_slots(cls, self.version, self.flexible)
+            if tagged:
+                self._tagged_section(tagged, variable)
             else:
                 self._run.append(("x", ""))
 
@@ -176,14 +176,14 @@ class _EncoderWriter:
                     source.line("out.clear()")
                     source.line("yield")
 
-    def _tagged_section(self, known: list[Slot], variable: str) -> None:
+    def _tagged_section(self, tagged: list[Slot], variable: str) -> None:
         """Writes code for the tagged fields that differ from their defaults, in ascending order of tags."""
         self._flush()
         source, outer = self.source, self._out
         section, count = source.fresh("tags"), source.fresh("n")
         source.line(f"{section} = []")
         source.line(f"{count} = 0")
-        for slot in known:
+        for slot in tagged:
             inner = source.fresh("out")
             expression = f"{variable}.{slot.name}"
             with source.block(f"if {self._differs(slot, expression)}:"):

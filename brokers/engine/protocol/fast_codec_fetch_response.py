@@ -282,13 +282,13 @@ def _encode_one(
                 _NO_PREFERRED_REPLICA,
             )  # fmt: skip
         else:
-            named = _unsigned(len(topic) + 1)
+            name_length = _unsigned(len(topic) + 1)
             head = (
                 _ONE_HEAD_V12.pack(
-                    _ONE_BYTES_V12 + len(named) + len(topic) + len(size) + length,
-                    correlation_id, throttle_time_ms, error, session_id, 2, named[0],
+                    _ONE_BYTES_V12 + len(name_length) + len(topic) + len(size) + length,
+                    correlation_id, throttle_time_ms, error, session_id, 2, name_length[0],
                 )
-                + named[1:] + topic
+                + name_length[1:] + topic
                 + _ONE_PARTITION_V12.pack(
                     2, index, code, high_watermark, stable_offset, start_offset, aborted_count + 1,
                     _NO_PREFERRED_REPLICA,

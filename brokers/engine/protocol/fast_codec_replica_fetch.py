@@ -97,14 +97,14 @@ class ReplicaFetchEncoder:
         """Encodes a whole request frame. Adjacent `partitions` of one topic are written as one topic."""
         if len(partitions) == 1:
             topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = partitions[0]
-            wanted = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
+            topics = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
         else:
-            wanted = _topics(partitions)
+            topics = _topics(partitions)
         body = b"".join(
             (
                 self._name,
                 _LIMITS.pack(wait_ms, self._min_bytes, self._response_bytes_max, 0, session_id, session_epoch),
-                wanted,
+                topics,
                 _forgotten(forgotten) if forgotten else _NOTHING_FORGOTTEN,
                 self._end,
             )

@@ -97,10 +97,10 @@ class LogRoot:
             write_atomically(file, content.encode(), self.path)
             return
         self.was_used_by_penstock = not text.startswith("#")  # the file that Apache Kafka writes begins with a comment
-        known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        if known.get("broker.id") != str(broker_id) or known.get("cluster.id") != cluster_id:
+        properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        if properties.get("broker.id") != str(broker_id) or properties.get("cluster.id") != cluster_id:
             raise DirectoryRefused(
-                f"{self.path} belongs to broker {known.get('broker.id')} of cluster {known.get('cluster.id')}"
+                f"{self.path} belongs to broker {properties.get('broker.id')} of cluster {properties.get('cluster.id')}"
             )
 
     def unlock(self) -> None:

@@ -350,14 +350,14 @@ class Log:
         """Records that a log start offset of at least `offset` is on disk."""
         self.durable_start_offset = max(self.durable_start_offset, min(offset, self.log_start_offset))
 
-    def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
-        self.segments = kept
-        if kept:
-            self.on_start_offset_durable(kept[0].base_offset)
+    def _drop(self, removed_segments: list[Segment], remaining: list[Segment]) -> list[str]:
+        self.segments = remaining
+        if remaining:
+            self.on_start_offset_durable(remaining[0].base_offset)
         self.unflushed_deletions += 1
         self._clear_position_cache()
         renamed = []
-        for segment in gone:
+        for segment in removed_segments:
             renamed += segment.mark_deleted()
             snapshot = snapshot_path(self.directory, segment.base_offset)
             if snapshot.exists():
@@ -374,9 +374,9 @@ class Log:
     def detach(self, first: int, end: int) -> list[str]:
         """Removes closed segments that a rewritten one replaces at once (`attach`), and returns the files to unlink."""
         base_offset = self.segments[first].base_offset
-        gone = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
-        kept = str(snapshot_path(self.directory, base_offset))
-        return [path for path in gone if path != kept]
+        removed_files = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
+        kept_snapshot = str(snapshot_path(self.directory, base_offset))
+        return [path for path in removed_files if path != kept_snapshot]
 
     def attach(self, at: int, segment: Segment) -> None:
         """Inserts a closed segment at index `at`."""
@@ -392,15 +392,15 @@ class Log:
         if offset >= self.log_end_offset:
             return []
         self._clear_position_cache()
-        keep = [segment for segment in self.segments if segment.base_offset <= offset]
-        gone = self.segments[len(keep) :]
-        gone.reverse()  # a crash in between must not leave a hole, here or with the truncation below
-        renamed = self._drop(gone, keep)
+        remaining = [segment for segment in self.segments if segment.base_offset <= offset]
+        removed_segments = self.segments[len(remaining) :]
+        removed_segments.reverse()  # a crash in between must not leave a hole, here or with the truncation below
+        renamed = self._drop(removed_segments, remaining)
         sync_directory(Path(self.directory), self.root)
-        if not keep:
-            keep = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
-            keep[0].create_file()
-        self.active = keep[-1]
+        if not remaining:
+            remaining = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
+            remaining[0].create_file()
+        self.active = remaining[-1]
         self.active.load_indexes()
         size_bytes, offset = self.active.end_before(offset)
         if size_bytes < self.active.size_bytes:

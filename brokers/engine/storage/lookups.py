@@ -60,10 +60,10 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     entry = segment.time_index.lookup(timestamp_ms)
     position = 0
     if entry.timestamp_ms != NO_TIMESTAMP:
-        named = segment.locate(entry.offset, wait)
-        if named is None or named[1].max_timestamp != entry.timestamp_ms:
+        entry_batch = segment.locate(entry.offset, wait)
+        if entry_batch is None or entry_batch[1].max_timestamp != entry.timestamp_ms:
             return 0  # a damaged entry; without it the search only takes longer
-        position = named[0]
+        position = entry_batch[0]
     if entry.timestamp_ms < timestamp_ms:
         position = max(position, _all_below(segment, timestamp_ms, wait))
     if log_start_offset > segment.base_offset:
@@ -82,10 +82,10 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     later = segment.time_index.first_above(timestamp_ms) or TimeEntry(
         segment.max_timestamp, segment.max_timestamp_offset
     )
-    named = segment.locate(later.offset, wait)
-    if named is None or named[1].max_timestamp != later.timestamp_ms:
+    entry_batch = segment.locate(later.offset, wait)
+    if entry_batch is None or entry_batch[1].max_timestamp != later.timestamp_ms:
         return 0
-    before = segment.offset_index.floor(named[1].base_offset - 1)
+    before = segment.offset_index.floor(entry_batch[1].base_offset - 1)
     if before is None:
         return 0
     header = next((header_there for _, header_there in segment.headers(before.position, None, wait)), None)

@@ -23,14 +23,14 @@ def old_message_at(path: str, position: int) -> MessagePosition | None:
 
     Raises OSError.
     """
-    left = os.stat(path).st_size - position  # noqa: PTH116
+    remaining_bytes = os.stat(path).st_size - position  # noqa: PTH116
     with Path(path).open("rb") as file:
         file.seek(position)
         head = file.read(MAGIC_AT + 1)
         if len(head) <= MAGIC_AT or head[MAGIC_AT] >= MAGIC:
             return None
         length = OFFSET_AND_LENGTH.unpack_from(head)[1]
-        if not ENTRY_LENGTH_MIN <= length <= left - LOG_OVERHEAD_BYTES:
+        if not ENTRY_LENGTH_MIN <= length <= remaining_bytes - LOG_OVERHEAD_BYTES:
             return None
         data = head + file.read(LOG_OVERHEAD_BYTES + length - len(head))
     try:

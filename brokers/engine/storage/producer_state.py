@@ -263,8 +263,8 @@ class ProducerState:
             for number, (known, since_offset) in enumerate(self._idle.items())
         ]
         idle.sort()
-        opened = [known for known in self.producers if known not in self._idle]
-        for producer_id in opened + [known for _, _, known in idle]:
+        in_transaction = [known for known in self.producers if known not in self._idle]
+        for producer_id in in_transaction + [known for _, _, known in idle]:
             entry = self.producers[producer_id]
             last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
             out += _ENTRY.pack(
@@ -293,7 +293,7 @@ class ProducerState:
         if count < 0 or len(content) < _HEAD.size + count * _ENTRY.size:
             return False
         self.clear(offset)
-        opened: list[tuple[int, int]] = []
+        in_transaction: list[tuple[int, int]] = []
         for number in range(count):
             producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator, open_from = _ENTRY.unpack_from(
                 content, _HEAD.size + number * _ENTRY.size
@@ -303,14 +303,14 @@ class ProducerState:
             entry.coordinator_epoch = coordinator
             entry.transaction_first_offset = open_from
             if open_from >= 0:
-                opened.append((open_from, producer_id))
+                in_transaction.append((open_from, producer_id))
             else:
                 self._idle[producer_id] = last_offset
             if last_offset >= 0:
                 first = sequence - delta if sequence >= 0 else NO_SEQUENCE
                 first = first if first >= 0 or sequence < 0 else first + 2**31
                 entry.batches.append(CachedBatch(first, sequence, last_offset, delta, timestamp_ms))
-        for first_offset, producer_id in sorted(opened):
+        for first_offset, producer_id in sorted(in_transaction):
             self.transactions.begin(producer_id, first_offset)
         return True
 

@@ -104,8 +104,8 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
             header = _batch_with(segment, offset)
             if header is None and is_dense:
                 return False
-            named = (offset, producer_id, is_control)
-            if header is not None and (header.base_offset, header.producer_id, header.is_control) != named:
+            expected = (offset, producer_id, is_control)
+            if header is not None and (header.base_offset, header.producer_id, header.is_control) != expected:
                 return False
     return True
 

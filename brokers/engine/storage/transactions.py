@@ -82,7 +82,7 @@ def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True)
     upper = segment.offset_index.offset_from(records.position + records.length)
     if upper < 0:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
-    listed: list[tuple[int, int]] = []
+    aborted: list[tuple[int, int]] = []
     for at in range(number, len(segments)):
         index = segments[at].aborted
         if index is None:
@@ -92,7 +92,7 @@ def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True)
         for entry_number in range(index.first_from(offset), len(index)):
             producer_id, first_offset, _, stable_offset = index.entry(entry_number)
             if first_offset < upper:
-                listed.append((producer_id, first_offset))
+                aborted.append((producer_id, first_offset))
             if stable_offset >= upper:
-                return listed
-    return listed
+                return aborted
+    return aborted
