@@ -165,10 +165,10 @@ class InternalSecurity:
         """Returns a link in the name of a client of an instance."""
         return self._link(broker, owner, *forwarded_identity)
 
-    def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, on_behalf_of: str) -> SocketLink:
+    def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, forwarded_client: str) -> SocketLink:
         """Returns a link that uses the secret towards brokers whose registration has no TLS."""
         tls = self._peer_tls if broker.has_tls else None
-        return SocketLink(broker, owner, self._config.control_secret, self._loop, user, on_behalf_of, tls)
+        return SocketLink(broker, owner, self._config.control_secret, self._loop, user, forwarded_client, tls)
 
     # -- certificates --------------------------------------------------------------------------------------------------
 

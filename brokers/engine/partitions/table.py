@@ -334,7 +334,7 @@ class PartitionTable:
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
-        self._finish_truncation(partition, deleted_paths, recovery_point, now_ms)
+        self._on_truncated(partition, deleted_paths, recovery_point, now_ms)
 
     def truncate_fully_and_start_at(self, partition: Partition, offset: int, now_ms: int) -> None:
         """Removes a follower's whole log and starts it at the leader's log start (REP-9). Raises StorageFailed."""
@@ -345,11 +345,9 @@ class PartitionTable:
             self.directory_failed(failure)
             raise
         partition.high_watermark = offset
-        self._finish_truncation(partition, deleted_paths, offset + 1, now_ms)
+        self._on_truncated(partition, deleted_paths, offset + 1, now_ms)
 
-    def _finish_truncation(
-        self, partition: Partition, deleted_paths: list[str], recovery_point: int, now_ms: int
-    ) -> None:
+    def _on_truncated(self, partition: Partition, deleted_paths: list[str], recovery_point: int, now_ms: int) -> None:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:

@@ -53,12 +53,12 @@ class SocketLink:
         secret: str,
         loop: asyncio.AbstractEventLoop,
         user: str = CLUSTER_USER,
-        on_behalf_of: str = "",
+        forwarded_client: str = "",
         tls: PeerTls | None = None,
     ) -> None:
         """Starts connecting.
 
-        `on_behalf_of` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`). Without
+        `forwarded_client` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`). Without
         `tls` the secret authenticates this broker.
         """
         self._owner = owner
@@ -70,10 +70,10 @@ class SocketLink:
         self._is_encrypted = False
         if tls is not None:
             self._mechanism = "EXTERNAL"
-            self._login = f"{user} {on_behalf_of}" if on_behalf_of else user
+            self._login = f"{user} {forwarded_client}" if forwarded_client else user
         else:
             self._mechanism = "PLAIN"
-            self._login = f"{on_behalf_of}\0{user}\0{secret}"
+            self._login = f"{forwarded_client}\0{user}\0{secret}"
         self._socket: socket | None = None
         self._buffer = RentedBuffer(BUFFER_BYTES)
         self._filled = 0
