@@ -110,7 +110,7 @@ class Handshakes:
         self._ongoing: dict[object, OngoingHandshakes] = {}
 
     def begin(self, group: HandshakeGroup, address: str, handshake: object, drop: Callable[[], object]) -> None:
-        """Registers a handshake, identified by `handshake`, that will submit steps until `end`; `drop` closes it."""
+        """Registers a handshake that will submit steps until `end`; `drop` closes it."""
         network = network_of(address)
         ongoing = self._ongoing.get(group)
         if ongoing is not None:
