@@ -1,5 +1,5 @@
 """New connections of an instance that arrive faster than it may accept them (QUO-51): they wait, accepted and unread,
-and admit at the instance's rate, in turns by address. An address that opens connections as fast as possible delays only
+and enter at the instance's rate, in turns by address. An address that opens connections as fast as possible delays only
 its own.
 """
 
