@@ -69,7 +69,7 @@ def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
         data = head + b"".join(
             [piece for (before, after), key in zip(around, drawn, strict=True) for piece in (before, key, after)]
         )
-        layout.seal(data)
+        layout.write_crc(data)
         yield data
 
 

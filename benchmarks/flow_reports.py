@@ -88,9 +88,9 @@ def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
         for broker_id in range(1, brokers + 1):
             for frame in frames:
                 decode_request(ApiKey.REPORT_FLOW, 0, frame, 0, len(frame))
-            ledger.begin(broker_id, 1, number, now_ms)
+            ledger.begin_report(broker_id, 1, number, now_ms)
             for key, flow in lines:
-                ledger.take(broker_id, key, flow, layout, now_ms)
+                ledger.handle_report(broker_id, key, flow, layout, now_ms)
             ledger.to_review(broker_id)
         answer_s += process_time() - began_s
     return {

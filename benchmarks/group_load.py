@@ -30,7 +30,7 @@ from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.codec import encode_response_in_chunks
+from brokers.engine.protocol.codec import encode_response_in_pieces
 from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
@@ -163,7 +163,7 @@ def _timed_fetch(bench: Bench) -> None:
         for name, lines in result
     ]
     response = OffsetFetchResponse(topics=topics, groups=[])
-    for _ in encode_response_in_chunks(ApiKey.OFFSET_FETCH, FETCH_VERSION, response):
+    for _ in encode_response_in_pieces(ApiKey.OFFSET_FETCH, FETCH_VERSION, response):
         turn()
     print(
         f"fetch    all {offsets.response_length(response)} at once: {sum(took_ms):.0f} CPU-ms; {took_ms[0]:.0f} ms "

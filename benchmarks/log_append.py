@@ -81,7 +81,7 @@ def bench_idempotent(partition: Partition, batch: bytearray) -> None:
     """Appends as the Java client and librdkafka do by default: a producer id and growing sequences; each batch is
     sealed anew.
     """
-    from brokers.engine.records.batch import seal
+    from brokers.engine.records.batch import write_crc
 
     buffer = memoryview(batch)
     count = int.from_bytes(batch[57:61], "big")
@@ -91,7 +91,7 @@ def bench_idempotent(partition: Partition, batch: bytearray) -> None:
         nonlocal sequence
         buffer[:8] = CLIENT_OFFSET
         buffer[53:57] = sequence.to_bytes(4, "big")
-        seal(buffer)
+        write_crc(buffer)
         sequence = (sequence + count) % 2**31
 
     def once() -> None:

@@ -21,5 +21,5 @@ class Slice(Protocol):
     def release(self) -> None:
         """Releases the file. May be repeated."""
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """Reports a disk error to the owner of the file."""

@@ -65,7 +65,7 @@ CALLS: Final[Sequence[Call]] = (
     Call(BROKER, _K.LIST_OFFSETS, offsets_query.VERSION),
     Call(BROKER, _K.WRITE_TXN_MARKERS, marker_link.VERSION),
     Call(BROKER, _K.ADD_PARTITIONS_TO_TXN, verification.VERIFY_VERSION),
-    *(Call(BROKER, key, version) for key, version in link.GREETING),
+    *(Call(BROKER, key, version) for key, version in link.AUTHENTICATION_REQUESTS),
     Call(CONTROL, _K.SASL_HANDSHAKE, control_link.SASL_HANDSHAKE_VERSION),
     Call(CONTROL, _K.SASL_AUTHENTICATE, control_link.SASL_AUTHENTICATE_VERSION),
     Call(CONTROL, _K.METADATA, topics.METADATA_VERSION),

@@ -22,7 +22,7 @@ HOMONYMS = {
     "Command": "Django finds a command by this name",
     "Meta": "Django's inner class",
     # The broker: a port on a lower floor, and its implementation.
-    "HeldFrame": "a port of handlers, implemented by the network",
+    "RetainedFrame": "a port of handlers, implemented by the network",
     "Mute": "a port of the network, implemented by throttling",
     "LoopShare": "a port of waits, implemented by the network's fair queue",
     "QueuedWork": "a port of waits, implemented by the network's fair queue",

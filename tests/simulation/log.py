@@ -203,8 +203,8 @@ class SimulatedLog:
         cleaner = Cleaner(self.table, CleanerSettings())
         work = cleaner.plan(self.now_ms)
         assert work is not None
-        work.make_durable()
-        cleaner.durable(work)
+        work.flush_log()
+        cleaner.finish_flush(work)
         if work.is_first:
             cleaner.checkpoint(self.top).write()
         events: list[Event] = []
@@ -214,7 +214,7 @@ class SimulatedLog:
                 assert cleaner.swap_in(work, event, self.now_ms)
             else:
                 assert isinstance(event, Finished)
-                cleaner.finished(work, event)
+                cleaner.on_finished(work, event)
                 cleaner.checkpoint(self.top).write()
         self.table.maintain(self.now_ms)
         self._lead()

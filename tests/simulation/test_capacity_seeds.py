@@ -58,7 +58,7 @@ def freed_bytes_are_freed_again(patch: pytest.MonkeyPatch) -> None:
 
 def floor_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     choose = shortening.segments_to_delete
-    patch.setattr(shortening, "segments_to_delete", lambda *logs, **more: choose(*logs, **(more | {"floor_ms": 0})))
+    patch.setattr(shortening, "segments_to_delete", lambda *logs, **more: choose(*logs, **(more | {"age_ms_min": 0})))
 
 
 def every_broker_frees_all(patch: pytest.MonkeyPatch) -> None:

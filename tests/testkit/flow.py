@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
+from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, ShareAnswer
 from brokers.engine.throttling.flow_share import INTERVAL_MS, FlowShare, ReportedFlow
 from brokers.engine.throttling.layout import Layout
 
@@ -36,7 +36,7 @@ class Report:
 @dataclass(slots=True)
 class Answer:
     report: Report
-    shares: list[GivenShare]
+    shares: list[ShareAnswer]
 
 
 @dataclass(slots=True)
@@ -127,10 +127,10 @@ class World:
         if report.epoch != self.epoch or not self.nodes[report.broker_id].is_alive:
             return None
         self.ledger.on_brokers([node.id for node in self.nodes.values() if node.is_alive])
-        if not self.ledger.begin(report.broker_id, 1, report.sequence, self.now_ms):
+        if not self.ledger.begin_report(report.broker_id, 1, report.sequence, self.now_ms):
             return None
         broker_id, layout = report.broker_id, self.seen_by_master
-        taken = [self.ledger.take(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
+        taken = [self.ledger.handle_report(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
         reviews = self.ledger.to_review(broker_id)
         if not report.lines:
             taken += [self.ledger.review(broker_id, key, self.now_ms) for key in reviews]

@@ -35,7 +35,7 @@ async def client_as(broker: InProcessBroker, instance_id: str, user: str) -> Wir
     listener = broker.broker.listeners.get(name)
     if listener is None:
         listener = broker.broker.listeners.bind(name, HOST, 0, session)
-        listener.go_on()
+        listener.start_accepting()
     return await broker.client(listener.port)
 
 

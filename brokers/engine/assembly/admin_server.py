@@ -63,7 +63,7 @@ class AdminServer:
         self._identify = identify
         self._loop = asyncio.get_running_loop()
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
-        self._buffers = FrameBuffers(soon=self._loop.call_soon)
+        self._buffers = FrameBuffers(call_soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
         # Open connections and handshakes, in the order of arrival.
         self._open: dict[OwnedConnection | _Exchange, None] = {}
@@ -135,7 +135,7 @@ class AdminServer:
         self._open[exchange] = None
         exchange.start()
 
-    def end(self, connection: OwnedConnection, reason: str) -> None:
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None:
         connection.close(reason)
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None:

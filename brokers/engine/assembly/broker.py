@@ -354,7 +354,7 @@ class Broker:
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
         await self.revocations.refresh()
-        internal.go_on()
+        internal.start_accepting()
         await self.tenant_listeners.start_serving(self.current.image)
         self._keep_going()
         self.ready_reasons.clear()

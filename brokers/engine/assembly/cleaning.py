@@ -47,7 +47,7 @@ class LogCleaning:
     def use(self, settings: CleanerSettings) -> None:
         """Applies new settings; a running cleaning finishes with the former ones."""
         self._settings = settings
-        self._cleaner.use(settings)
+        self._cleaner.use_settings(settings)
         # Wakes the idle threads.
         self._changed.set()
         self._changed = asyncio.Event()
@@ -81,13 +81,13 @@ class LogCleaning:
         except OSError as error:  # no process could be started, or it ended before it was killed
             log.error("cleaning_process_failed", reason=str(error))
             if work is not None:
-                self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.PASSING))
+                self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.TRANSIENT))
 
     def _plan(self) -> LogToClean | None:
         work = self._cleaner.plan(self._now_ms())
-        for topic, partition in self._cleaner.disbelieved:
+        for topic, partition in self._cleaner.ignored_checkpoints:
             log.warning("cleaner_checkpoint_past_the_log", topic=topic, partition=partition)
-        self._cleaner.disbelieved.clear()
+        self._cleaner.ignored_checkpoints.clear()
         return work
 
     async def _clean(self, process: Process, work: LogToClean) -> bool:
@@ -96,13 +96,13 @@ class LogCleaning:
         try:
             ended = await self._follow(process, work) if await self._make_durable(work) else None
         except (WorkerGone, OSError) as error:
-            self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.PASSING))
+            self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.TRANSIENT))
             return False
         except asyncio.CancelledError:
-            self._cleaner.given_up(work)
+            self._cleaner.abandon(work)
             raise
         if isinstance(ended, Finished):
-            self._cleaner.finished(work, ended)
+            self._cleaner.on_finished(work, ended)
             await self._checkpoint(work.partition.log.root)
             took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
             self._log_event(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
@@ -110,12 +110,12 @@ class LogCleaning:
         if isinstance(ended, Failed):
             self._fail(work, ended)
             return True
-        self._cleaner.given_up(work)
+        self._cleaner.abandon(work)
         self._log_event(work, "cleaning_given_up")
         return False
 
     def _fail(self, work: LogToClean, failed: Failed) -> None:
-        wait_ms = self._cleaner.failed(work, failed, self._now_ms())
+        wait_ms = self._cleaner.on_failed(work, failed, self._now_ms())
         self._log_event(
             work, "cleaning_failed", reason=failed.reason, fault=failed.fault.value, tried_again_after_ms=wait_ms
         )
@@ -123,19 +123,19 @@ class LogCleaning:
     async def _make_durable(self, work: LogToClean) -> bool:
         durable = True
         try:
-            await asyncio.to_thread(work.make_durable)
+            await asyncio.to_thread(work.flush_log)
         except StorageFailed as failure:
             self._table.directory_failed(failure)
             durable = False
-        self._cleaner.durable(work)
+        self._cleaner.finish_flush(work)
         return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
 
     async def _write_lowered(self) -> None:
         """Writes the checkpoint files whose entries are too high, before a log grows to these offsets."""
-        for root in tuple(self._cleaner.lowered):
-            self._cleaner.lowered.discard(root)
+        for root in tuple(self._cleaner.roots_to_checkpoint):
+            self._cleaner.roots_to_checkpoint.discard(root)
             if not await self._checkpoint(root):
-                self._cleaner.lowered.add(root)
+                self._cleaner.roots_to_checkpoint.add(root)
 
     async def _checkpoint(self, root: Path) -> bool:
         try:

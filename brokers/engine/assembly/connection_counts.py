@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokers.engine.network.admission import REFUSALS
-from brokers.engine.network.endings import REASONS
+from brokers.engine.network.closing import REASONS
 from brokers.engine.network.listener import Listeners
 from brokers.engine.telemetry.metrics import Sample
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX, counted_name
 from brokers.engine.handlers.session import Session
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
 
@@ -44,7 +44,7 @@ def close_connection(listeners: Listeners, instance_id: str, number: int) -> boo
     """Closes one connection of the instance. Returns False if there is none of this number."""
     for connection in _connections(listeners, instance_id):
         if connection.number == number:
-            listeners.end(connection, endings.CLOSED_BY_OWNER)
+            listeners.close_connection(connection, closing.CLOSED_BY_OWNER)
             return True
     return False
 
@@ -74,5 +74,5 @@ def _line(connection: Connection, now_s: float) -> ConnectionRow:
     return [
         connection.number, connection.peer_host, _cut(user), _cut(client_id),
         software, version, route,
-        round((now_s - connection.since_s) * 1_000), connection.inbound.frames, is_unknown,
+        round((now_s - connection.started_s) * 1_000), connection.inbound.frames, is_unknown,
     ]  # fmt: skip

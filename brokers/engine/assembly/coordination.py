@@ -89,7 +89,7 @@ class Coordination:
             runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
         self.follow()
         self._forget(before, after)
-        self._services.storage.leadership_checks.check()
+        self._services.storage.leadership_checks.evaluate()
 
     def follow(self) -> None:
         """Starts and stops coordinators according to the current leaderships. Also called when logs of partitions have

@@ -37,7 +37,7 @@ class DiskFloor:
             if path in self._table.offline_directories:
                 continue
             sizes = volume(path)
-            if not sizes or not disk.measured(sizes["total_bytes"], sizes["usable_bytes"], self.floor_bytes):
+            if not sizes or not disk.update(sizes["total_bytes"], sizes["usable_bytes"], self.floor_bytes):
                 continue
             if disk.is_short:
                 log.error("log_directory_nearly_full", directory=str(path), usable_bytes=disk.usable_bytes)

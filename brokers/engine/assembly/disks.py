@@ -72,7 +72,7 @@ class Disks:
 
     async def _keep_high_watermarks(self, turns: TurnQueue) -> None:
         async with self._flushing:
-            batch = await turns.run(self._table.flusher.planning_high_watermarks())
+            batch = await turns.run(self._table.flusher.plan_high_watermarks_in_steps())
             if batch is not None:
                 await asyncio.to_thread(batch.run)
                 batch.finish()

@@ -18,7 +18,7 @@ from brokers.engine.assembly.bandwidth import Bandwidth
 from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.flowmaster.election import FlowMasterElection
-from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
+from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, ShareAnswer
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
@@ -242,7 +242,7 @@ class FlowControl:
         if (
             broker is None
             or request.broker_epoch < broker.epoch
-            or not ledger.begin(request.broker_id, request.broker_epoch, request.sequence, now_ms)
+            or not ledger.begin_report(request.broker_id, request.broker_epoch, request.sequence, now_ms)
         ):
             return ReportFlowResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         if request.broker_id == self._services.broker_id:
@@ -262,7 +262,7 @@ class FlowControl:
                 continue
             key = (line.instance_id, line.direction, line.key)
             flow = ReportedFlow(line.basis, line.limit_bps, line.share_bps, line.admitted_bps, line.wanted_bps)
-            given = ledger.take(request.broker_id, key, flow, layout, now_ms)
+            given = ledger.handle_report(request.broker_id, key, flow, layout, now_ms)
             if given is not None:
                 shares.append(_share_line(key, given))
         return shares
@@ -296,7 +296,7 @@ def _line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
     )
 
 
-def _share_line(key: FlowKey, given: GivenShare) -> ShareLine:
+def _share_line(key: FlowKey, given: ShareAnswer) -> ShareLine:
     instance_id, direction, clients = key
     return ShareLine(
         instance_id=instance_id,

@@ -25,14 +25,14 @@ from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.internal_sessions import CertificateSession, RejectedPeerSession, SaslSession
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session as AnySession
 from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.port import Listener
-from brokers.engine.network.tls_stream import IN_CLEAR
+from brokers.engine.network.tls_stream import PLAINTEXT_ALPN
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.link import SocketLink
@@ -131,7 +131,7 @@ class InternalSecurity:
         named = [process_identity.broker(self.cluster_id, id) for id in changed]
         for connection in tuple(self._listener.connections):
             if isinstance(connection, Connection) and _process_of(connection.session) in named:
-                self._listener.end(connection, endings.NOT_ALLOWED)
+                self._listener.close_connection(connection, closing.NOT_ALLOWED)
 
     def _is_revoked(self, certificate: Mapping[str, Any]) -> bool:
         return self._revoked.include(self.cluster_id, identity_in(certificate), certificate)
@@ -153,7 +153,7 @@ class InternalSecurity:
             return
         for connection in tuple(self._listener.connections):
             if isinstance(connection, Connection) and _came_by_secret(connection.session):
-                self._listener.end(connection, endings.NOT_ALLOWED)
+                self._listener.close_connection(connection, closing.NOT_ALLOWED)
 
     # -- outgoing ------------------------------------------------------------------------------------------------------
 
@@ -165,10 +165,10 @@ class InternalSecurity:
         """Returns a link in the name of a client of an instance."""
         return self._link(broker, owner, *forwarded_identity)
 
-    def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, passing_on_for: str) -> SocketLink:
+    def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, forwarded_client: str) -> SocketLink:
         """Returns a link that uses the secret towards brokers whose registration has no TLS."""
         tls = self._peer_tls if broker.has_tls else None
-        return SocketLink(broker, owner, self._config.control_secret, self._loop, user, passing_on_for, tls)
+        return SocketLink(broker, owner, self._config.control_secret, self._loop, user, forwarded_client, tls)
 
     # -- certificates --------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class InternalSecurity:
             self._read = seen
             server, client = _server_context(certificate, authority), _client_context(certificate, authority)
             near = _client_context(certificate, authority)
-            near.set_alpn_protocols([IN_CLEAR])
+            near.set_alpn_protocols([PLAINTEXT_ALPN])
         except (OSError, ValueError) as error:  # ssl's errors are OSErrors
             log.error("internal_certificate_not_usable", file=certificate.name, reason=str(error))
         else:
@@ -227,7 +227,7 @@ def _server_context(certificate: Path, authority: Path) -> ssl.SSLContext:
     _set_up(context, certificate, authority)
     # Tickets are useless for peers that stay connected, and would arrive unexpectedly after the handshake.
     context.num_tickets = 0
-    context.set_alpn_protocols([IN_CLEAR])
+    context.set_alpn_protocols([PLAINTEXT_ALPN])
     return context
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.flowmaster.election import FlowMasterElection
-from brokers.engine.flowmaster.pools import PoolAnswer, PoolCharge, PoolLedger
+from brokers.engine.flowmaster.pools import PoolCharge, PoolLedger, PoolResponse
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
@@ -153,11 +153,11 @@ class PoolCharges:
         if (
             broker is None
             or request.broker_epoch != broker.epoch
-            or not ledger.begin(request.broker_id, request.broker_epoch, request.sequence, now_ms)
+            or not ledger.begin_report(request.broker_id, request.broker_epoch, request.sequence, now_ms)
         ):
             return ChargePoolsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         ledger.sweep(now_ms)
-        silent = ledger.silent(image.brokers.keys(), now_ms)
+        silent = ledger.silent_brokers(image.brokers.keys(), now_ms)
         paces = [self._pace(ledger, image, line, silent, now_ms) for line in request.lines]
         return ChargePoolsResponse(master_epoch=epoch, sequence=request.sequence, paces=paces)
 
@@ -192,5 +192,5 @@ def _line(pool: Pool, now_ms: int) -> ChargeLine:
     )
 
 
-def _pace_line(answer: PoolAnswer) -> PaceLine:
+def _pace_line(answer: PoolResponse) -> PaceLine:
     return PaceLine(is_known=True, due_in_us=answer.due_in_us, is_contended=answer.is_contended)

@@ -59,7 +59,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
-            persist_log_start_offsets=services.storage.durable_start_offsets.keep,
+            persist_log_start_offsets=services.storage.durable_start_offsets.call_when_durable,
             throttle=self.follower_throttle,
         )
         self._own_turns = services.own_turns
@@ -81,7 +81,7 @@ class Replication:
             lag_ms_max=config.replica_lag_ms_max,
         )
         services.storage.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
-        services.storage.may_join_isr = self.publisher.consider
+        services.storage.may_join_isr = self.publisher.schedule_check
         services.storage.reaches_leader = self.fetchers.reaches
         services.storage.stall_detector = self._stall_detector = StallDetector(
             clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION
@@ -102,13 +102,13 @@ class Replication:
             now_ms=services.clock.now_ms,
             monotonic_ms=services.clock.monotonic_ms,
             wake=self._awaited.set,
-            want_checkpoint=self._checkpoint_wanted.set,
+            request_checkpoint=self._checkpoint_wanted.set,
         )
 
     def _on_pause(self, paused_ms: int) -> None:
         """Suspends all leaderships until the cluster has been read again: the session may have expired (CTL-4)."""
         log.warning("process_was_paused", for_ms=paused_ms)
-        self.roles.suspect()
+        self.roles.suspect_leaderships()
         self._suspected_at = self._watcher.loads_begun
         self._watcher.mark(Part.EVERYTHING)
 
@@ -124,7 +124,7 @@ class Replication:
         while True:
             await self._awaited.wait()
             await self._own_turns.enqueue()
-            if not self.roles.go_on():
+            if not self.roles.continue_changes():
                 self._awaited.clear()
             self.on_made()
 
@@ -142,5 +142,5 @@ class Replication:
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)
-        periodic.every(SHORTAGE_INTERVAL_S, self.roles.try_again)
+        periodic.every(SHORTAGE_INTERVAL_S, self.roles.retry_failed)
         periodic.every(DISK_CHECK_INTERVAL_S, self.publisher.check_disks)

@@ -70,7 +70,7 @@ def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: Certifica
         tls.apply(route, certificates)
     handshake = OPEN_TO_ALL
     if tls is not None:
-        handshake = ListenerRules(tls=tls.context, identify=tls.identify, note_failure=tls.note_failure)
+        handshake = ListenerRules(tls=tls.context, identify=tls.identify, on_handshake_failure=tls.on_handshake_failure)
     return with_limits_of(route, handshake)
 
 

@@ -11,7 +11,7 @@ from brokers.engine.handlers.fetch.waits import UncachedRead, prefetch
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
-from brokers.engine.partitions.leadership_check import leads_alone
+from brokers.engine.partitions.leadership_check import is_sole_in_sync_replica
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.transactions import append_state
 from brokers.engine.protocol.errors import ErrorCode
@@ -70,8 +70,8 @@ class PartitionLog:
         return wait
 
     @property
-    def leads_alone(self) -> bool:
-        return leads_alone(self._partition)
+    def is_sole_in_sync_replica(self) -> bool:
+        return is_sole_in_sync_replica(self._partition)
 
     def when_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
         loop = self._services.loop
@@ -79,7 +79,7 @@ class PartitionLog:
         def complete() -> None:
             on_complete(0 if check.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-        check = self._services.storage.leadership_checks.ask(self._partition, lambda: loop.call_soon(complete))
+        check = self._services.storage.leadership_checks.start(self._partition, lambda: loop.call_soon(complete))
         return check
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:

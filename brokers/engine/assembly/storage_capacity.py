@@ -17,7 +17,7 @@ import structlog
 from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.assembly.storage_use import StorageUse
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import Bought, Filled, ReportedUse, StorageGrant, StorageLedger
+from brokers.engine.capacity.ledger import Bought, FilledInstance, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.services import BrokerServices
@@ -89,10 +89,10 @@ class StorageCapacity:
             return UNBOUNDED
         room = self.credits.rooms.get(instance_id)
         if room is None:
-            room = self.credits.rooms[instance_id] = StorageRoom(ask=self._wake.set)
+            room = self.credits.rooms[instance_id] = StorageRoom(request_more=self._wake.set)
             instance = self._services.metadata.current.image.instances.get(instance_id)
             if instance is not None:
-                self.credits.begin(room, instance.document.capacity_bytes, self._held.pop(instance_id, 0))
+                self.credits.initialize(room, instance.document.capacity_bytes, self._held.pop(instance_id, 0))
         return room
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -114,7 +114,7 @@ class StorageCapacity:
     async def on_registered(self, broker_epoch: int) -> None:
         """Discards the credits of an earlier session of the process: other brokers may have been granted them since."""
         if self._broker_epoch is not None:
-            self.credits.begin_again(self.use.bytes_by_instance)
+            self.credits.reset(self.use.bytes_by_instance)
             self._is_complete = False
         self._broker_epoch = broker_epoch
 
@@ -122,7 +122,7 @@ class StorageCapacity:
         room = self.credits.rooms.get(instance_id)
         return room is not None and room.is_full
 
-    def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
+    def filled(self, percent: int = FILLED_PERCENT) -> list[FilledInstance] | None:
         """Returns the instances that use `percent` of their capacity or more; None if this broker is not the controller
         or does not know all instances yet.
         """
@@ -134,7 +134,7 @@ class StorageCapacity:
             or self._ledger_controller_epoch != image.controller_epoch
         ):
             return None
-        return self._ledger.filled(percent, services.clock.monotonic_ms())
+        return self._ledger.filled_instances(percent, services.clock.monotonic_ms())
 
     @property
     def refused(self) -> int:
@@ -182,7 +182,7 @@ class StorageCapacity:
         for number, part in enumerate(parts, 1):
             is_complete = self._is_complete or (everything and number == len(parts))
             if not await self._send(image, part, is_complete):
-                self.credits.on_lost(reports[(number - 1) * LINES_MAX :])
+                self.credits.on_unanswered(reports[(number - 1) * LINES_MAX :])
                 self._is_complete = False
                 return
             self._is_complete = is_complete
@@ -261,7 +261,7 @@ class StorageCapacity:
         ledger.on_brokers(image.brokers.keys(), now_ms)
         if not request.lines:
             ledger.forget_instances(image.instances.keys())
-        ledger.begin(broker_id, request.broker_epoch, request.is_complete, now_ms)
+        ledger.begin_report(broker_id, request.broker_epoch, request.is_complete, now_ms)
         changes = []
         for line in request.lines:
             instance = image.instances.get(line.instance_id)
@@ -274,7 +274,7 @@ class StorageCapacity:
                     line.wanted_bytes,
                     line.is_busy,
                 )
-                changes.append(ledger.take(broker_id, asked, _bought(instance), now_ms))
+                changes.append(ledger.handle_report(broker_id, asked, _bought(instance), now_ms))
         answered = {change.instance_id for change in changes}
         for instance_id in ledger.to_review(broker_id):
             instance = image.instances.get(instance_id)

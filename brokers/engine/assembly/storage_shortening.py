@@ -23,10 +23,10 @@ from brokers.engine.capacity.shortening import (
     MS_PER_MINUTE,
     OldSegment,
     StorageFigures,
+    active_segment_bytes_max,
     excess_bytes,
-    is_shortened,
     is_urgent,
-    piece_bytes,
+    must_shorten,
     segments_to_delete,
 )
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
@@ -168,7 +168,7 @@ class StorageShortening:
         not answer, or after a recent change of a leader, whose partition may be counted twice.
         """
         now_ms = self._services.clock.monotonic_ms()
-        was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
+        was_over, state.is_over = state.is_over, must_shorten(figures, state.is_shortened)
         state.is_shortened = state.is_over and (was_over or state.is_shortened)
         has_answer = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
         is_known = has_answer and now_ms - state.led_since_ms >= MOVED_MS
@@ -233,7 +233,9 @@ class StorageShortening:
             logs[partition.topic, partition.index] = self._old_segments(partition)
             yield
         now_ms = self._services.clock.now_ms()
-        chosen = segments_to_delete(logs, wanted_bytes, now_ms=now_ms, floor_ms=floor_ms, is_urgent=is_urgent(figures))
+        chosen = segments_to_delete(
+            logs, wanted_bytes, now_ms=now_ms, age_ms_min=floor_ms, is_urgent=is_urgent(figures)
+        )
         freed_bytes = 0
         for partition in led:
             gone = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
@@ -308,4 +310,4 @@ class StorageShortening:
 
 def _is_large_enough(partition: Partition, bought_bytes: int) -> bool:
     """True if the active segment is large enough to be closed."""
-    return partition.log.active.size_bytes >= piece_bytes(bought_bytes, len(partition.replicas))
+    return partition.log.active.size_bytes >= active_segment_bytes_max(bought_bytes, len(partition.replicas))

@@ -220,7 +220,7 @@ class TenantListeners:
             bound = self._listeners.bind(
                 name, self._bind_host, port, make_session, group=GroupSpec(instance_id, tenant), rules=rules
             )
-            bound.go_on()
+            bound.start_accepting()
             if tls is not None:
                 self._tls[name] = tls
         elif tls is not None or _rules(before) != _rules(route):

@@ -20,7 +20,7 @@ from brokers.contract.routes import RouteDocument
 from brokers.engine.access.client_certificates import UNTRUSTED, CertificateRefused, ClientAuthorities
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
-from brokers.engine.network.listener_rules import Identify, MakeSession, NoteFailure
+from brokers.engine.network.listener_rules import Identify, MakeSession, OnHandshakeFailure
 
 log = structlog.get_logger(__name__)
 
@@ -77,8 +77,8 @@ class TlsRoute:
         return None if self._clients is None else self._identify
 
     @property
-    def note_failure(self) -> NoteFailure | None:
-        """Returns the function for `ListenerRules.note_failure`."""
+    def on_handshake_failure(self) -> OnHandshakeFailure | None:
+        """Returns the function for `ListenerRules.on_handshake_failure`."""
         return None if self._clients is None else self._clients.handshake_failed
 
     def _current(self) -> ssl.SSLContext:

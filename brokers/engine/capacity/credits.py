@@ -44,17 +44,17 @@ class StorageCredits:
         self.controller_epoch = NO_CONTROLLER_EPOCH
         self._reported: dict[str, _Reported] = {}
 
-    def begin(self, room: StorageRoom, bought_bytes: int, held_bytes: int) -> None:
+    def initialize(self, room: StorageRoom, bought_bytes: int, held_bytes: int) -> None:
         """Initialises a room. `held_bytes` is the size of this broker's logs times their number of replicas."""
         room.bought_bytes = bought_bytes
         room.left_bytes = max(0, min(bought_bytes // START_PART, (bought_bytes - held_bytes) // START_FREE_PART))
         room.low_bytes = room.left_bytes
         room.is_full = held_bytes >= bought_bytes
 
-    def begin_again(self, held_bytes: Mapping[str, int]) -> None:
+    def reset(self, held_bytes: Mapping[str, int]) -> None:
         """Initialises all rooms again after the session was lost: other brokers may have been granted the credits."""
         for instance_id, room in self.rooms.items():
-            self.begin(room, room.bought_bytes, held_bytes.get(instance_id, 0))
+            self.initialize(room, room.bought_bytes, held_bytes.get(instance_id, 0))
         self._reported.clear()
 
     def on_controller_epoch(self, controller_epoch: int) -> None:
@@ -112,7 +112,7 @@ class StorageCredits:
             self.totals[change.instance_id] = change
         return is_taken_back
 
-    def on_lost(self, reports: Iterable[ReportedUse]) -> None:
+    def on_unanswered(self, reports: Iterable[ReportedUse]) -> None:
         """Makes the next report include all instances again, and the counters of `reports`, which were not answered
         and may be lost.
         """

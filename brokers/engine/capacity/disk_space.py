@@ -31,22 +31,22 @@ class DiskSpace:
         self.refused = 0
         self.usable_bytes = 0
 
-    def measured(self, total_bytes: int, usable_bytes: int, floor_bytes: int = 0) -> bool:
+    def update(self, total_bytes: int, usable_bytes: int, free_bytes_min: int = 0) -> bool:
         """Applies a measurement of the volume; returns True if produces are now refused or accepted again.
 
-        `floor_bytes` is the operator's minimum, 0 for the default.
+        `free_bytes_min` is the operator's minimum, 0 for the default.
         """
         self.usable_bytes = usable_bytes
-        floor = floor_bytes or default_floor_bytes(total_bytes)
+        minimum_bytes = free_bytes_min or default_free_bytes_min(total_bytes)
         was_short = self.is_short
-        self.is_short = usable_bytes < floor + (floor // RESUME_PART if was_short else 0)
+        self.is_short = usable_bytes < minimum_bytes + (minimum_bytes // RESUME_PART if was_short else 0)
         return self.is_short != was_short
 
 
-def default_floor_bytes(total_bytes: int) -> int:
+def default_free_bytes_min(total_bytes: int) -> int:
     """Returns the default minimum of free bytes for a volume of this size."""
     return max(total_bytes * FREE_PERCENT // 100, FREE_BYTES_MIN)
 
 
 # Used where no disk is measured.
-ENOUGH: Final = DiskSpace()
+UNMEASURED_DISK: Final = DiskSpace()

@@ -78,7 +78,7 @@ class StorageGrant(NamedTuple):
     counted_bytes: int = UNKNOWN
 
 
-class Filled(NamedTuple):
+class FilledInstance(NamedTuple):
     """An instance whose use of storage is above a percentage."""
 
     instance_id: str
@@ -145,7 +145,7 @@ class StorageLedger:
         self._lowered: set[str] = set()
 
     def on_brokers(self, live: Collection[int], now_ms: int) -> None:
-        """Sets the live brokers, this one included. Call it before `begin` and `take`."""
+        """Sets the live brokers, this one included. Call it before `begin_report` and `handle_report`."""
         for broker_id in live:
             reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=-1))
             reporter.gone_ms = None
@@ -168,8 +168,8 @@ class StorageLedger:
             del self._accounts[instance_id]
             self._lowered.discard(instance_id)
 
-    def begin(self, broker_id: int, epoch: int, is_complete: bool, now_ms: int) -> None:
-        """Begins the reports of a broker, which are passed to `take` next, instance by instance.
+    def begin_report(self, broker_id: int, epoch: int, is_complete: bool, now_ms: int) -> None:
+        """Begins the reports of a broker, which are passed to `handle_report` next, instance by instance.
 
         `is_complete` is True if the broker has reported all its instances with these reports.
         """
@@ -186,8 +186,8 @@ class StorageLedger:
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
-    def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> StorageGrant:
-        """Returns the answer to the report on one instance of the broker for which `begin` was called."""
+    def handle_report(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> StorageGrant:
+        """Returns the answer to the report on one instance of the broker for which `begin_report` was called."""
         account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
         self._update(share, report, now_ms)
@@ -304,14 +304,14 @@ class StorageLedger:
         """True if every live broker has reported all its instances."""
         return all(reporter.is_complete for reporter in self._reporters.values() if reporter.gone_ms is None)
 
-    def filled(self, percent: int, now_ms: int) -> list[Filled] | None:
+    def filled_instances(self, percent: int, now_ms: int) -> list[FilledInstance] | None:
         """Returns the instances that use at least `percent` of their storage; None while a new controller does not know
         all instances.
         """
         if not self.is_complete or now_ms - self._began_ms < GONE_MS:
             return None
         return [
-            Filled(instance_id, account.used_bytes, account.is_full)
+            FilledInstance(instance_id, account.used_bytes, account.is_full)
             for instance_id, account in sorted(self._accounts.items())
             if account.is_full or account.used_bytes * 100 >= account.bought_bytes * percent
         ]

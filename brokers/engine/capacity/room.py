@@ -12,15 +12,15 @@ from typing import Final
 OK: Final = 0
 # Results of `StorageRoom.spend` for a refused append, which are error codes of the protocol (WIRE-25).
 # A retry may succeed, because more has been requested from the controller.
-ASKED: Final = 7  # REQUEST_TIMED_OUT
+RETRY_LATER: Final = 7  # REQUEST_TIMED_OUT
 # A retry is refused as well, until records are deleted or more storage is bought.
 FULL: Final = 44  # POLICY_VIOLATION
 
-ASKED_MESSAGE: Final = "The broker is requesting more of the instance's storage from the controller. Try again."
-_ENDLESS_BYTES: Final = 1 << 60
+RETRY_MESSAGE: Final = "The broker is requesting more of the instance's storage from the controller. Try again."
+_UNLIMITED_BYTES: Final = 1 << 60
 
 
-def nobody_asks() -> None:
+def no_request() -> None:
     """Does nothing; used where no controller allocates storage."""
 
 
@@ -29,7 +29,7 @@ class StorageRoom:
 
     Attributes:
         left_bytes: bytes that may be appended on this broker.
-        low_bytes: below this, `ask` is called to request more.
+        low_bytes: below this, `request_more` is called.
         free_bytes: free storage of the whole instance in the controller's last answer.
         is_full: True if the controller reports that the instance's storage is used up.
         is_shortened: True while the oldest records are deleted to make room, so that a retry may succeed.
@@ -39,7 +39,6 @@ class StorageRoom:
     """
 
     __slots__ = (
-        "ask",
         "bought_bytes",
         "free_bytes",
         "is_bounded",
@@ -48,17 +47,18 @@ class StorageRoom:
         "left_bytes",
         "low_bytes",
         "refused",
+        "request_more",
         "spent_bytes",
         "wanted_bytes",
     )
 
-    def __init__(self, is_bounded: bool = True, ask: Callable[[], object] = nobody_asks) -> None:
+    def __init__(self, is_bounded: bool = True, request_more: Callable[[], object] = no_request) -> None:
         self.is_bounded = is_bounded
-        self.ask = ask
+        self.request_more = request_more
         self.bought_bytes = 0
-        self.left_bytes = 0 if is_bounded else _ENDLESS_BYTES
-        self.low_bytes = 0 if is_bounded else -_ENDLESS_BYTES
-        self.free_bytes = _ENDLESS_BYTES
+        self.left_bytes = 0 if is_bounded else _UNLIMITED_BYTES
+        self.low_bytes = 0 if is_bounded else -_UNLIMITED_BYTES
+        self.free_bytes = _UNLIMITED_BYTES
         self.is_full = False
         self.is_shortened = False
         self.refused = 0
@@ -72,25 +72,25 @@ class StorageRoom:
             self.left_bytes = left_bytes
             self.spent_bytes += cost_bytes
             return OK
-        return self._spend_last(cost_bytes, left_bytes)
+        return self._spend_below_low_mark(cost_bytes, left_bytes)
 
-    def _spend_last(self, cost_bytes: int, left_bytes: int) -> int:
+    def _spend_below_low_mark(self, cost_bytes: int, left_bytes: int) -> int:
         if left_bytes >= 0:
             self.left_bytes = left_bytes
             self.spent_bytes += cost_bytes
-            self.ask()
+            self.request_more()
             return OK
         self.wanted_bytes = max(self.wanted_bytes, cost_bytes)
         if (self.is_full or cost_bytes > self.free_bytes) and not self.is_shortened:
             self.refused += 1
             return FULL
-        self.ask()
-        return ASKED
+        self.request_more()
+        return RETRY_LATER
 
-    def refusal(self, code: int) -> str:
+    def refusal_message(self, code: int) -> str:
         """Returns the error message of a produce that is refused with `code`."""
-        if code == ASKED:
-            return ASKED_MESSAGE
+        if code == RETRY_LATER:
+            return RETRY_MESSAGE
         return (
             f"The storage of the instance is used up: {self.bought_bytes:,} bytes were bought, replicas included. "
             "Delete records or topics, shorten retention or buy more storage; records are taken again when less than "

@@ -44,7 +44,7 @@ class OldSegment(NamedTuple):
     largest_timestamp_ms: int
 
 
-def is_shortened(figures: StorageFigures, was_shortened: bool) -> bool:
+def must_shorten(figures: StorageFigures, was_shortened: bool) -> bool:
     """True if the oldest segments must be deleted. Once begun, deletion continues down to RELEASE_PERCENT."""
     percent = RELEASE_PERCENT if was_shortened else SHORTEN_PERCENT
     return _used_now(figures) * 100 >= figures.bought_bytes * percent
@@ -74,28 +74,28 @@ def _used_now(figures: StorageFigures) -> int:
 
 def segments_to_delete(
     logs: Mapping[PartitionKey, Sequence[OldSegment]],
-    wanted_bytes: int,
+    bytes_to_free: int,
     *,
     now_ms: int,
-    floor_ms: int,
+    age_ms_min: int,
     is_urgent: bool = False,
 ) -> dict[PartitionKey, int]:
     """Returns the number of segments to delete from the start of each log.
 
-    The oldest segments of all logs are chosen first, until about `wanted_bytes` are freed. The last one is chosen if at
-    least half of it is needed, or if it `is_urgent`. A segment whose newest record is younger than `floor_ms`, and all
-    later segments of its log, are kept.
+    The oldest segments of all logs are chosen first, until about `bytes_to_free` are freed. The last one is chosen if
+    at least half of it is needed, or if it `is_urgent`. A segment whose newest record is younger than `age_ms_min`, and
+    all later segments of its log, are kept.
     """
     result: dict[PartitionKey, int] = {}
     heads = [(segments[0].largest_timestamp_ms, key, 0) for key, segments in logs.items() if segments]
     heapq.heapify(heads)
     freed_bytes = 0
-    while heads and freed_bytes < wanted_bytes:
+    while heads and freed_bytes < bytes_to_free:
         largest_timestamp_ms, key, at = heapq.heappop(heads)
-        if now_ms - largest_timestamp_ms < floor_ms:
+        if now_ms - largest_timestamp_ms < age_ms_min:
             break  # all other segments are younger
         segments = logs[key]
-        if not is_urgent and (wanted_bytes - freed_bytes) * 2 < segments[at].stored_bytes:
+        if not is_urgent and (bytes_to_free - freed_bytes) * 2 < segments[at].stored_bytes:
             break
         freed_bytes += segments[at].stored_bytes
         result[key] = at + 1
@@ -104,6 +104,6 @@ def segments_to_delete(
     return result
 
 
-def piece_bytes(bought_bytes: int, replicas: int) -> int:
+def active_segment_bytes_max(bought_bytes: int, replicas: int) -> int:
     """Returns the size at which an active segment is closed, whatever its topic's configuration."""
     return max(PIECE_BYTES_MIN, bought_bytes // PIECE_PART // max(1, replicas))

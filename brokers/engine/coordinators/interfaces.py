@@ -57,7 +57,7 @@ class StateLog(Protocol):
         """
 
     @property
-    def leads_alone(self) -> bool:
+    def is_sole_in_sync_replica(self) -> bool:
         """True if no other broker can have become the leader."""
 
     def when_confirmed(self, on_complete: Callable[[int], None]) -> PendingCommit:

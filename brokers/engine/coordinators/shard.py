@@ -127,7 +127,7 @@ class Shard(Generic[M]):
         if result.timers:
             self._set_alarm()
         needs = self.last_offset if result.records else result.reads
-        if needs >= self.log.high_watermark or (result.is_read and not self.log.leads_alone):
+        if needs >= self.log.high_watermark or (result.is_read and not self.log.is_sole_in_sync_replica):
             self._await_commit(result, ticket, needs)
             return REPLY_PENDING
         self.release(result)
@@ -227,7 +227,7 @@ class _PendingCommit:
         log = self._shard.log
         if last_offset >= log.high_watermark:
             self._waits.append(log.when_committed(last_offset, self._on_commit))
-        if self._result.is_read and not log.leads_alone:
+        if self._result.is_read and not log.is_sole_in_sync_replica:
             self._waits.append(log.when_confirmed(self._on_confirmation))
         self._outstanding = len(self._waits)
         if self._ticket is not None:

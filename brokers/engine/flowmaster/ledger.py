@@ -32,8 +32,8 @@ DECIDED_MS: Final = REPORT_MS * 9 // 10
 CHANGE_PART: Final = 8
 # While every demand is below this percentage of the static share, the static shares apply (CKA-28).
 BUSY_PERCENT: Final = 80
-# If a silent broker leaves the others less than 1 part in LEFT_PART of their static shares, all shares stay unchanged.
-LEFT_PART: Final = 20
+# If a silent broker leaves the others less than 1 part in REMAINDER_PART of their static shares, no share changes.
+REMAINDER_PART: Final = 20
 # Time without reports after which a limit is forgotten; brokers with an assigned share report it every second.
 UNREPORTED_MS: Final = 10 * INTERVAL_MS
 # Maximum number of unreported limits in one response.
@@ -43,7 +43,7 @@ REVIEWED_MAX: Final = 200
 FlowKey = tuple[str, int, str]
 
 
-class GivenShare(NamedTuple):
+class ShareAnswer(NamedTuple):
     """Response to one reported limit; `is_waiting` means that the share rises when other brokers have released
     theirs.
     """
@@ -59,14 +59,14 @@ class _Part:
     """Part of one broker in a limit.
 
     `in_force_bps` is the last reported share, and `offered_bps` the last share that the broker was sent since.
-    `is_heard` is True if the broker has reported since the account was opened, `is_measured` if its last report has a
-    measured rate. `decided_bps` is the demand for which shares were last computed.
+    `has_reported` is True if the broker has reported since the account was opened, `is_measured` if its last report has
+    a measured rate. `decided_bps` is the demand for which shares were last computed.
     """
 
     in_force_bps: int
     offered_bps: int
     demand: Demand
-    is_heard: bool = False
+    has_reported: bool = False
     is_measured: bool = True
     decided_bps: int = 0
 
@@ -132,7 +132,7 @@ class FlowLedger:
         for key in [key for key, account in self._accounts.items() if now_ms - account.reported_ms >= UNREPORTED_MS]:
             self._forget(key)
 
-    def begin(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
+    def begin_report(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
         """Begins a report, whose lines follow; returns False if it is older than the last one and must be ignored."""
         reporter = self._reporters.get(broker_id)
         if reporter is None or epoch > reporter.epoch:
@@ -143,7 +143,9 @@ class FlowLedger:
         reporter.sequence, reporter.reported_ms = sequence, now_ms
         return True
 
-    def take(self, broker_id: int, key: FlowKey, flow: ReportedFlow, layout: Layout, now_ms: int) -> GivenShare | None:
+    def handle_report(
+        self, broker_id: int, key: FlowKey, flow: ReportedFlow, layout: Layout, now_ms: int
+    ) -> ShareAnswer | None:
         """Handles one reported limit and returns the broker's share.
 
         Returns None, so that the broker falls back to a share of its own, if the broker and the flow master see the
@@ -155,24 +157,24 @@ class FlowLedger:
         if account is None or account.basis != flow.basis:
             static_bps = layout.static_bps(flow.limit_bps)
             if account is None and _is_at_rest(flow, static_bps[broker_id]):
-                return GivenShare(flow.basis, flow.limit_bps, flow.share_bps, False)
+                return ShareAnswer(flow.basis, flow.limit_bps, flow.share_bps, False)
             account = self._open(key, flow, layout, static_bps, now_ms)
             if account is None:
                 return None
         account.reported_ms = now_ms
         part = account.parts[broker_id]
         part.in_force_bps = part.offered_bps = flow.share_bps
-        part.is_heard, part.is_measured = True, flow.admitted_bps >= 0
+        part.has_reported, part.is_measured = True, flow.admitted_bps >= 0
         admitted_bps = max(0, flow.admitted_bps)
         part.demand = Demand(part.demand.leaders, admitted_bps, max(admitted_bps, flow.wanted_bps))
         self._decide(account, part, now_ms)
-        given = self._give(account, broker_id, now_ms)
-        part.offered_bps = given.share_bps
-        if self._is_over(account):
+        answer = self._next_share(account, broker_id, now_ms)
+        part.offered_bps = answer.share_bps
+        if self._is_idle(account):
             self._forget(key)
         else:
-            self._note_reviews(key, account, broker_id)
-        return given
+            self._mark_for_review(key, account, broker_id)
+        return answer
 
     def to_review(self, broker_id: int) -> list[FlowKey]:
         """Removes and returns limits that the broker did not report and whose share it must get, for `review`."""
@@ -181,17 +183,17 @@ class FlowLedger:
         reporter.to_review.difference_update(result)
         return result
 
-    def review(self, broker_id: int, key: FlowKey, now_ms: int) -> GivenShare | None:
+    def review(self, broker_id: int, key: FlowKey, now_ms: int) -> ShareAnswer | None:
         """Returns the share of a limit that the broker did not report."""
         account = self._accounts.get(key)
         part = None if account is None else account.parts.get(broker_id)
         if account is None or part is None:
             return None
         self._decide(account, part, now_ms)
-        given = self._give(account, broker_id, now_ms)
+        answer = self._next_share(account, broker_id, now_ms)
         # The share it was offered before may be in force by now, or lost.
-        part.offered_bps = max(part.offered_bps, given.share_bps)
-        return given
+        part.offered_bps = max(part.offered_bps, answer.share_bps)
+        return answer
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
@@ -216,18 +218,18 @@ class FlowLedger:
             self._client_keys[key[0]] -= 1
             self._client_keys += Counter()
 
-    def _note_reviews(self, key: FlowKey, account: _Account, reporting: int) -> None:
+    def _mark_for_review(self, key: FlowKey, account: _Account, reporting: int) -> None:
         """Marks the limit for the responses of other brokers that have not reported it, or whose share has changed."""
         for broker_id, part in account.parts.items():
             reporter = self._reporters.get(broker_id)
             if broker_id == reporting or reporter is None:
                 continue
             target_bps = None if account.targets is None else account.targets[broker_id]
-            if not part.is_heard or target_bps not in (None, part.in_force_bps):
+            if not part.has_reported or target_bps not in (None, part.in_force_bps):
                 reporter.to_review.add(key)
 
     @staticmethod
-    def _is_over(account: _Account) -> bool:
+    def _is_idle(account: _Account) -> bool:
         """True if there is no demand and every share is static, as if nothing had been reported."""
         return all(
             part.is_measured and not part.demand.wanted_bps and part.bound_bps == account.static_bps[broker_id]
@@ -272,13 +274,13 @@ class FlowLedger:
         if not silent and self._has_room(account):
             return static_bps
         others = [id for id in sorted(parts) if id not in silent]
-        left_bps = account.limit_bps - sum(silent.values())
-        if left_bps * LEFT_PART < sum(static_bps[id] for id in others):
+        remaining_bps = account.limit_bps - sum(silent.values())
+        if remaining_bps * REMAINDER_PART < sum(static_bps[id] for id in others):
             # The policy `literal` has promised the rest already.
             return {id: part.bound_bps for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
-            left_bps,
+            remaining_bps,
             [parts[id].demand for id in others],
             [parts[id].in_force_bps for id in others],
         )
@@ -298,17 +300,17 @@ class FlowLedger:
         reporter = self._reporters.get(broker_id)
         return reporter is None or now_ms - reporter.reported_ms >= SILENT_MS
 
-    def _give(self, account: _Account, broker_id: int, now_ms: int) -> GivenShare:
+    def _next_share(self, account: _Account, broker_id: int, now_ms: int) -> ShareAnswer:
         """Returns the share to send to a broker: its target as far as other brokers have released the bandwidth."""
         part = account.parts[broker_id]
         share_bps = part.in_force_bps
         target_bps = share_bps if account.targets is None else account.targets[broker_id]
         if target_bps <= share_bps:
             share_bps = target_bps
-        elif self._has_waited(account, now_ms) or all(other.is_heard for other in account.parts.values()):
+        elif self._has_waited(account, now_ms) or all(other.has_reported for other in account.parts.values()):
             others_bps = sum(other.bound_bps for id, other in account.parts.items() if id != broker_id)
             share_bps = max(share_bps, min(target_bps, account.budget_bps - others_bps))
-        return GivenShare(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
+        return ShareAnswer(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
 
 
 def _is_at_rest(flow: ReportedFlow, static_bps: int) -> bool:

@@ -32,7 +32,7 @@ class PoolCharge(NamedTuple):
     is_contended: bool
 
 
-class PoolAnswer(NamedTuple):
+class PoolResponse(NamedTuple):
     """Response to a charge: time from now until everything is paid, negative if unused credit is left."""
 
     due_in_us: int
@@ -59,30 +59,30 @@ class PoolLedger:
         # Number of keys by (instance, whether they are about topics).
         self._keys: Counter[tuple[str, bool]] = Counter()
         # (broker epoch, sequence, time in ms) of the last request of each broker.
-        self._last: dict[int, tuple[int, int, int]] = {}
+        self._last_requests: dict[int, tuple[int, int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def begin(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
+    def begin_report(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
         """Begins a request; returns False if it is older than the last one of its broker and must be ignored."""
-        last = self._last.get(broker_id)
+        last = self._last_requests.get(broker_id)
         if last is not None and (epoch, sequence) <= last[:2]:
             return False
-        self._last[broker_id] = epoch, sequence, now_ms
+        self._last_requests[broker_id] = epoch, sequence, now_ms
         return True
 
-    def silent(self, brokers: Iterable[int], now_ms: int) -> list[int]:
+    def silent_brokers(self, brokers: Iterable[int], now_ms: int) -> list[int]:
         """Returns the brokers without a recent request: they cannot reach the flow master and use static parts."""
         oldest_ms = now_ms - SILENT_MS
-        return [id for id in brokers if self._last.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
+        return [id for id in brokers if self._last_requests.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
 
     def on_brokers(self, live: Collection[int]) -> None:
         """Forgets brokers that are not live."""
-        for broker_id in [known for known in self._last if known not in live]:
-            del self._last[broker_id]
+        for broker_id in [known for known in self._last_requests if known not in live]:
+            del self._last_requests[broker_id]
 
-    def charge(self, key: PoolKey, charge: PoolCharge, now_ms: int, silent_bps: int = 0) -> PoolAnswer | None:
+    def charge(self, key: PoolKey, charge: PoolCharge, now_ms: int, silent_bps: int = 0) -> PoolResponse | None:
         """Charges one limit; returns None if the instance has too many client quotas.
 
         `silent_bps` are the parts of live brokers without contact, which are reserved for them (CKA-35).
@@ -102,14 +102,14 @@ class PoolLedger:
             account.contended_until_ms = now_ms + CONTENDED_MS
         pace.charge(max(0, charge.amount_bytes) + reserved_bytes, account.limit_bps, now_ms)
         due_in_ms = max(pace.due_ms - now_ms, -float(self._burst_ms))
-        return PoolAnswer(round(due_in_ms * 1000), account.contended_until_ms > now_ms)
+        return PoolResponse(round(due_in_ms * 1000), account.contended_until_ms > now_ms)
 
     def _open(self, key: PoolKey, limit_bps: int, now_ms: int) -> _Account | None:
-        counted = _counted(key)
-        if counted is not None:
-            if self._keys[counted] >= KEYS_MAX:
+        counter_key = _quota_counter_key(key)
+        if counter_key is not None:
+            if self._keys[counter_key] >= KEYS_MAX:
                 return None
-            self._keys[counted] += 1
+            self._keys[counter_key] += 1
         account = self._accounts[key] = _Account(limit_bps, Pace(self._burst_ms), now_ms)
         return account
 
@@ -122,14 +122,14 @@ class PoolLedger:
         ]
         for key in unused:
             del self._accounts[key]
-            counted = _counted(key)
-            if counted is not None:
-                self._keys[counted] -= 1
-                if not self._keys[counted]:
-                    del self._keys[counted]
+            counter_key = _quota_counter_key(key)
+            if counter_key is not None:
+                self._keys[counter_key] -= 1
+                if not self._keys[counter_key]:
+                    del self._keys[counter_key]
 
 
-def _counted(key: PoolKey) -> tuple[str, bool] | None:
+def _quota_counter_key(key: PoolKey) -> tuple[str, bool] | None:
     """Returns the counter that a limit counts against; None for an instance's bandwidth, which is always accepted."""
     instance_id, _, clients = key
     return (instance_id, clients.startswith(TOPIC_PREFIX)) if clients else None

@@ -43,10 +43,10 @@ class QueuedWork(Protocol):
 class LoopShare(Protocol):
     """The share of one instance in the event loop; implemented by `network.fair_turns.InstanceTurns`."""
 
-    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
+    def schedule(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
+    def run_or_enqueue(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once if the instance need not queue, otherwise in its turn."""
 
     def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
@@ -54,7 +54,7 @@ class LoopShare(Protocol):
         None if the instance need not queue.
         """
 
-    def used(self, began_s: float, now_s: float) -> None:
+    def charge(self, began_s: float, now_s: float) -> None:
         """Charges the instance for work between two times of `perf_counter`."""
 
 
@@ -64,8 +64,8 @@ class DeferredResponse(Protocol):
     def complete(self, frame: bytes) -> None: ...
 
 
-class HeldFrame(Protocol):
-    """The buffer of a request in processing; implemented by `network.buffers.HeldFrame`."""
+class RetainedFrame(Protocol):
+    """The buffer of a request in processing; implemented by `network.buffers.RetainedFrame`."""
 
     def pin(self) -> None:
         """Retains the buffer until `unpin`, even after `release`; for a thread that reads it."""
@@ -97,13 +97,13 @@ class Channel(Protocol):
     ) -> None: ...
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def defer(self, on_closed: Callable[[], object]) -> DeferredResponse: ...
-    def hold(self, count: int) -> None:
+    def charge_request_copy(self, count: int) -> None:
         """Counts the `count` bytes of a copied request, which is decoded later, as memory of its instance until
-        `release`.
+        `release_request_copy`.
         """
 
-    def release(self) -> None: ...
-    def hold_frame(self) -> HeldFrame | None: ...
+    def release_request_copy(self) -> None: ...
+    def retain_frame(self) -> RetainedFrame | None: ...
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
         """Counts and logs a malformed request or a failure of the broker, and closes the connection (decision 22)."""

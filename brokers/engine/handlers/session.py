@@ -287,7 +287,7 @@ class Session:
         except Exception as error:  # a response that cannot be encoded: without this the client would wait for it
             self.channel.fail(error)
         ended_s = perf_counter()
-        self.channel.turns.used(began_s, ended_s)
+        self.channel.turns.charge(began_s, ended_s)
         self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
@@ -306,7 +306,7 @@ class Session:
         api = self._apis[api_key]
         items_max = REQUEST_ITEMS_MAX if self.principal.internal else api.limit.items_max
         if _is_decoded_in_pieces(api_key, raw):
-            self.channel.hold(raw.size_bytes)
+            self.channel.charge_request_copy(raw.size_bytes)
             self.cancel = self.services.spawn(self._decode_and_dispatch(api, raw.copy(), items_max)).cancel
             return
         began_s = perf_counter()
@@ -347,7 +347,7 @@ class Session:
                 decoding, partial(self._on_turn, context), self._take_turn(context), self.turn_to_resume
             )
             raw.buffer.release()  # frees the copy of the frame
-            self.channel.release()
+            self.channel.release_request_copy()
             if permit is not None and api.key in WAIT_FOR_OTHERS:
                 permit.release()
             paused_ms = context.paused_ms
@@ -383,7 +383,7 @@ class Session:
     def _on_turn(self, context: RequestContext, spent_s: float) -> None:
         """Accounts for a turn of the event loop that was spent on this call."""
         now_s = perf_counter()
-        self.channel.turns.used(now_s - spent_s, now_s)
+        self.channel.turns.charge(now_s - spent_s, now_s)
         charge_time(self, context, spent_s)
         if spent_s >= LONG_TURN_S:
             self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, spent_s)
@@ -421,7 +421,7 @@ class Session:
         # A broker that forwards a client's request is not muted: it mutes the connection of the client.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         on_next_request, self.on_next_request = self.on_next_request, None
         if on_next_request is not None:
             on_next_request()

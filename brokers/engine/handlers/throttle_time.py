@@ -22,7 +22,7 @@ from brokers.engine.handlers import mutation_quota
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.protocol.codec import Encoded
+from brokers.engine.protocol.codec import EncodedResponse
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
@@ -258,7 +258,7 @@ def state_delay_ms(context: RequestContext, response: Any) -> int:
     """
     shares = _shares(context)
     debt_ms = 0 if shares is None else shares.state_debt_ms(context.services.clock.monotonic_ms())
-    if isinstance(response, Encoded):
+    if isinstance(response, EncodedResponse):
         return max(debt_ms, response.throttled_ms)
     return max(debt_ms, getattr(response, "throttle_time_ms", 0))
 

@@ -21,7 +21,7 @@ from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
-from brokers.engine.storage.recovery import NOWHERE, LogCheckpoint, first_checked, load_log
+from brokers.engine.storage.recovery import BEYOND_ALL_OFFSETS, LogCheckpoint, first_checked, load_log
 from brokers.engine.storage.sanity_checks import indexes_trusted, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
@@ -108,7 +108,7 @@ class _Change:
 def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, emit: Emit) -> RecoveryResult:
     directory = partition.path
     recovery_point, start_offset, _ = checkpointed
-    dense_from = NOWHERE if checkpointed.dense_from is None else checkpointed.dense_from
+    dense_from = BEYOND_ALL_OFFSETS if checkpointed.dense_from is None else checkpointed.dense_from
     change = _Change(partition, emit)
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
@@ -178,7 +178,7 @@ def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
 def _reaches_far(directory: Path, base: int, size: int, following: int, recovery_point: int) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
-        return splitting.reaches_far(segment, following, recovery_point)
+        return splitting.needs_split(segment, following, recovery_point)
     finally:
         segment.file.close()
 

@@ -122,7 +122,7 @@ class SegmentCheck:
         far = [place for place in self.places if place.last_offset > limit]
         if not far:
             return False
-        sound = splitting.believed(self.places[: self.faultless], self.base, following, recovery_point)
+        sound = splitting.confirmed_batches(self.places[: self.faultless], self.base, following, recovery_point)
         believed = {place.position for place in sound if place.last_offset > limit}
         for place in far:
             if place.position not in believed:

@@ -12,9 +12,9 @@ from functools import partial
 from socket import socket
 from typing import Final, Protocol
 
-from brokers.engine.network import admission, endings
+from brokers.engine.network import admission, closing
 from brokers.engine.network.admission import AddressLimit, CreationPace, Limits
-from brokers.engine.network.entry_queue import EntryQueue, Queued
+from brokers.engine.network.entry_queue import EntryQueue, QueuedCount
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup, TenantGroups
 from brokers.engine.network.listener_rules import ListenerRules
@@ -55,33 +55,33 @@ class ThrottledConnections:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[str, dict[socket, asyncio.TimerHandle]] = {}
+        self._sockets: dict[str, dict[socket, asyncio.TimerHandle]] = {}
         self.count = 0
 
-    def hold(self, group: str, accepted: socket, delay_ms: int) -> None:
-        held = self._held.setdefault(group, {})
-        if len(held) >= THROTTLED_PER_INSTANCE_MAX:
+    def add(self, group: str, accepted: socket, delay_ms: int) -> None:
+        sockets = self._sockets.setdefault(group, {})
+        if len(sockets) >= THROTTLED_PER_INSTANCE_MAX:
             accepted.close()
             return
-        held[accepted] = self._loop.call_later(delay_ms / 1_000, self._end, group, accepted)
+        sockets[accepted] = self._loop.call_later(delay_ms / 1_000, self._close, group, accepted)
         self.count += 1
 
-    def _end(self, group: str, accepted: socket) -> None:
-        held = self._held[group]
-        held.pop(accepted).cancel()
-        if not held:
-            del self._held[group]
+    def _close(self, group: str, accepted: socket) -> None:
+        sockets = self._sockets[group]
+        sockets.pop(accepted).cancel()
+        if not sockets:
+            del self._sockets[group]
         self.count -= 1
         accepted.close()
 
-    def end_one(self) -> None:
+    def close_one(self) -> None:
         """Closes a connection of the group with most before its delay is over, because its descriptor is needed."""
-        group = max(self._held, key=lambda name: len(self._held[name]))
-        self._end(group, next(iter(self._held[group])))
+        group = max(self._sockets, key=lambda name: len(self._sockets[name]))
+        self._close(group, next(iter(self._sockets[group])))
 
-    def end_all(self, group: str) -> None:
-        for accepted in tuple(self._held.get(group, ())):
-            self._end(group, accepted)
+    def close_all(self, group: str) -> None:
+        for accepted in tuple(self._sockets.get(group, ())):
+            self._close(group, accepted)
 
 
 class OpenConnections(Protocol):
@@ -91,7 +91,7 @@ class OpenConnections(Protocol):
 
     def tenants(self) -> Iterable[TenantGroups]: ...
 
-    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None: ...
 
 
 class Port(Protocol):
@@ -125,15 +125,15 @@ class AcceptPolicy:
         self._counters = counters
         self._reports = reports
         self._pace = CreationPace(limits.creations_per_s_max)
-        self._queued = Queued()
+        self._queued = QueuedCount()
 
     def queue_for(self, group: ListenerGroup) -> EntryQueue:
         """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
-        return EntryQueue(self._loop, partial(self._exceeded, group), partial(self._drop, group), self._queued)
+        return EntryQueue(self._loop, partial(self._exceeded_limit, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------
 
-    def refusal_of_client(self, port: Port, address: str) -> str | None:
+    def client_refusal(self, port: Port, address: str) -> str | None:
         """Returns the cause for refusing a client; None if it is accepted."""
         if not port.rules.is_admitted(address):
             return admission.ALLOW_LIST
@@ -154,7 +154,7 @@ class AcceptPolicy:
         if not delay_ms:
             return False
         if self._open.count + self.throttled.count < self._limits.connections_max:
-            self.throttled.hold(group.name, accepted, delay_ms)
+            self.throttled.add(group.name, accepted, delay_ms)
         else:
             accepted.close()
         self._counters.refuse(admission.ADDRESS_RATE)
@@ -164,7 +164,7 @@ class AcceptPolicy:
 
     # -- by route, instance and broker --------------------------------------------------------------------------------
 
-    def refusal_of_place(self, port: Port) -> str | None:
+    def capacity_refusal(self, port: Port) -> str | None:
         """Returns the cause of refusing one more connection for lack of room; None if there is room."""
         group, rules = port.group, port.rules
         if rules.connections_max is not None and len(port.connections) >= rules.connections_max:
@@ -182,18 +182,18 @@ class AcceptPolicy:
         if self._open.count + self.throttled.count < self._limits.connections_max:
             return True
         if self.throttled.count:
-            self.throttled.end_one()
+            self.throttled.close_one()
             return True
         largest = max(self._open.tenants(), key=lambda tenant: tenant.count)
-        of_largest = max(largest.groups, key=lambda other: other.count)
+        largest_group = max(largest.groups, key=lambda other: other.count)
         assert group.tenant is not None, "a protected group always has room"
-        more = of_largest.count - group.count if largest is group.tenant else largest.count - group.tenant.count
-        if more <= 1:
+        surplus = largest_group.count - group.count if largest is group.tenant else largest.count - group.tenant.count
+        if surplus <= 1:
             return False
-        self._open.end(of_largest.quietest(), endings.NEEDED)
+        self._open.close_connection(largest_group.longest_idle(), closing.EVICTED)
         return True
 
-    def _exceeded(self, group: ListenerGroup) -> str | None:
+    def _exceeded_limit(self, group: ListenerGroup) -> str | None:
         """Returns the cause for refusing a connection in the queue; None if there are places for all of them."""
         if group.count + group.entry_queue.count > group.connections_max:
             return admission.INSTANCE
@@ -202,7 +202,7 @@ class AcceptPolicy:
 
     def _drop(self, group: ListenerGroup, accepted: socket, address: str, cause: str) -> None:
         accepted.close()
-        self._note(group, group.name, address, cause, group.count)
+        self._report_refusal(group, group.name, address, cause, group.count)
 
     # -- by rate ------------------------------------------------------------------------------------------------------
 
@@ -221,10 +221,10 @@ class AcceptPolicy:
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
-    def note_refusal(self, port: Port, address: str, cause: str) -> None:
-        self._note(port.group, port.name, address, cause, len(port.connections))
+    def report_refusal(self, port: Port, address: str, cause: str) -> None:
+        self._report_refusal(port.group, port.name, address, cause, len(port.connections))
 
-    def _note(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
+    def _report_refusal(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
         self._counters.refuse(cause)
         self._reports.refused(name, address, cause, count)
         if cause != admission.ALLOW_LIST:  # strangers must not slow down the instance's clients

@@ -33,9 +33,9 @@ UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
 # Addresses of one instance with a counter of their own; all others share one.
 ADDRESSES_MAX: Final = 1_000
 # Time since the last connection after which an address's counter is empty.
-FORGOTTEN_MS: Final = (SAMPLE_COUNT + 1) * SAMPLE_WIDTH_MS
+COUNTER_EXPIRY_MS: Final = (SAMPLE_COUNT + 1) * SAMPLE_WIDTH_MS
 # Maximum number of expired counters that are removed when an address gets a counter.
-FORGOTTEN_AT_ONCE: Final = 2
+EXPIRED_PER_CALL_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class Addresses:
 
     def remove(self, address: str) -> None:
         network = network_of(address)
-        left = self._counts[network] - 1
-        if left:
-            self._counts[network] = left
+        remaining = self._counts[network] - 1
+        if remaining:
+            self._counts[network] = remaining
         else:
             del self._counts[network]
 
@@ -133,18 +133,18 @@ class AddressRates:
         return min(delay_ms, SAMPLE_WIDTH_MS)
 
     def _rate(self, address: str, now_ms: int) -> Rate:
-        known = self._counters.pop(address, None)
-        if known is None:
-            self._forget(now_ms)
+        counter = self._counters.pop(address, None)
+        if counter is None:
+            self._remove_expired(now_ms)
             if len(self._counters) >= ADDRESSES_MAX:
                 return self._others
-        rate = Rate() if known is None else known[0]
+        rate = Rate() if counter is None else counter[0]
         self._counters[address] = rate, now_ms
         return rate
 
-    def _forget(self, now_ms: int) -> None:
-        for _ in range(min(FORGOTTEN_AT_ONCE, len(self._counters))):
+    def _remove_expired(self, now_ms: int) -> None:
+        for _ in range(min(EXPIRED_PER_CALL_MAX, len(self._counters))):
             address = next(iter(self._counters))
-            if now_ms - self._counters[address][1] < FORGOTTEN_MS:
+            if now_ms - self._counters[address][1] < COUNTER_EXPIRY_MS:
                 return
             del self._counters[address]

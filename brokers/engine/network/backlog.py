@@ -100,16 +100,16 @@ class Backlog:
             return
         if failure is not None:
             if isinstance(failure, OSError) and outgoing.uncached is not None:
-                outgoing.uncached.failed(failure)
+                outgoing.uncached.report_failure(failure)
             self._on_event(f"a segment cannot be read: {failure}")
             return
-        outgoing.prefetched(length)
-        QueuedWork(self._turns, self._send_on).begin()
+        outgoing.on_prefetched(length)
+        QueuedWork(self._turns, self._send_after_prefetch).begin()
 
-    def _send_on(self) -> None:
+    def _send_after_prefetch(self) -> None:
         """Continues when the disk has delivered and the turn of the instance has come."""
         if not self._closed:
-            self._go_on()
+            self._send_queued()
 
     def _on_writable(self) -> None:
         if self._is_queued:
@@ -117,20 +117,20 @@ class Backlog:
             return
         turns = self._turns
         began_s = perf_counter()
-        if turns.is_spent and turns.must_wait(began_s):
+        if turns.may_have_to_queue and turns.must_queue(began_s):
             self._is_queued = True
             turns.enqueue(self)
             return
-        self._go_on()
-        turns.used(began_s, perf_counter())
+        self._send_queued()
+        turns.charge(began_s, perf_counter())
 
     def on_turn(self) -> None:
         """Continues in the turn of the instance (`fair_turns.Waiter`)."""
         self._is_queued = False
         if not self._closed and not self.is_prefetching:
-            self._go_on()
+            self._send_queued()
 
-    def _go_on(self) -> None:
+    def _send_queued(self) -> None:
         """Sends until the queue is empty, the socket has no room, or the next data is not in the page cache."""
         queue = self._queue
         while queue:
@@ -147,12 +147,12 @@ class Backlog:
             self._watch(False)
         self._on_event(None)
 
-    def _watch(self, wanted: bool) -> None:
+    def _watch(self, enabled: bool) -> None:
         """Starts or stops watching for a writable socket."""
-        if wanted == self._watching:
+        if enabled == self._watching:
             return
-        self._watching = wanted
-        if wanted:
+        self._watching = enabled
+        if enabled:
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
         else:
             self._loop.remove_writer(self._socket.fileno())

@@ -32,9 +32,9 @@ RENTED_BYTES_PER_TENANT_MAX = RECEIVED_BYTES_PER_TENANT_MAX
 RENTED_BYTES_PER_OWNER_MIN = RECEIVED_BYTES_PER_INSTANCE_MIN
 # Number of owners of one tenant that can use their minimum at the same time while other tenants use all memory.
 MINIMA_PER_TENANT = 4
-# Maximum size of a buffer that is kept for the next large frame, and of all kept buffers together.
-KEPT_SIZE_MAX = 2_097_152
-KEPT_BYTES_MAX = 8_388_608
+# Maximum size of a buffer that is pooled for the next large frame, and of all pooled buffers together.
+POOLED_SIZE_MAX = 2_097_152
+POOLED_BYTES_MAX = 8_388_608
 # Limits of bytes in small requests that are incomplete or cannot be processed yet. Beyond them, a connection reads only
 # to the end of its current request, and rents a buffer for that request unless it is tiny.
 UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
@@ -113,19 +113,19 @@ class MemoryWaiter(Protocol):
         """Is called when memory is available, inside the request of another connection."""
 
 
-class Wish(NamedTuple):
-    """Number of bytes that a waiting connection needs for its `buffer`, or for a new one (None)."""
+class MemoryNeed(NamedTuple):
+    """Memory that a waiting connection needs for its `buffer`, or for a new one (None)."""
 
-    count_bytes: int
+    needed_bytes: int
     buffer: RentedBuffer | None
 
 
 class Usage(NamedTuple):
     """Rented bytes of one owner, of all owners of its tenant, and of the broker."""
 
-    of_owner: int
-    of_tenant: int
-    of_all: int
+    owner_bytes: int
+    tenant_bytes: int
+    total_bytes: int
 
 
 class UnreadBytes:
@@ -140,26 +140,27 @@ class UnreadBytes:
         self._bytes_max = bytes_max
         self.count = 0
 
-    def change(self, by: int) -> None:
-        self.count += by
+    def add(self, change: int) -> None:
+        """Adds a number of bytes, which is negative for processed ones."""
+        self.count += change
         if self._parent is not None:
-            self._parent.change(by)
+            self._parent.add(change)
 
     def move_to(self, parent: UnreadBytes) -> None:
         """Moves the count of an instance to another tenant."""
         if self._parent is not None:
-            self._parent.change(-self.count)
+            self._parent.add(-self.count)
         self._parent = parent
-        parent.change(self.count)
+        parent.add(self.count)
 
     @property
-    def are_many(self) -> bool:
+    def is_over_limit(self) -> bool:
         """True if connections should read only to the end of their current request."""
-        return self.count > self._bytes_max or (self._parent is not None and self._parent.are_many)
+        return self.count > self._bytes_max or (self._parent is not None and self._parent.is_over_limit)
 
 
 def _rounded(size: int) -> int:
-    return max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= KEPT_SIZE_MAX else size
+    return max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= POOLED_SIZE_MAX else size
 
 
 class FrameBuffers:
@@ -170,33 +171,34 @@ class FrameBuffers:
     memory of a tenant's owners may not exceed the memory that remains free, but `MINIMA_PER_TENANT` of them can use
     `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
 
-    `soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at once.
+    `call_soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at
+    once.
     """
 
     def __init__(
         self,
         rented_bytes_max: int = RENTED_BYTES_MAX,
-        soon: Callable[[Callable[[], None]], object] | None = None,
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
         owner_bytes_min: int = RENTED_BYTES_PER_OWNER_MIN,
     ) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.rented_bytes = 0
-        self.on_wait: Callable[[], object] = _unwatched
+        self.on_wait: Callable[[], object] = _ignore_wait
         self._rented_bytes_max = rented_bytes_max
         self._owner_bytes_min = owner_bytes_min
-        self._soon = soon
-        self._leaving: deque[tuple[RentedBuffer, object]] = deque()
+        self._call_soon = call_soon
+        self._to_free: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
         # Tenants of owners, and their memory. An owner without a tenant is counted alone.
         self._tenants: dict[object, object] = {}
         self._rented_by_tenant: dict[object, int] = {}
         # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
         self._oldest: dict[object, RentedBuffer] = {}
-        self._ahead: RentedBuffer | None = None
-        self._kept: dict[int, list[RentedBuffer]] = {}
-        self._kept_bytes = 0
+        self._over_limit: RentedBuffer | None = None
+        self._pool: dict[int, list[RentedBuffer]] = {}
+        self._pooled_bytes = 0
         # Waiting connections of each owner in order, with the memory that they need.
-        self._waiting: dict[object, dict[MemoryWaiter, Wish]] = {}
+        self._waiting: dict[object, dict[MemoryWaiter, MemoryNeed]] = {}
 
     def assign(self, owner: object, tenant: object | None) -> None:
         """Counts the memory of an owner as a tenant's from now on; `tenant` is None when the owner is removed."""
@@ -210,23 +212,23 @@ class FrameBuffers:
         if self._waiting:
             self.wake()
 
-    def rented_with(self, owner: object) -> int:
+    def tenant_rented_bytes(self, owner: object) -> int:
         """Returns the rented bytes of the owner's tenant, or those of an owner without a tenant."""
         tenant = self._tenants.get(owner)
         return self._rented_by.get(owner, 0) if tenant is None else self._rented_by_tenant.get(tenant, 0)
 
     def rent(self, size: int, owner: object) -> RentedBuffer | None:
-        """Returns a buffer of at least `size` bytes, charged with the minimum until more is `received`; None if too
+        """Returns a buffer of at least `size` bytes, charged with the minimum until `charge_received`; None if too
         much is rented.
         """
         rounded = _rounded(size)
         if not self._fits(RENTED_BYTES_MIN, None, owner, self._usage(owner)):
             return None
-        self.count(RENTED_BYTES_MIN, owner)
-        kept = self._kept.get(rounded)
-        if kept:
-            self._kept_bytes -= rounded
-            buffer = kept.pop()
+        self.charge(RENTED_BYTES_MIN, owner)
+        pooled = self._pool.get(rounded)
+        if pooled:
+            self._pooled_bytes -= rounded
+            buffer = pooled.pop()
         else:
             buffer = RentedBuffer(rounded)
         buffer.counted_bytes = RENTED_BYTES_MIN
@@ -240,46 +242,47 @@ class FrameBuffers:
         return self._may_grow(more, buffer, owner, self._usage(owner))
 
     def _usage(self, owner: object) -> Usage:
-        return Usage(self._rented_by.get(owner, 0), self.rented_with(owner), self.rented_bytes)
+        return Usage(self._rented_by.get(owner, 0), self.tenant_rented_bytes(owner), self.rented_bytes)
 
     def _may_grow(self, more: int, buffer: RentedBuffer, owner: object, usage: Usage) -> bool:
         oldest = self._oldest.setdefault(owner, buffer)
         if self._fits(more, buffer, owner, usage):
             return True
-        if self._ahead is None and buffer is oldest:
-            self._ahead = buffer
+        if self._over_limit is None and buffer is oldest:
+            self._over_limit = buffer
             return True
         return False
 
-    def received(self, buffer: RentedBuffer, filled: int, owner: object) -> None:
+    def charge_received(self, buffer: RentedBuffer, filled: int, owner: object) -> None:
         """Charges the owner for a buffer that is filled up to `filled`."""
         if filled > buffer.counted_bytes:
-            self.count(filled - buffer.counted_bytes, owner)
+            self.charge(filled - buffer.counted_bytes, owner)
             buffer.counted_bytes = filled
 
     def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, usage: Usage) -> bool:
         """True if an owner may have `more` bytes for this buffer."""
-        of_owner, of_tenant, of_all = usage
-        if of_owner + more <= self._owner_bytes_min and of_tenant + more <= MINIMA_PER_TENANT * self._owner_bytes_min:
+        owner_bytes, tenant_bytes, total_bytes = usage
+        tenant_bytes_min = MINIMA_PER_TENANT * self._owner_bytes_min
+        if owner_bytes + more <= self._owner_bytes_min and tenant_bytes + more <= tenant_bytes_min:
             return True
-        if buffer is not None and buffer is self._ahead:
+        if buffer is not None and buffer is self._over_limit:
             return True
         is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-        is_within_tenant = of_tenant + more <= RENTED_BYTES_PER_TENANT_MAX
-        if not (is_oldest or (is_within_tenant and of_owner + more <= RENTED_BYTES_PER_OWNER_MAX)):
+        is_within_tenant = tenant_bytes + more <= RENTED_BYTES_PER_TENANT_MAX
+        if not (is_oldest or (is_within_tenant and owner_bytes + more <= RENTED_BYTES_PER_OWNER_MAX)):
             return False
-        if of_tenant == of_all and (is_oldest or not of_all):
+        if tenant_bytes == total_bytes and (is_oldest or not total_bytes):
             return True
-        return of_tenant + more <= self._rented_bytes_max - of_all - more
+        return tenant_bytes + more <= self._rented_bytes_max - total_bytes - more
 
-    def count(self, change: int, owner: object) -> None:
+    def charge(self, change: int, owner: object) -> None:
         """Changes the bytes charged to an owner, for buffers and for requests in other memory; call `wake` after a
         reduction.
         """
         self.rented_bytes += change
-        left = self._rented_by.get(owner, 0) + change
-        if left:
-            self._rented_by[owner] = left
+        remaining = self._rented_by.get(owner, 0) + change
+        if remaining:
+            self._rented_by[owner] = remaining
         else:
             self._rented_by.pop(owner, None)
         tenant = self._tenants.get(owner)
@@ -287,59 +290,59 @@ class FrameBuffers:
             self._count_to_tenant(tenant, change)
 
     def _count_to_tenant(self, tenant: object, change: int) -> None:
-        left = self._rented_by_tenant.get(tenant, 0) + change
-        if left:
-            self._rented_by_tenant[tenant] = left
+        remaining = self._rented_by_tenant.get(tenant, 0) + change
+        if remaining:
+            self._rented_by_tenant[tenant] = remaining
         else:
             self._rented_by_tenant.pop(tenant, None)
 
-    def rented_by(self, owner: object) -> int:
+    def owner_rented_bytes(self, owner: object) -> int:
         return self._rented_by.get(owner, 0)
 
-    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
+    def return_buffer(self, buffer: RentedBuffer, owner: object) -> None:
         if self._oldest.get(owner) is buffer:
             del self._oldest[owner]
-        if self._ahead is buffer:
-            self._ahead = None
-        if buffer.counted_bytes > FREED_AT_ONCE_BYTES_MAX and self._soon is not None:
-            self._leaving.append((buffer, owner))
-            if len(self._leaving) == 1:
-                self._soon(self._free_some)
+        if self._over_limit is buffer:
+            self._over_limit = None
+        if buffer.counted_bytes > FREED_AT_ONCE_BYTES_MAX and self._call_soon is not None:
+            self._to_free.append((buffer, owner))
+            if len(self._to_free) == 1:
+                self._call_soon(self._free_part)
             return
-        self.count(-buffer.counted_bytes, owner)
-        if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
-            self._kept.setdefault(buffer.size, []).append(buffer)
-            self._kept_bytes += buffer.size
+        self.charge(-buffer.counted_bytes, owner)
+        if buffer.size <= POOLED_SIZE_MAX and self._pooled_bytes + buffer.size <= POOLED_BYTES_MAX:
+            self._pool.setdefault(buffer.size, []).append(buffer)
+            self._pooled_bytes += buffer.size
         else:
             buffer.free()
         if self._waiting:
             self.wake()
 
-    def _free_some(self) -> None:
+    def _free_part(self) -> None:
         """Frees a part of a returned buffer. The rest stays charged until it is freed, too."""
-        buffer, owner = self._leaving[0]
+        buffer, owner = self._to_free[0]
         buffer.free_tail()
-        left = min(buffer.counted_bytes, buffer.size)
-        self.count(left - buffer.counted_bytes, owner)
-        buffer.counted_bytes = left
+        remaining = min(buffer.counted_bytes, buffer.size)
+        self.charge(remaining - buffer.counted_bytes, owner)
+        buffer.counted_bytes = remaining
         if not buffer.size:
             buffer.free()
-            self._leaving.popleft()
-        if self._leaving and self._soon is not None:
-            self._soon(self._free_some)
+            self._to_free.popleft()
+        if self._to_free and self._call_soon is not None:
+            self._call_soon(self._free_part)
         if self._waiting:
             self.wake()
 
     def wait(self, owner: object, waiter: MemoryWaiter, buffer: RentedBuffer | None = None, end: int = 0) -> None:
         """Calls `waiter.on_memory` once, when a buffer can be rented, or `buffer` can be filled up to `end`."""
-        count_bytes = RENTED_BYTES_MIN if buffer is None else end - buffer.counted_bytes
-        self._waiting.setdefault(owner, {})[waiter] = Wish(count_bytes, buffer)
+        needed_bytes = RENTED_BYTES_MIN if buffer is None else end - buffer.counted_bytes
+        self._waiting.setdefault(owner, {})[waiter] = MemoryNeed(needed_bytes, buffer)
         self.on_wait()
 
-    def forget(self, owner: object, waiter: MemoryWaiter) -> None:
-        """Removes a connection that no longer waits."""
-        of_owner = self._waiting.get(owner)
-        if of_owner is not None and of_owner.pop(waiter, None) is not None and not of_owner:
+    def cancel_wait(self, owner: object, waiter: MemoryWaiter) -> None:
+        """Removes a connection from those that wait for memory."""
+        waiting = self._waiting.get(owner)
+        if waiting is not None and waiting.pop(waiter, None) is not None and not waiting:
             del self._waiting[owner]
 
     def is_contended(self, owner: object) -> bool:
@@ -358,39 +361,39 @@ class FrameBuffers:
         """
         missing = []
         for owner, waiting in self._waiting.items():
-            of_owner, of_tenant, of_all = self._usage(owner)
+            owner_bytes, tenant_bytes, total_bytes = self._usage(owner)
             more, buffer = next(iter(waiting.values()))
             is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-            is_within_tenant = of_tenant + more <= RENTED_BYTES_PER_TENANT_MAX
+            is_within_tenant = tenant_bytes + more <= RENTED_BYTES_PER_TENANT_MAX
             # Otherwise the owner or its tenant has to free memory first.
-            if is_oldest or (is_within_tenant and of_owner + more <= RENTED_BYTES_PER_OWNER_MAX):
-                missing.append(of_tenant + 2 * more + of_all - self._rented_bytes_max)
+            if is_oldest or (is_within_tenant and owner_bytes + more <= RENTED_BYTES_PER_OWNER_MAX):
+                missing.append(tenant_bytes + 2 * more + total_bytes - self._rented_bytes_max)
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
         """Notifies waiting connections in order, as far as there is memory. A connection that then takes none calls
         `wake` again, for the others.
         """
-        of_all = self.rented_bytes
+        total_bytes = self.rented_bytes
         granted: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
         for owner in tuple(self._waiting):
             tenant = self._tenants.get(owner, owner)
-            of_owner, of_tenant = self._rented_by.get(owner, 0), self.rented_with(owner) + granted.get(tenant, 0)
+            owner_bytes = self._rented_by.get(owner, 0)
+            tenant_bytes = self.tenant_rented_bytes(owner) + granted.get(tenant, 0)
             waiting = self._waiting[owner]
             while waiting:
                 waiter = next(iter(waiting))
-                waiter_wish = waiting[waiter]
-                more, buffer = waiter_wish
-                usage = Usage(of_owner, of_tenant, of_all)
+                more, buffer = waiting[waiter]
+                usage = Usage(owner_bytes, tenant_bytes, total_bytes)
                 if buffer is None:
                     has_room = self._fits(more, None, owner, usage)
                 else:
                     has_room = self._may_grow(more, buffer, owner, usage)
                 if not has_room:
                     break
-                of_all += more
-                of_owner += more
-                of_tenant += more
+                total_bytes += more
+                owner_bytes += more
+                tenant_bytes += more
                 granted[tenant] = granted.get(tenant, 0) + more
                 del waiting[waiter]
                 waiter.on_memory()
@@ -398,29 +401,29 @@ class FrameBuffers:
                 del self._waiting[owner]
 
     def trim(self) -> None:
-        """Frees the buffers kept for reuse; called when the broker has been idle for a while."""
-        for buffers in self._kept.values():
+        """Frees the pooled buffers; called when the broker has been idle for a while."""
+        for buffers in self._pool.values():
             for buffer in buffers:
                 buffer.free()
-        self._kept.clear()
-        self._kept_bytes = 0
+        self._pool.clear()
+        self._pooled_bytes = 0
 
 
-def _unwatched() -> None:
+def _ignore_wait() -> None:
     """Does nothing; the default of `FrameBuffers.on_wait`."""
 
 
-class HeldFrame:
+class RetainedFrame:
     """The buffer of a request that is processed in several turns. Threads that read it `pin` it."""
 
-    __slots__ = ("_buffer", "_buffers", "_is_over", "_owner", "_pins")
+    __slots__ = ("_buffer", "_buffers", "_is_released", "_owner", "_pins")
 
     def __init__(self, buffers: FrameBuffers, buffer: RentedBuffer, owner: object) -> None:
         self._buffers = buffers
         self._buffer: RentedBuffer | None = buffer
         self._owner = owner
         self._pins = 0
-        self._is_over = False
+        self._is_released = False
 
     def pin(self) -> None:
         """Keeps the buffer until `unpin`."""
@@ -428,16 +431,16 @@ class HeldFrame:
 
     def unpin(self) -> None:
         self._pins -= 1
-        if self._is_over:
+        if self._is_released:
             self.release()
 
     def release(self) -> None:
         """Releases the buffer at the end of the request. May be repeated."""
-        self._is_over = True
+        self._is_released = True
         buffer = self._buffer
         if buffer is not None and not self._pins:
             self._buffer = None
-            self._buffers.give_back(buffer, self._owner)
+            self._buffers.return_buffer(buffer, self._owner)
 
 
 class UnsentBytes:
@@ -446,38 +449,38 @@ class UnsentBytes:
     from the page cache.
     """
 
-    __slots__ = ("_bytes_max", "_of_tenant", "_on_excess", "count")
+    __slots__ = ("_bytes_max", "_on_excess", "_parent", "count")
 
     def __init__(
         self,
         on_excess: Callable[[], object] | None = None,
         bytes_max: int = UNSENT_BYTES_PER_INSTANCE_MAX,
-        of_tenant: UnsentBytes | None = None,
+        parent: UnsentBytes | None = None,
     ) -> None:
         self._on_excess = on_excess
         self._bytes_max = bytes_max
-        self._of_tenant = of_tenant
+        self._parent = parent
         self.count = 0
 
     @property
-    def are_too_many(self) -> bool:
+    def is_over_limit(self) -> bool:
         return self.count > self._bytes_max
 
     def add(self, count: int) -> None:
         self.count += count
-        if self._of_tenant is not None:
-            self._of_tenant.add(count)
+        if self._parent is not None:
+            self._parent.add(count)
         if self.count > self._bytes_max and self._on_excess is not None:
             self._on_excess()
 
     def remove(self, count: int) -> None:
         self.count -= count
-        if self._of_tenant is not None:
-            self._of_tenant.remove(count)
+        if self._parent is not None:
+            self._parent.remove(count)
 
-    def move_to(self, of_tenant: UnsentBytes) -> None:
+    def move_to(self, parent: UnsentBytes) -> None:
         """Moves the count of an instance to another tenant."""
-        if self._of_tenant is not None:
-            self._of_tenant.remove(self.count)
-        self._of_tenant = of_tenant
-        of_tenant.add(self.count)
+        if self._parent is not None:
+            self._parent.remove(self.count)
+        self._parent = parent
+        parent.add(self.count)

@@ -13,20 +13,20 @@ from socket import MSG_NOSIGNAL, socket
 from typing import Final
 
 from brokers.engine.network.backlog import Backlog
-from brokers.engine.network.buffers import FrameBuffers, HeldFrame
+from brokers.engine.network.buffers import FrameBuffers, RetainedFrame
 from brokers.engine.network.fair_turns import QueuedWork
 from brokers.engine.network.interfaces import CLOSED_SESSION, Cancellable, ConnectionOwner, Mute
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
 from brokers.engine.network.receiving import (
+    DELAYED_BY_BROKER,
     MUTED,
     NO_BUFFER,
     PROCESSING,
     TOO_MANY_PENDING,
-    WAITING_FOR_US,
     WRITING,
     Receiver,
 )
-from brokers.engine.network.sending import OnWritten, Outgoing, joined_up, whole_frame
+from brokers.engine.network.sending import OnWritten, Outgoing, as_single_frame, merge_plain_responses
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.values import Slice
 
@@ -41,7 +41,7 @@ def _do_nothing() -> None:
 class Connection(Receiver):
     """A client's connection. `peer_host` is the textual address. Each frame needs exactly one response."""
 
-    __slots__ = ("_backlog", "_mute_timer", "_pending_responses", "_unsent", "number", "since_s")
+    __slots__ = ("_backlog", "_mute_timer", "_pending_responses", "_unsent", "number", "started_s")
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Connection(Receiver):
         self._unsent = owner.unsent
         # Number of the connection in this process, and its start by the event loop's clock.
         self.number = 0
-        self.since_s = 0.0
+        self.started_s = 0.0
         self._mute_timer: asyncio.TimerHandle | Cancellable | None = None
         # Output that waits for the socket, or for an earlier response.
         self._backlog: Backlog | None = None
@@ -109,7 +109,7 @@ class Connection(Receiver):
         if self.closed:
             outgoing.finish()
             return
-        if delay_ms > 0 and self._mute(delay_ms, mute, None if on_written is not None else whole_frame(parts)):
+        if delay_ms > 0 and self._mute(delay_ms, mute, None if on_written is not None else as_single_frame(parts)):
             return
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, outgoing)
@@ -120,14 +120,14 @@ class Connection(Receiver):
         self._send(outgoing)
         self._resume_if_idle()
 
-    def hold(self, count: int) -> None:
-        self.inbound.hold(count)
+    def charge_request_copy(self, count: int) -> None:
+        self.inbound.charge_request_copy(count)
 
-    def release(self) -> None:
-        self.inbound.release()
+    def release_request_copy(self) -> None:
+        self.inbound.release_request_copy()
 
-    def hold_frame(self) -> HeldFrame | None:
-        return self.inbound.hold_frame()
+    def retain_frame(self) -> RetainedFrame | None:
+        return self.inbound.retain_frame()
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Ends a request with acks=0: nothing is sent, but the mute applies (QUO-32)."""
@@ -147,14 +147,14 @@ class Connection(Receiver):
             pending_responses = self._pending_responses = PendingResponses(self._on_first_complete, self._unsent)
         pending = pending_responses.defer(on_closed)
         self._busy &= ~PROCESSING
-        if pending_responses.are_too_many:
+        if pending_responses.is_full:
             self._busy |= TOO_MANY_PENDING
         return pending
 
     def _queue_response(self, pending_responses: PendingResponses, outgoing: Outgoing) -> None:
         pending_responses.add(outgoing)
         self._busy &= ~PROCESSING
-        if pending_responses.are_too_many:
+        if pending_responses.is_full:
             self._busy |= TOO_MANY_PENDING
         else:
             self._resume_if_idle()
@@ -168,14 +168,14 @@ class Connection(Receiver):
         pending_responses = self._pending_responses
         if pending_responses is None or self.closed:
             return
-        taken = pending_responses.take()
+        complete = pending_responses.pop_complete()
         if not pending_responses:
             self._pending_responses = None
-        if len(taken) > 1:
-            taken = joined_up(taken)
-        for outgoing in taken:
+        if len(complete) > 1:
+            complete = merge_plain_responses(complete)
+        for outgoing in complete:
             self._send(outgoing)
-        if self._busy & TOO_MANY_PENDING and pending_responses.are_few:
+        if self._busy & TOO_MANY_PENDING and pending_responses.may_resume:
             self._busy &= ~TOO_MANY_PENDING
         self._resume_if_idle()
 
@@ -206,15 +206,15 @@ class Connection(Receiver):
         if backlog is None:
             self._busy |= WRITING
             backlog = self._backlog = Backlog(
-                self._socket, self._loop, self._owner.readers, self._on_writing, self._unsent, self.turns
+                self._socket, self._loop, self._owner.readers, self._on_backlog_event, self._unsent, self.turns
             )
         backlog.add(outgoing)
 
-    def _on_writing(self, trouble: str | None) -> None:
+    def _on_backlog_event(self, error: str | None) -> None:
         """Handles progress or failure of the backlog."""
         self.idle_ticks = 0
-        if trouble is not None:
-            self.close(trouble)
+        if error is not None:
+            self.close(error)
         elif self._backlog is not None and self._backlog.is_over:
             self._backlog = None
             self._busy &= ~WRITING
@@ -226,14 +226,14 @@ class Connection(Receiver):
     def _mute(self, delay_ms: int, mute: Mute | None, frame: bytes | None) -> bool:
         """Mutes the connection. Returns True if `frame` is sent at the end of the mute (DEC-17)."""
         on_over: Callable[[], object] = self._unmute
-        is_held = frame is not None and self._owner.delays_responses
-        if frame is not None and is_held:
-            on_over = partial(self._end_delay, self.defer(_do_nothing), frame)
+        is_response_delayed = frame is not None and self._owner.delays_responses
+        if frame is not None and is_response_delayed:
+            on_over = partial(self._respond_and_unmute, self.defer(_do_nothing), frame)
         self._busy |= MUTED
         self._mute_timer = self._loop.call_later(delay_ms / 1000, on_over) if mute is None else mute.begin(on_over)
-        return is_held
+        return is_response_delayed
 
-    def _end_delay(self, pending: PendingResponse, frame: bytes) -> None:
+    def _respond_and_unmute(self, pending: PendingResponse, frame: bytes) -> None:
         pending.complete(frame)
         self._unmute()
 
@@ -250,7 +250,7 @@ class Connection(Receiver):
     @property
     def is_waiting(self) -> bool:
         prefetching = self._backlog is not None and self._backlog.is_prefetching
-        ours = bool(self._busy & WAITING_FOR_US)
+        ours = bool(self._busy & DELAYED_BY_BROKER)
         return ours or prefetching or self._pending_responses is not None
 
     @property
@@ -284,10 +284,10 @@ class Connection(Receiver):
             backlog.close()
         self._socket.close()
         if self._busy & NO_BUFFER:
-            self._buffers.forget(self._owner.group, self)
+            self._buffers.cancel_wait(self._owner.group, self)
         frame, self.inbound.large = self.inbound.large, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer, self._owner.group)
+            self._buffers.return_buffer(frame.buffer, self._owner.group)
         self.inbound.forget()
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None

@@ -14,14 +14,14 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.buffers import FrameBuffers
 from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection, PeerOwner
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
-from brokers.engine.network.tls_stream import IN_CLEAR, TlsStream, is_loopback, plain_socket
+from brokers.engine.network.tls_stream import PLAINTEXT_ALPN, TlsStream, is_loopback, plain_socket
 
 # First byte of a TLS handshake. A Kafka frame that began with it would be too long.
 TLS_HANDSHAKE: Final = b"\x16"
@@ -47,8 +47,8 @@ class HandshakeOwner(PeerOwner, Protocol):
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
 
-    def end(self, connection: OwnedConnection, reason: str) -> None:
-        """Closes the connection for one of the reasons in `endings`."""
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None:
+        """Closes the connection for one of the reasons in `closing`."""
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None: ...
 
@@ -59,12 +59,12 @@ class ConnectionHandshake:
     __slots__ = (
         "_address",
         "_closed",
+        "_continues_in_plaintext",
         "_deadline",
         "_fd",
         "_handshakes",
         "_header",
         "_in_thread",
-        "_is_in_clear",
         "_is_watching",
         "_loop",
         "_make_session",
@@ -77,7 +77,7 @@ class ConnectionHandshake:
         "peer_host",
     )
 
-    # A handshake has its own deadlines, so `endings` finds no reason to close it.
+    # A handshake has its own deadlines, so `closing` finds no reason to close it.
     is_busy: Final = True
     is_stalled: Final = False
     is_waiting: Final = False
@@ -101,7 +101,7 @@ class ConnectionHandshake:
         self._tls: ssl.SSLSocket | None = None
         self._make_session: MakeSession | None = None
         self._header = b""
-        self._in_thread = self._closed = self._is_watching = self._is_in_clear = False
+        self._in_thread = self._closed = self._is_watching = self._continues_in_plaintext = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer_host = self.client_host = address
         self.idle_ticks = 0
@@ -109,7 +109,7 @@ class ConnectionHandshake:
 
     def start(self, is_proxied: bool) -> None:
         if is_proxied:
-            self._await(self._read_header, PROXY_HEADER_MS_MAX, endings.NO_PROXY_HEADER)
+            self._await(self._read_header, PROXY_HEADER_MS_MAX, closing.NO_PROXY_HEADER)
         else:
             self._begin_handshake()
 
@@ -119,15 +119,15 @@ class ConnectionHandshake:
 
     def _watch(self, on_readable: Callable[[], object]) -> None:
         self._is_watching = True
-        self._loop.add_reader(self._fd, self._charged, on_readable)
+        self._loop.add_reader(self._fd, self._run_charged, on_readable)
 
-    def _charged(self, step: Callable[..., object], *arguments: object) -> None:
+    def _run_charged(self, step: Callable[..., object], *arguments: object) -> None:
         """Runs a step and charges its time to the instance."""
         began_s = perf_counter()
         try:
             step(*arguments)
         finally:
-            self._owner.turns.used(began_s, perf_counter())
+            self._owner.turns.charge(began_s, perf_counter())
 
     def _unwatch(self) -> None:
         """Stops watching the socket, once: a thread may have closed it, and another socket may use its descriptor."""
@@ -137,7 +137,7 @@ class ConnectionHandshake:
             self._loop.remove_writer(self._fd)
 
     def _end(self, reason: str) -> None:
-        self._owner.end(self, reason)
+        self._owner.close_connection(self, reason)
 
     # -- PROXY protocol -----------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class ConnectionHandshake:
             return
         except NotProxyHeader as error:
             self._owner.on_malformed(self.peer_host, error)
-            self._end(endings.NO_PROXY_HEADER)
+            self._end(closing.NO_PROXY_HEADER)
             return
         self._on_client(client or self.peer_host)
 
@@ -181,13 +181,13 @@ class ConnectionHandshake:
 
     def _begin_handshake(self) -> None:
         """Waits for the peer's first bytes; no TLS state is created for a silent peer."""
-        self._await(self._on_hello, HANDSHAKE_MS_MAX, endings.HANDSHAKE)
+        self._await(self._on_hello, HANDSHAKE_MS_MAX, closing.HANDSHAKE)
 
     def _on_hello(self) -> None:
         if self._tls is None:
             if self._owner.rules.admits_plaintext is not None and self._is_plaintext():
                 return
-            drop = partial(self._end, endings.HANDSHAKE)
+            drop = partial(self._end, closing.HANDSHAKE)
             self._handshakes.begin(self._owner.group, self.client_host, self, drop)
         self._step()
 
@@ -212,17 +212,17 @@ class ConnectionHandshake:
             self._enter(self._socket)
         else:
             self._owner.on_handshake_failed(self.client_host, ConnectionRefusedError(0, "the peer does not speak TLS"))
-            self._end(endings.HANDSHAKE)
+            self._end(closing.HANDSHAKE)
         return True
 
     def _step(self) -> None:
         self._unwatch()
         self._in_thread = True
         self._handshakes.submit(
-            self._owner.group, self.client_host, self._shake_hands, partial(self._charged, self._on_step)
+            self._owner.group, self.client_host, self._do_handshake, partial(self._run_charged, self._on_step)
         )
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         """Runs a step of the handshake in a thread, while the event loop does not use the socket."""
         if self._closed:
             return
@@ -234,11 +234,11 @@ class ConnectionHandshake:
         identify = self._owner.rules.identify
         if identify is not None and self._make_session is None:
             self._make_session = identify(self._tls)
-        if self._tls.selected_alpn_protocol() == IN_CLEAR:
+        if self._tls.selected_alpn_protocol() == PLAINTEXT_ALPN:
             if not is_loopback(self._address):
                 raise ConnectionRefusedError(0, "only a peer on this machine goes on without encryption")
             self._tls.unwrap()
-            self._is_in_clear = True
+            self._continues_in_plaintext = True
 
     def _on_step(self, error: BaseException | None) -> None:
         self._in_thread = False
@@ -247,7 +247,7 @@ class ConnectionHandshake:
         elif error is None:
             self._stop_waiting()
             assert self._tls is not None, "the handshake has begun"
-            if self._is_in_clear:
+            if self._continues_in_plaintext:
                 self._enter(plain_socket(self._tls))
             else:
                 self._enter(TlsStream(self._tls, self._loop))
@@ -255,14 +255,14 @@ class ConnectionHandshake:
             self._watch(self._step)
         elif isinstance(error, ssl.SSLWantWriteError):
             self._is_watching = True
-            self._loop.add_writer(self._fd, self._charged, self._step)
+            self._loop.add_writer(self._fd, self._run_charged, self._step)
         elif isinstance(error, (OSError, ValueError)):
             self._owner.on_handshake_failed(self.client_host, error)
-            self._end(endings.HANDSHAKE)
+            self._end(closing.HANDSHAKE)
         else:
             assert isinstance(error, Exception), "the pool's threads pass on exceptions only"
             self._owner.on_fault(self.client_host, error)
-            self._end(endings.HANDSHAKE)
+            self._end(closing.HANDSHAKE)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from typing import Final
 IPV6_NETWORK_GROUPS: Final = 4
 
 # Admits or refuses the connection. Returns the time in ms for which no other may enter.
-Enter = Callable[[socket], int]
+Admit = Callable[[socket], int]
 
 
-class Queued:
+class QueuedCount:
     """Number of waiting connections of all instances."""
 
     __slots__ = ("count",)
@@ -28,27 +28,27 @@ class Queued:
 
 
 class EntryQueue:
-    """Waiting connections of one instance, counted against the limits as if they had entered. If `exceeded` returns the
-    name of a limit after an `add`, `drop` closes the newest connection of the address with most. `is_pacing` is true
-    while no connection may enter, because the instance has used up its rate.
+    """Waiting connections of one instance, counted against the limits as if they had entered. If `exceeded_limit`
+    returns the name of a limit after an `add`, `drop` closes the newest connection of the address with most.
+    `is_pacing` is true while no connection may enter, because the instance has used up its rate.
     """
 
-    __slots__ = ("_by_address", "_drop", "_exceeded", "_loop", "_of_all", "_timer", "count")
+    __slots__ = ("_by_address", "_drop", "_exceeded_limit", "_loop", "_timer", "_total", "count")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        exceeded: Callable[[], str | None],
+        exceeded_limit: Callable[[], str | None],
         drop: Callable[[socket, str, str], object],
-        of_all: Queued,
+        total: QueuedCount,
     ) -> None:
         self._loop = loop
-        self._exceeded = exceeded
-        self._of_all = of_all
+        self._exceeded_limit = exceeded_limit
+        self._total = total
         self._drop = drop
         self._timer: asyncio.TimerHandle | None = None
         # In the order of service.
-        self._by_address: dict[str, deque[tuple[socket, str, Enter]]] = {}
+        self._by_address: dict[str, deque[tuple[socket, str, Admit]]] = {}
         self.count = 0
 
     @property
@@ -60,11 +60,11 @@ class EntryQueue:
         if delay_ms > 0 and self._timer is None:
             self._timer = self._loop.call_later(delay_ms / 1_000, self._serve)
 
-    def add(self, accepted: socket, address: str, enter: Enter) -> None:
-        self._by_address.setdefault(network_of(address), deque()).append((accepted, address, enter))
+    def add(self, accepted: socket, address: str, admit: Admit) -> None:
+        self._by_address.setdefault(network_of(address), deque()).append((accepted, address, admit))
         self.count += 1
-        self._of_all.count += 1
-        limit = self._exceeded()
+        self._total.count += 1
+        limit = self._exceeded_limit()
         if limit is not None:
             network = max(self._by_address, key=self._count_of)
             accepted, address, _ = self._by_address[network].pop()
@@ -78,30 +78,30 @@ class EntryQueue:
 
     def _leave(self) -> None:
         self.count -= 1
-        self._of_all.count -= 1
+        self._total.count -= 1
 
-    def _take(self) -> tuple[socket, Enter]:
+    def _pop(self) -> tuple[socket, Admit]:
         network = next(iter(self._by_address))
         waiting = self._by_address.pop(network)
-        accepted, _, enter = waiting.popleft()
+        accepted, _, admit = waiting.popleft()
         if waiting:
             self._by_address[network] = waiting  # after the other addresses
         self._leave()
-        return accepted, enter
+        return accepted, admit
 
     def _serve(self) -> None:
         self._timer = None
         while self.count and self._timer is None:
-            accepted, enter = self._take()
-            self.pause(enter(accepted))
+            accepted, admit = self._pop()
+            self.pause(admit(accepted))
 
-    def end_all(self) -> None:
+    def close_all(self) -> None:
         """Closes all waiting connections when the instance's last listener is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         while self.count:
-            self._take()[0].close()
+            self._pop()[0].close()
 
 
 def network_of(address: str) -> str:

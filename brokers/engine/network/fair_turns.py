@@ -3,7 +3,7 @@
 The sockets of a tenant that used little of the loop lately are served as they become ready. Those of a tenant that used
 more are queued, instance by instance; so are those of a tenant in debt while others are queued. In each iteration of
 the event loop the queue (`scheduling.fair_queue`) is served for `TURN_S`: tenants in turn, and the instances of each
-tenant in turn. Then the loop serves other sockets. All loop time that is reported with `used` is charged, including
+tenant in turn. Then the loop serves other sockets. All loop time that is reported with `charge` is charged, including
 that of work that was not queued.
 """
 
@@ -24,7 +24,7 @@ SHARED_TURN_S: Final = 0.001
 # Time for which the loop counts as shared after another tenant used it.
 SHARED_S: Final = 0.1
 # Used time decays at half the speed of the clock: a tenant that uses less than half of the loop is never queued.
-FORGOTTEN_S_PER_S: Final = 0.5
+DECAY_S_PER_S: Final = 0.5
 # Time for which one tenant, and one of its instances, of weight one is served before the next; a tenant with no more
 # debt than this is still served without being queued.
 SLICE_S: Final = 0.0005
@@ -40,24 +40,24 @@ class Waiter(Protocol):
 class TenantTurns(TenantAccount):
     """Loop time used by one tenant with all its instances."""
 
-    __slots__ = ("forgotten_s", "instance_count", "is_spent")
+    __slots__ = ("decayed_at_s", "instance_count", "may_have_to_queue")
 
     def __init__(self, key: str = "", weight: float = 1.0) -> None:
         super().__init__(SLICE_S, key, weight)
         # Time on the clock of `FairTurns` at which all used time will have decayed.
-        self.forgotten_s = 0.0
-        # True if the tenant may have to queue; `InstanceTurns.must_wait` decides.
-        self.is_spent = False
+        self.decayed_at_s = 0.0
+        # True if the tenant may have to queue; `InstanceTurns.must_queue` decides.
+        self.may_have_to_queue = False
         # Number of instances that `FairTurns.enter` was called for.
         self.instance_count = 0
 
-    def start_anew(self, now_s: float) -> None:
-        """Allows the tenant to be served without being queued; called when its queue has become empty."""
-        self.is_spent = False
-        self.forgotten_s = now_s
+    def reset(self, now_s: float) -> None:
+        """Forgives the used time; called when the queue has become empty."""
+        self.may_have_to_queue = False
+        self.decayed_at_s = now_s
 
 
-class InstanceLine(InstanceQueue[Waiter]):
+class InstanceLoopQueue(InstanceQueue[Waiter]):
     """Queue of one instance. `used_s` is all the loop time that it was charged."""
 
     __slots__ = ("used_s",)
@@ -68,7 +68,7 @@ class InstanceLine(InstanceQueue[Waiter]):
 
 
 class InstanceTurns:
-    """Turns of one instance on the event loop. If it `is_spent`, call `must_wait` before serving anything of it.
+    """Share of one instance in the event loop. If it `may_have_to_queue`, call `must_queue` before serving it.
 
     The connections of an instance without `fair_turns` are never queued. An instance without `tenant` is its own
     tenant.
@@ -80,29 +80,29 @@ class InstanceTurns:
         self._fair_turns = fair_turns
         self.clock_s: Callable[[], float] = perf_counter if fair_turns is None else fair_turns.clock_s
         self.tenant = tenant or TenantTurns()
-        self.line = InstanceLine(self.tenant, instance_id)
+        self.line = InstanceLoopQueue(self.tenant, instance_id)
 
     @property
-    def is_spent(self) -> bool:
-        return self.tenant.is_spent
+    def may_have_to_queue(self) -> bool:
+        return self.tenant.may_have_to_queue
 
-    def used(self, began_s: float, now_s: float) -> None:
+    def charge(self, began_s: float, now_s: float) -> None:
         """Charges the loop time for the instance from `began_s` until now, except for what was charged meanwhile."""
         if self._fair_turns is not None:
             self._fair_turns.charge(self.line, self.tenant, began_s, now_s)
 
-    def must_wait(self, now_s: float) -> bool:
+    def must_queue(self, now_s: float) -> bool:
         """True if the caller must `enqueue`; work of its tenant that is already queued goes first."""
         tenant, fair_turns = self.tenant, self._fair_turns
-        if not tenant.is_spent or fair_turns is None:
+        if not tenant.may_have_to_queue or fair_turns is None:
             return False
-        if tenant.is_queued or tenant.forgotten_s - now_s >= fair_turns.turn_s(now_s) or fair_turns.is_in_debt(tenant):
+        if tenant.is_queued or tenant.decayed_at_s - now_s >= fair_turns.turn_s(now_s) or fair_turns.is_in_debt(tenant):
             return True
-        tenant.is_spent = False
+        tenant.may_have_to_queue = False
         return False
 
     def enqueue(self, waiter: Waiter) -> None:
-        assert self._fair_turns is not None, "its turn is never spent"
+        assert self._fair_turns is not None, "a protected instance never queues"
         self._fair_turns.enqueue(self.line, waiter)
 
     def leave(self, waiter: Waiter) -> None:
@@ -116,16 +116,16 @@ class InstanceTurns:
         self._fair_turns.queue.move(self.line, tenant)
         self.tenant = tenant
 
-    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
+    def schedule(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
         turn = QueuedWork(self, work)
-        if self.is_spent:
+        if self.may_have_to_queue:
             self.enqueue(turn)
         else:
             call_soon(turn.begin)
         return turn
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
+    def run_or_enqueue(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once if the instance need not queue, otherwise in its turn."""
         turn = QueuedWork(self, work)
         turn.begin()
@@ -135,7 +135,7 @@ class InstanceTurns:
         """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
         None if the instance need not queue.
         """
-        if not self.is_spent or not self.must_wait(self.clock_s()):
+        if not self.may_have_to_queue or not self.must_queue(self.clock_s()):
             return None
         wakeup = InlineWakeup(loop)
         self.enqueue(wakeup)
@@ -161,7 +161,7 @@ class QueuedWork:
 
     def begin(self) -> None:
         turns = self._turns
-        if turns.is_spent and self._work is not None and turns.must_wait(turns.clock_s()):
+        if turns.may_have_to_queue and self._work is not None and turns.must_queue(turns.clock_s()):
             turns.enqueue(self)
         else:
             self.on_turn()
@@ -174,7 +174,7 @@ class QueuedWork:
             try:
                 work()
             finally:
-                turns.used(began_s, turns.clock_s())
+                turns.charge(began_s, turns.clock_s())
 
 
 class FairTurns:
@@ -220,7 +220,7 @@ class FairTurns:
         self.queue.enqueue(line, waiter)
         self._schedule()
 
-    def set_weights(self, line: InstanceLine, weight: float, tenant_weight: float) -> None:
+    def set_weights(self, line: InstanceLoopQueue, weight: float, tenant_weight: float) -> None:
         """Sets the weights of an instance and its tenant for their shares of a contended loop."""
         self.queue.set_weight(line, weight)
         self.queue.set_weight(line.tenant, tenant_weight)
@@ -231,7 +231,7 @@ class FairTurns:
         if tenant is not None:
             self.queue.set_weight(tenant, weight)
 
-    def charge(self, line: InstanceLine, tenant: TenantTurns, began_s: float, now_s: float) -> None:
+    def charge(self, line: InstanceLoopQueue, tenant: TenantTurns, began_s: float, now_s: float) -> None:
         """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
         if began_s < self._charged_s:
             began_s = self._charged_s
@@ -244,13 +244,13 @@ class FairTurns:
             if self._recent is not None:
                 self._shared_until_s = now_s + SHARED_S
             self._recent = tenant
-        forgotten_s = tenant.forgotten_s if tenant.forgotten_s > began_s else began_s
-        tenant.forgotten_s = forgotten_s = forgotten_s + spent_s / FORGOTTEN_S_PER_S
+        decayed_at_s = tenant.decayed_at_s if tenant.decayed_at_s > began_s else began_s
+        tenant.decayed_at_s = decayed_at_s = decayed_at_s + spent_s / DECAY_S_PER_S
         if len(self.queue):
             self.queue.charge(line, spent_s)
-            tenant.is_spent = True  # it may be in debt; `must_wait` decides
-        elif forgotten_s - now_s >= self.turn_s(now_s):
-            tenant.is_spent = True
+            tenant.may_have_to_queue = True  # it may be in debt; `must_queue` decides
+        elif decayed_at_s - now_s >= self.turn_s(now_s):
+            tenant.may_have_to_queue = True
 
     def turn_s(self, now_s: float) -> float:
         """Returns the time in seconds that a tenant may use before it is queued, and for which the queue is then
@@ -276,7 +276,7 @@ class FairTurns:
             line = queue.next_instance()
             if line is None:
                 return
-            assert isinstance(line, InstanceLine)
+            assert isinstance(line, InstanceLoopQueue)
             tenant = line.tenant
             assert isinstance(tenant, TenantTurns)
             began_s = now_s
@@ -286,6 +286,6 @@ class FairTurns:
                 now_s = self.clock_s()
                 self.charge(line, tenant, began_s, now_s)
                 if not tenant.is_queued and not len(queue):
-                    tenant.start_anew(now_s)
+                    tenant.reset(now_s)
                 if len(queue):
                     self._schedule()

@@ -27,28 +27,28 @@ Step = Callable[[], object]
 OnStep = Callable[[BaseException | None], object]
 
 
-class Begun:
+class OngoingHandshakes:
     """Handshakes of one instance in progress, by client address."""
 
     __slots__ = ("_by_network", "count")
 
     def __init__(self) -> None:
-        # Callbacks that drop a handshake, by network and by `who`; the oldest of each network first.
+        # Callbacks that drop a handshake, by network and by handshake; the oldest of each network first.
         self._by_network: dict[str, dict[object, Callable[[], object]]] = {}
         self.count = 0
 
-    def add(self, network: str, who: object, drop: Callable[[], object]) -> None:
-        self._by_network.setdefault(network, {})[who] = drop
+    def add(self, network: str, handshake: object, drop: Callable[[], object]) -> None:
+        self._by_network.setdefault(network, {})[handshake] = drop
         self.count += 1
 
-    def remove(self, network: str, who: object) -> None:
+    def remove(self, network: str, handshake: object) -> None:
         of_network = self._by_network.get(network)
-        if of_network is not None and of_network.pop(who, None) is not None:
+        if of_network is not None and of_network.pop(handshake, None) is not None:
             self.count -= 1
             if not of_network:
                 del self._by_network[network]
 
-    def make_room(self, network: str) -> None:
+    def drop_excess(self, network: str) -> None:
         """Drops the oldest handshake of this address if it has too many, or of the address with most if the instance
         has too many.
         """
@@ -87,10 +87,10 @@ class GroupSteps:
         """Removes and returns the next step. There must be one."""
         network = next(iter(self.by_network))
         steps = self.by_network.pop(network)
-        taken = steps.popleft()
+        step = steps.popleft()
         if steps:
             self.by_network[network] = steps  # after the other addresses
-        return taken
+        return step
 
 
 class Handshakes:
@@ -107,22 +107,22 @@ class Handshakes:
         self._tenants: dict[object, TenantAccount] = {}
         self._running = 0
         # Handshakes in progress, by instance.
-        self._begun: dict[object, Begun] = {}
+        self._ongoing: dict[object, OngoingHandshakes] = {}
 
-    def begin(self, group: HandshakeGroup, address: str, who: object, drop: Callable[[], object]) -> None:
-        """Registers a handshake, identified by `who`, that will submit steps until `end`; `drop` closes it."""
+    def begin(self, group: HandshakeGroup, address: str, handshake: object, drop: Callable[[], object]) -> None:
+        """Registers a handshake that will submit steps until `end`; `drop` closes it."""
         network = network_of(address)
-        begun = self._begun.get(group)
-        if begun is not None:
-            begun.make_room(network)
-        self._begun.setdefault(group, Begun()).add(network, who, drop)
+        ongoing = self._ongoing.get(group)
+        if ongoing is not None:
+            ongoing.drop_excess(network)
+        self._ongoing.setdefault(group, OngoingHandshakes()).add(network, handshake, drop)
 
-    def end(self, group: HandshakeGroup, address: str, who: object) -> None:
-        begun = self._begun.get(group)
-        if begun is not None:
-            begun.remove(network_of(address), who)
-            if not begun.count:
-                del self._begun[group]
+    def end(self, group: HandshakeGroup, address: str, handshake: object) -> None:
+        ongoing = self._ongoing.get(group)
+        if ongoing is not None:
+            ongoing.remove(network_of(address), handshake)
+            if not ongoing.count:
+                del self._ongoing[group]
 
     def submit(self, group: HandshakeGroup, address: str, step: Step, on_step: OnStep) -> None:
         steps = self._groups.get(group)
@@ -159,9 +159,9 @@ class Handshakes:
         except Exception as failure:  # handled on the event loop
             error = failure
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._over, steps, thread_time() - began_s, error)
+            self._loop.call_soon_threadsafe(self._on_step_done, steps, thread_time() - began_s, error)
 
-    def _over(self, steps: GroupSteps, used_s: float, error: BaseException | None) -> None:
+    def _on_step_done(self, steps: GroupSteps, used_s: float, error: BaseException | None) -> None:
         on_step, steps.running = steps.running, None
         if on_step is None:
             return  # the broker has stopped meanwhile

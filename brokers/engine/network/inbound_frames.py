@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, HeldFrame, LargeFrame, UnreadBytes
+from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame, RetainedFrame, UnreadBytes
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES
 
 SIZE: Final = Struct(">i")
@@ -15,8 +15,17 @@ class InboundFrames:
     """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
 
     __slots__ = (
-        "_buffers", "_held", "_held_bytes", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
-        "pending", "processed",
+        "_buffers",
+        "_copied_bytes",
+        "_retained",
+        "_unread",
+        "frame_ticks",
+        "frames",
+        "frames_swept",
+        "large",
+        "owner",
+        "pending",
+        "processed",
     )  # fmt: skip
 
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
@@ -24,10 +33,10 @@ class InboundFrames:
         self._buffers = buffers
         # The memory of the frames is charged to this owner.
         self.owner = owner
-        self._held_bytes = 0
-        self._held: HeldFrame | None = None
+        self._copied_bytes = 0
+        self._retained: RetainedFrame | None = None
         self.large: LargeFrame | None = None
-        # The large frame whose request is in processing, unless a `HeldFrame` has taken it over.
+        # The large frame whose request is in processing, unless a `RetainedFrame` has taken it over.
         self.processed: LargeFrame | None = None
         self.pending = b""
         # Number of requests, their number at the last sweep, and number of sweeps since the incomplete request began.
@@ -36,7 +45,7 @@ class InboundFrames:
         self.frame_ticks = 0
 
     def keep(self, pending: bytes) -> None:
-        self._unread.change(len(pending) - len(self.pending))
+        self._unread.add(len(pending) - len(self.pending))
         self.pending = pending
 
     def take_into(self, shared: memoryview) -> int:
@@ -44,46 +53,46 @@ class InboundFrames:
         count = len(self.pending)
         if count:
             shared[:count] = self.pending
-            self._unread.change(-count)
+            self._unread.add(-count)
             self.pending = b""
         return count
 
-    def hold(self, count: int) -> None:
-        """Charges the copy of the request in processing, which is decoded later, until `release`."""
-        self._held_bytes += count
-        self._unread.change(count)
-        self._buffers.count(count, self.owner)
+    def charge_request_copy(self, count: int) -> None:
+        """Charges the copy of the request in processing, which is decoded later, until `release_request_copy`."""
+        self._copied_bytes += count
+        self._unread.add(count)
+        self._buffers.charge(count, self.owner)
 
-    def hold_frame(self) -> HeldFrame | None:
+    def retain_frame(self) -> RetainedFrame | None:
         """Hands over the buffer of the request in processing, since copying a large request takes long. Returns None if
         the request has no buffer of its own. Closing the connection releases it.
         """
         frame, self.processed = self.processed, None
         if frame is None:
             return None
-        self._held = held = HeldFrame(self._buffers, frame.buffer, self.owner)
-        return held
+        self._retained = retained = RetainedFrame(self._buffers, frame.buffer, self.owner)
+        return retained
 
-    def give_back_processed(self) -> None:
-        """Gives back the buffer of the processed request, unless it is held."""
+    def return_processed(self) -> None:
+        """Gives back the buffer of the processed request, unless it is retained."""
         frame, self.processed = self.processed, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer, self.owner)
+            self._buffers.return_buffer(frame.buffer, self.owner)
 
-    def release(self) -> None:
-        if self._held_bytes:
-            held_bytes, self._held_bytes = self._held_bytes, 0
-            self._unread.change(-held_bytes)
-            self._buffers.count(-held_bytes, self.owner)
+    def release_request_copy(self) -> None:
+        if self._copied_bytes:
+            copied_bytes, self._copied_bytes = self._copied_bytes, 0
+            self._unread.add(-copied_bytes)
+            self._buffers.charge(-copied_bytes, self.owner)
             self._buffers.wake()
 
     def forget(self) -> None:
         """Releases all memory of a closed connection."""
         self.keep(b"")
-        self.release()
-        held, self._held = self._held, None
-        if held is not None:
-            held.release()
+        self.release_request_copy()
+        retained, self._retained = self._retained, None
+        if retained is not None:
+            retained.release()
 
     @property
     def frame_bytes(self) -> int:
@@ -96,11 +105,11 @@ class InboundFrames:
         return int(size_bytes)
 
 
-def end_of_frame(shared: memoryview, kept: int) -> int:
+def end_of_frame(shared: memoryview, pending_bytes: int) -> int:
     """Returns the position in `shared` up to which the next read may go, so that it ends with the request that begins
-    in `shared[:kept]`.
+    in `shared[:pending_bytes]`.
     """
-    if kept < SIZE_BYTES + API_KEY_BYTES:
+    if pending_bytes < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)
-    return max(kept + 1, min(SIZE_BYTES + int(size_bytes), SHARED_BYTES))
+    return max(pending_bytes + 1, min(SIZE_BYTES + int(size_bytes), SHARED_BYTES))

@@ -38,7 +38,7 @@ class Session(Protocol):
             protocol.errors.MalformedRequest: the peer violated the protocol; the connection is closed.
         """
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         """Is called when the peer has sent more bytes with or after the request that is in processing."""
 
     def on_closed(self) -> None:
@@ -126,7 +126,7 @@ class ClosedSession:
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         """Ignores a frame that arrived after the end."""
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         """Does nothing: no request waits."""
 
     def on_closed(self) -> None:

@@ -1,6 +1,6 @@
 """Listening sockets that open and close at run time (CKA-3), and their connections.
 
-`accept_policy` decides which connections are accepted, `endings` which are kept (WIRE-11).
+`accept_policy` decides which connections are accepted, `closing` which are kept (WIRE-11).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import Final
 
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.accept_policy import AcceptPolicy
 from brokers.engine.network.admission import Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
-from brokers.engine.network.endings import ConnectionDeadlines, MemoryRelief, sweep
+from brokers.engine.network.closing import ConnectionDeadlines, MemoryRelief, sweep
 from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
@@ -66,7 +66,7 @@ class Listeners:
         self.limits = limits
         self.reports = reports
         self.readers = readers
-        self.buffers = buffers or FrameBuffers(soon=loop.call_soon)
+        self.buffers = buffers or FrameBuffers(call_soon=loop.call_soon)
         self.counters = Counters()
         self.count = 0
         self.entered = 0
@@ -119,8 +119,8 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Binds the port, which accepts connections after `Listener.go_on`. Raises OSError if the port is in use or not
-        permitted.
+        """Binds the port, which accepts connections after `Listener.start_accepting`. Raises OSError if the port is in
+        use or not permitted.
 
         Without `group` the listener is alone in a group of its own name.
         """
@@ -141,23 +141,23 @@ class Listeners:
         return listener
 
     def _group(self, spec: GroupSpec) -> ListenerGroup:
-        known = self._groups.get(spec.name)
-        if known is None:
+        group = self._groups.get(spec.name)
+        if group is None:
             turns = None if spec.is_protected else self.fair_turns
             tenant = None if spec.is_protected else self._enter(spec.tenant or spec.name)
-            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
-            self.buffers.assign(known, tenant)
-            known.entry_queue = self.policy.queue_for(known)
-            self._groups[spec.name] = known
-        return known
+            group = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
+            self.buffers.assign(group, tenant)
+            group.entry_queue = self.policy.queue_for(group)
+            self._groups[spec.name] = group
+        return group
 
     def _enter(self, tenant_id: str) -> TenantGroups:
         """Returns the tenant of a new instance; call `_exit` when the instance is removed from it."""
         turns = self.fair_turns.enter(tenant_id)
-        known = self._tenants.get(tenant_id)
-        if known is None:
-            known = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
-        return known
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None:
+            tenant = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
+        return tenant
 
     def _exit(self, tenant: TenantGroups) -> None:
         self.fair_turns.exit(tenant.turns)
@@ -185,7 +185,7 @@ class Listeners:
         """Charges work that was done for an instance but for none of its connections."""
         group = self._groups.get(instance_id)
         if group is not None:
-            group.turns.used(began_s, now_s)
+            group.turns.charge(began_s, now_s)
 
     def loop_used_ms(self, instance_id: str) -> int:
         """Returns the loop time in ms charged to the instance since its ports were opened."""
@@ -219,8 +219,8 @@ class Listeners:
                     del tenant.groups[listener.group]
                     self.buffers.assign(listener.group, None)
                     self._exit(tenant)
-                self.policy.throttled.end_all(listener.group.name)
-                listener.group.entry_queue.end_all()
+                self.policy.throttled.close_all(listener.group.name)
+                listener.group.entry_queue.close_all()
         return listener
 
     def _close_some(self, listener: Listener, reason: str) -> None:
@@ -240,17 +240,17 @@ class Listeners:
         some = list(islice(rest, CLOSED_PER_TURN_MAX))
         for connection in some:
             if connection in listener.connections and not rules.is_admitted(connection.peer_host):
-                self.end(connection, endings.NOT_ALLOWED)
+                self.close_connection(connection, closing.NOT_ALLOWED)
         if some:
             self.loop.call_soon(self._end_unwanted, listener, rules, rest)
 
-    def end(self, connection: OwnedConnection, reason: str) -> None:
-        """Closes the connection for one of the reasons in `endings`."""
-        self.counters.end(reason)
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None:
+        """Closes the connection for one of the reasons in `closing`."""
+        self.counters.count_closed(reason)
         connection.close(reason)
 
     def sweep(self) -> None:
-        """Closes the connections that `endings` has a reason to close."""
+        """Closes the connections that `closing` has a reason to close."""
         for _ in self._sweep():
             pass
 
@@ -260,4 +260,4 @@ class Listeners:
             await yield_to_others()
 
     def _sweep(self) -> Iterator[None]:
-        return sweep(self._listeners.values(), self.buffers, self._deadlines, self.end)
+        return sweep(self._listeners.values(), self.buffers, self._deadlines, self.close_connection)

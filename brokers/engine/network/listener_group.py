@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from brokers.contract.connections import UNSENT_BYTES_PER_TENANT_MAX
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.admission import Addresses, AddressRates, CreationPace, Limits
 from brokers.engine.network.buffers import (
     UNREAD_BYTES_PER_INSTANCE_MAX,
@@ -24,9 +24,9 @@ CANDIDATES_MAX: Final = 64
 
 
 class Closer(Protocol):
-    """Closes connections for one of the reasons in `endings`, and schedules callbacks."""
+    """Closes connections for one of the reasons in `closing`, and schedules callbacks."""
 
-    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None: ...
     def call_soon(self, callback: Callable[[], object]) -> object: ...
 
 
@@ -42,16 +42,16 @@ class GroupSpec(NamedTuple):
     is_protected: bool = False
 
 
-def end_unread(closer: Closer, connections: Iterable[OwnedConnection], unsent: UnsentBytes) -> None:
+def close_slow_readers(closer: Closer, connections: Iterable[OwnedConnection], unsent: UnsentBytes) -> None:
     """Closes connections with unsent bytes until `unsent` is within its limit: first the longest idle, among these the
     one with most bytes. The last connection with unsent bytes stays open.
     """
     holding = [connection for connection in connections if connection.unsent_bytes]
     holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
     for connection in holding[:-1]:
-        if not unsent.are_too_many:
+        if not unsent.is_over_limit:
             break
-        closer.end(connection, endings.UNREAD_ANSWERS)
+        closer.close_connection(connection, closing.UNREAD_RESPONSES)
 
 
 class TenantGroups:
@@ -81,7 +81,7 @@ class TenantGroups:
 
     def _relieve(self) -> None:
         self._is_relieving = False
-        end_unread(self._closer, chain.from_iterable(group.connections() for group in self.groups), self.unsent)
+        close_slow_readers(self._closer, chain.from_iterable(group.connections() for group in self.groups), self.unsent)
 
 
 class ListenerGroup:
@@ -137,7 +137,7 @@ class ListenerGroup:
         self.tenant = tenant
         self.turns = InstanceTurns(fair_turns, None if tenant is None else tenant.turns, name)
         self.unsent = UnsentBytes(None if fair_turns is None else self.on_excess)
-        self.listeners: list[endings.ConnectionHolder] = []
+        self.listeners: list[closing.ConnectionHolder] = []
         if tenant is not None:
             tenant.groups[self] = None
             self.unsent.move_to(tenant.unsent)
@@ -178,9 +178,9 @@ class ListenerGroup:
 
     def _relieve(self) -> None:
         self._is_relieving = False
-        end_unread(self._closer, self.connections(), self.unsent)
+        close_slow_readers(self._closer, self.connections(), self.unsent)
 
-    def quietest(self) -> OwnedConnection:
+    def longest_idle(self) -> OwnedConnection:
         """Returns the longest idle of `CANDIDATES_MAX` connections, which are examined last the next time."""
         largest = max(self.listeners, key=lambda listener: len(listener.connections))
         candidates = list(islice(largest.connections, CANDIDATES_MAX))

@@ -18,7 +18,7 @@ MakeSession = Callable[[Connection], Session]
 # handshake. Raises ValueError if the client is not accepted.
 Identify = Callable[[SSLSocket], MakeSession]
 # Is called for a failed handshake with the client's address and the error.
-NoteFailure = Callable[[str, Exception], object]
+OnHandshakeFailure = Callable[[str, Exception], object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class ListenerRules:
         tls: Returns the context of a new handshake; None for a listener without TLS.
         admits_plaintext: Returns True if peers may begin without TLS; None fails their handshake.
         identify: Identifies a client by its certificate, for which the handshake then asks.
-        note_failure: Called for each failed handshake, in addition to the log.
+        on_handshake_failure: Called for each failed handshake, in addition to the log.
     """
 
     admits: Admits | None = None
@@ -41,7 +41,7 @@ class ListenerRules:
     tls: Callable[[], SSLContext] | None = None
     admits_plaintext: Callable[[], bool] | None = None
     identify: Identify | None = None
-    note_failure: NoteFailure | None = None
+    on_handshake_failure: OnHandshakeFailure | None = None
 
     def is_admitted(self, address: str) -> bool:
         return self.admits is None or self.admits(address)

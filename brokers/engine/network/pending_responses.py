@@ -53,8 +53,8 @@ class PendingResponse:
 
 
 class PendingResponses:
-    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until `take` is
-    called. `memory_bytes` of added responses are counted in the instance's `unsent`.
+    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until
+    `pop_complete` is called. `memory_bytes` of added responses are counted in the instance's `unsent`.
     """
 
     __slots__ = ("_is_notified", "_on_first", "_queue", "_unsent", "memory_bytes")
@@ -70,11 +70,11 @@ class PendingResponses:
         return len(self._queue)
 
     @property
-    def are_too_many(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._queue) >= PENDING_RESPONSES_MAX or self.memory_bytes >= PENDING_BYTES_MAX
 
     @property
-    def are_few(self) -> bool:
+    def may_resume(self) -> bool:
         """True if few enough are left to continue reading."""
         return len(self._queue) < PENDING_RESPONSES_MAX // 2 and self.memory_bytes < PENDING_BYTES_MAX // 2
 
@@ -96,29 +96,29 @@ class PendingResponses:
             self._is_notified = True
             self._on_first()
 
-    def take(self) -> list[Outgoing]:
+    def pop_complete(self) -> list[Outgoing]:
         """Removes and returns the complete responses at the head of the queue."""
         self._is_notified = False
         queue = self._queue
-        taken: list[Outgoing] = []
+        complete: list[Outgoing] = []
         while queue:
             first = queue[0]
             outgoing = first.outgoing
             if outgoing is None:
                 break
-            taken.append(outgoing)
+            complete.append(outgoing)
             queue.popleft()
             if first.memory_bytes:
-                self._forget(first.memory_bytes)
-        return taken
+                self._uncount(first.memory_bytes)
+        return complete
 
-    def _forget(self, memory_bytes: int) -> None:
+    def _uncount(self, memory_bytes: int) -> None:
         self.memory_bytes -= memory_bytes
         self._unsent.remove(memory_bytes)
 
     def drop(self) -> None:
         """Drops all responses because the connection has closed: calls `on_closed` of deferred ones, closes files."""
         queue = self._queue
-        self._forget(self.memory_bytes)
+        self._uncount(self.memory_bytes)
         while queue:
             queue.popleft().drop()

@@ -50,7 +50,7 @@ class PortOwner(Protocol):
     count: int
     entered: int
 
-    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Listener:
     socket: socket.socket
     group: ListenerGroup
     rules: ListenerRules = OPEN_TO_ALL
-    # A dict used as an ordered set: `ListenerGroup.quietest` moves the connections that it examined to the end.
+    # A dict used as an ordered set: `ListenerGroup.longest_idle` moves the connections that it examined to the end.
     connections: dict[OwnedConnection, None] = field(default_factory=dict)
 
     @property
@@ -90,17 +90,17 @@ class Listener:
 
     def on_acceptable(self) -> None:
         turns, began_s = self.group.turns, perf_counter()
-        if turns.must_wait(began_s):
+        if turns.must_queue(began_s):
             self.owner.loop.remove_reader(self.socket.fileno())
             turns.enqueue(self)
             return
         self._accept_some()
-        turns.used(began_s, perf_counter())
+        turns.charge(began_s, perf_counter())
 
     def on_turn(self) -> None:
         """Accepts connections when the queue reaches the instance (`fair_turns.Waiter`)."""
         if self.socket.fileno() >= 0 and self._accept_some():
-            self.go_on()
+            self.start_accepting()
 
     def _accept_some(self) -> bool:
         """Accepts some connections. Returns True if the listener may continue to accept."""
@@ -145,7 +145,7 @@ class Listener:
             return 0
         began_s = perf_counter()
         delay_ms = self._admit(accepted, address)
-        self.group.turns.used(began_s, perf_counter())
+        self.group.turns.charge(began_s, perf_counter())
         return delay_ms
 
     def _admit(self, accepted: PlainSocket, address: str) -> int:
@@ -158,13 +158,13 @@ class Listener:
         A client behind a proxy is known only later, and checked then (`connection_handshake`).
         """
         owner, is_proxy = self.owner, self.rules.is_proxy(address)
-        cause = None if is_proxy else owner.policy.refusal_of_client(self, address)
+        cause = None if is_proxy else owner.policy.client_refusal(self, address)
         if cause is None and not is_proxy and self.throttle(accepted, address):
             return admission.ADDRESS_RATE
-        cause = cause or owner.policy.refusal_of_place(self)
+        cause = cause or owner.policy.capacity_refusal(self)
         if cause is not None:
             accepted.close()
-            owner.policy.note_refusal(self, address, cause)
+            owner.policy.report_refusal(self, address, cause)
             return cause
         try:
             accepted.setblocking(False)
@@ -189,16 +189,16 @@ class Listener:
 
     def _pause(self, delay_s: float) -> None:
         self.owner.loop.remove_reader(self.socket.fileno())
-        self.owner.loop.call_later(delay_s, self.go_on)
+        self.owner.loop.call_later(delay_s, self.start_accepting)
 
-    def go_on(self) -> None:
+    def start_accepting(self) -> None:
         if self.socket.fileno() >= 0:
             self.owner.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def refuses(self, client_host: str) -> bool:
-        cause = self.owner.policy.refusal_of_client(self, client_host)
+        cause = self.owner.policy.client_refusal(self, client_host)
         if cause is not None:
-            self.owner.policy.note_refusal(self, client_host, cause)
+            self.owner.policy.report_refusal(self, client_host, cause)
         return cause is not None
 
     def throttle(self, accepted: PlainSocket, client_host: str) -> bool:
@@ -219,12 +219,12 @@ class Listener:
         else:
             connection = Connection(accepted, client_host, self, owner.buffers, owner.loop)
         owner.entered += 1
-        connection.number, connection.since_s = owner.entered, owner.loop.time()
+        connection.number, connection.started_s = owner.entered, owner.loop.time()
         self._keep(connection)
         connection.start((make_session or self.make_session)(connection))
 
-    def end(self, connection: OwnedConnection, reason: str) -> None:
-        self.owner.end(connection, reason)
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None:
+        self.owner.close_connection(connection, reason)
 
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         if connection in self.connections:
@@ -238,8 +238,8 @@ class Listener:
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
         self.owner.reports.handshake_failed(self.name, peer_host, error)
-        if self.rules.note_failure is not None:
-            self.rules.note_failure(peer_host, error)
+        if self.rules.on_handshake_failure is not None:
+            self.rules.on_handshake_failure(peer_host, error)
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1

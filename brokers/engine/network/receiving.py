@@ -50,7 +50,7 @@ NO_BUFFER: Final = int(Busy.NO_BUFFER)
 TOO_MANY_PENDING: Final = int(Busy.TOO_MANY_PENDING)
 QUEUED: Final = int(Busy.QUEUED)
 # The broker, or a throttle delay, keeps the client waiting: such a client is not slow.
-WAITING_FOR_US: Final = PROCESSING | MUTED | NO_BUFFER | QUEUED
+DELAYED_BY_BROKER: Final = PROCESSING | MUTED | NO_BUFFER | QUEUED
 
 # Small requests that arrived together are processed together, up to this number in one turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -132,10 +132,10 @@ class Receiver(ABC):
             return
         turns = self.turns
         if busy:
-            if turns.is_spent:
+            if turns.may_have_to_queue:
                 self._stop_reading()
             QueuedWork(turns, self._detect_peer_close).begin()
-        elif turns.is_spent and turns.must_wait(perf_counter()):
+        elif turns.may_have_to_queue and turns.must_queue(perf_counter()):
             self._busy |= QUEUED
             turns.enqueue(self)
         else:
@@ -145,7 +145,7 @@ class Receiver(ABC):
         """Reads in the turn of the instance (`fair_turns.Waiter`)."""
         self._busy &= ~QUEUED
         if self._resume_scheduled:
-            self._consume_kept()
+            self._consume_pending_now()
         elif not self._busy and not self.closed:
             self._read()
         if not self.closed:
@@ -156,28 +156,28 @@ class Receiver(ABC):
         began_s = perf_counter()
         self.idle_ticks = 0
         inbound, shared = self.inbound, self._buffers.shared
-        kept = len(inbound.pending)
+        pending_bytes = len(inbound.pending)
         try:
             if inbound.large is not None:
                 self._receive_large()
                 return
-            if kept:
-                shared[:kept] = inbound.pending
-            if self._unread.are_many:
-                count = self._socket.recv_into(shared[kept : end_of_frame(shared, kept)])
+            if pending_bytes:
+                shared[:pending_bytes] = inbound.pending
+            if self._unread.is_over_limit:
+                count = self._socket.recv_into(shared[pending_bytes : end_of_frame(shared, pending_bytes)])
             else:
-                count = self._socket.recv_into(shared[kept:] if kept else shared)
+                count = self._socket.recv_into(shared[pending_bytes:] if pending_bytes else shared)
         except OSError as error:
-            self._not_received(error)
-            self.turns.used(began_s, perf_counter())
+            self._on_receive_error(error)
+            self.turns.charge(began_s, perf_counter())
             return
         if count == 0:
             self.close("closed by the peer")
-            self.turns.used(began_s, perf_counter())
+            self.turns.charge(began_s, perf_counter())
             return
-        if kept:
+        if pending_bytes:
             inbound.keep(b"")
-        self._consume(kept + count, began_s)
+        self._consume(pending_bytes + count, began_s)
 
     def _consume(self, end: int, began_s: float) -> None:
         """Hands over the complete frames in `shared[:end]` until one is not answered at once; keeps the rest. The time
@@ -196,7 +196,7 @@ class Receiver(ABC):
                 session = self.session
                 if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
                     check_frame_size(size_bytes, session.frame_bytes_max)
-                    large_bytes = TINY_BYTES_MAX if self._unread.are_many else SHARED_BYTES
+                    large_bytes = TINY_BYTES_MAX if self._unread.is_over_limit else SHARED_BYTES
                     if stop - position > large_bytes and end - start >= API_KEY_BYTES:
                         check_frame_size(size_bytes, session.frame_bytes_max_of(shared[start] << 8 | shared[start + 1]))
                         self._begin_large(size_bytes, shared[start:end])
@@ -218,16 +218,16 @@ class Receiver(ABC):
             return
         finally:
             self._consuming = False
-            self.turns.used(began_s, now_s)
+            self.turns.charge(began_s, now_s)
         if self._corked is not None:
             self._uncork()
-            self.turns.used(now_s, perf_counter())
+            self.turns.charge(now_s, perf_counter())
         if self.closed:
             return
         if position < end:
             self.inbound.keep(bytes(shared[position:end]))
             if self._busy & PROCESSING:
-                self.session.on_more()  # the next bytes came with the request: the socket does not announce them
+                self.session.on_more_bytes()  # the next bytes came with the request: the socket does not announce them
             elif not self._busy and not frames_left:
                 self._resume_soon()
 
@@ -245,7 +245,7 @@ class Receiver(ABC):
             try:
                 self._receive_large()
             except OSError as error:
-                self._not_received(error)
+                self._on_receive_error(error)
 
     def _receive_large(self) -> None:
         """Receives a part of the large frame, and hands it over when complete. Raises OSError."""
@@ -257,9 +257,9 @@ class Receiver(ABC):
             return
         turns, began_s = self.turns, perf_counter()
         is_whole = frame.receive(self._socket)
-        buffers.received(frame.buffer, frame.filled, group)
+        buffers.charge_received(frame.buffer, frame.filled, group)
         if not is_whole:
-            turns.used(began_s, perf_counter())
+            turns.charge(began_s, perf_counter())
             return
         self.inbound.large = None
         self.inbound.frames += 1
@@ -272,10 +272,10 @@ class Receiver(ABC):
             self.fail(error)
         finally:
             self._consuming = False
-            turns.used(began_s, perf_counter())
-            self.inbound.give_back_processed()
+            turns.charge(began_s, perf_counter())
+            self.inbound.return_processed()
 
-    def _not_received(self, error: OSError) -> None:
+    def _on_receive_error(self, error: OSError) -> None:
         if not isinstance(error, (BlockingIOError, InterruptedError)):
             self.close(error.strerror or "connection lost")
 
@@ -299,10 +299,10 @@ class Receiver(ABC):
             self._start_reading()  # what arrived was read meanwhile; the peer may close later
             return
         except OSError as error:
-            self._not_received(error)
+            self._on_receive_error(error)
             return
         self._stop_reading()
-        self.session.on_more()
+        self.session.on_more_bytes()
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -331,13 +331,13 @@ class Receiver(ABC):
 
     def _consume_pending(self) -> None:
         turns = self.turns
-        if turns.is_spent and not self._busy and turns.must_wait(perf_counter()):
+        if turns.may_have_to_queue and not self._busy and turns.must_queue(perf_counter()):
             self._busy |= QUEUED
             turns.enqueue(self)
         else:
-            self._consume_kept()
+            self._consume_pending_now()
 
-    def _consume_kept(self) -> None:
+    def _consume_pending_now(self) -> None:
         self._resume_scheduled = False
         if self._busy or self.closed:
             self._buffers.wake()  # memory offered to this connection may go to another one

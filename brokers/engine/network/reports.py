@@ -70,7 +70,7 @@ class NetworkReports:
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers since the start: `refused` connections by cause (`admission`), `ended` ones by reason (`endings`)."""
+    """Numbers since the start: `refused` connections by cause (`admission`), `ended` ones by reason (`closing`)."""
 
     accepted: int = 0
     paced: int = 0
@@ -82,5 +82,5 @@ class Counters:
     def refuse(self, cause: str) -> None:
         self.refused[cause] = self.refused.get(cause, 0) + 1
 
-    def end(self, reason: str) -> None:
+    def count_closed(self, reason: str) -> None:
         self.ended[reason] = self.ended.get(reason, 0) + 1

@@ -34,7 +34,7 @@ class FileSender(Protocol):
         """Sends a part of a file, like `os.sendfile`."""
 
 
-def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
+def join_small_slices(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
     """Returns the parts with small cached slices turned into bytes and joined with their neighbours, and the number of
     bytes of these slices.
     """
@@ -64,13 +64,13 @@ def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
     return out, joined_bytes
 
 
-def whole_frame(parts: Sequence[bytes | Slice]) -> bytes | None:
+def as_single_frame(parts: Sequence[bytes | Slice]) -> bytes | None:
     """Returns a response without slices of files in one piece, None for others."""
     frame = [part for part in parts if isinstance(part, bytes)]
     return b"".join(frame) if len(frame) == len(parts) else None
 
 
-def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
+def merge_plain_responses(responses: Sequence[Outgoing]) -> list[Outgoing]:
     """Joins neighbouring responses that are bytes only, unsent, and without `on_written`."""
     out: list[Outgoing] = []
     frames: list[bytes | Slice] = []
@@ -91,7 +91,7 @@ class Outgoing:
     """One response. Call `send` until it returns True; then, or when the connection fails, `finish` exactly once.
 
     When `send` stops because the disk would block, `uncached` is the slice to continue with: its first bytes have to be
-    prefetched into the page cache, and `prefetched` reports how many. Otherwise `uncached` is None.
+    prefetched into the page cache, and `on_prefetched` reports how many. Otherwise `uncached` is None.
 
     `on_written` is called with the number of bytes of file slices that were sent, by which consumption is metered.
     Joined slices count when the bytes around them were sent completely. `sent_bytes` of the first part are sent
@@ -103,18 +103,18 @@ class Outgoing:
         "_index",
         "_joined_bytes",
         "_on_written",
-        "_sent_of_bytes",
-        "_sent_of_slices",
+        "_part_sent_bytes",
+        "_slice_sent_bytes",
         "parts",
         "uncached",
     )
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None, sent_bytes: int = 0) -> None:
-        self.parts, self._joined_bytes = joined(parts)
+        self.parts, self._joined_bytes = join_small_slices(parts)
         self._on_written = on_written
         self._index = 0
-        self._sent_of_bytes = sent_bytes
-        self._sent_of_slices = 0
+        self._part_sent_bytes = sent_bytes
+        self._slice_sent_bytes = 0
         self._cached_until = 0
         self.uncached: Slice | None = None
 
@@ -142,12 +142,12 @@ class Outgoing:
             try:
                 if isinstance(part, bytes):
                     flags = MSG_NOSIGNAL if self._index == last else MSG_NOSIGNAL | MSG_MORE
-                    rest = memoryview(part)[self._sent_of_bytes :] if self._sent_of_bytes else part
+                    rest = memoryview(part)[self._part_sent_bytes :] if self._part_sent_bytes else part
                     count = sock.send(rest, flags)
                     if count < len(rest):
-                        self._sent_of_bytes += count
+                        self._part_sent_bytes += count
                         return False
-                    self._sent_of_bytes = 0
+                    self._part_sent_bytes = 0
                 else:
                     count = self._send_file(sock, part)
                     if not count:
@@ -182,16 +182,16 @@ class Outgoing:
                 count = sock.send_file(part.fd, position, ready_bytes)
         except OSError as error:
             if error.errno == errno.EIO:
-                part.failed(error)
+                part.report_failure(error)
             raise
         if count == 0:
             raise BrokenPipeError("a segment is shorter than its slice")
-        self._sent_of_slices += count
+        self._slice_sent_bytes += count
         part.position = position + count
         part.length -= count
         return count
 
-    def prefetched(self, length: int) -> None:
+    def on_prefetched(self, length: int) -> None:
         """Records that `length` bytes of `uncached` were just in memory: they are sent without another check, so that
         pages that are evicted at once cannot block the response forever.
         """
@@ -206,4 +206,4 @@ class Outgoing:
                 part.release()
         if self._on_written is not None:
             on_written, self._on_written = self._on_written, None
-            on_written(self._sent_of_slices + (self._joined_bytes if whole else 0))
+            on_written(self._slice_sent_bytes + (self._joined_bytes if whole else 0))

@@ -33,13 +33,13 @@ SENT_PER_TURN_MAX: Final = 262_144
 # The ALPN protocol that a client offers and a server selects to end TLS when the handshake is over. Processes on one
 # machine authenticate by a handshake and continue unencrypted on the loopback interface: a process that can read or
 # change loopback traffic can also read the keys, and encryption costs as much as replication.
-IN_CLEAR: Final = "penstock-in-clear"
+PLAINTEXT_ALPN: Final = "penstock-in-clear"
 
 
 class TlsStream:
     """Replacement for a connection's socket (`as_socket`) and for its event loop (`as_loop`)."""
 
-    __slots__ = ("_ahead", "_awaited_bytes", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls")
+    __slots__ = ("_awaited_bytes", "_is_peer_closed", "_is_scheduled", "_loop", "_on_readable", "_peeked", "_tls")
 
     def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop) -> None:
         """Wraps a non-blocking socket whose handshake is over."""
@@ -48,9 +48,9 @@ class TlsStream:
         self._on_readable: Callable[[], object] | None = None
         self._is_scheduled = False
         # Bytes that were peeked and not yet received.
-        self._ahead = b""
+        self._peeked = b""
         # True if the peer's close_notify came after bytes that were received first.
-        self._is_over = False
+        self._is_peer_closed = False
         # The socket becomes readable only with this number of bytes.
         self._awaited_bytes = 1
 
@@ -80,17 +80,17 @@ class TlsStream:
     def recv_into(self, buffer: memoryview) -> int:
         """Receives into `buffer`. Raises OSError like a socket, including BlockingIOError."""
         count = 0
-        if self._ahead:
-            count = len(self._ahead)
-            buffer[:count] = self._ahead
-            self._ahead = b""
+        if self._peeked:
+            count = len(self._peeked)
+            buffer[:count] = self._peeked
+            self._peeked = b""
         end = min(len(buffer), RECEIVED_PER_TURN_MAX)
         # A longer buffer is for the rest of one request, and for nothing else.
         is_rest = len(buffer) > SHARED_BYTES
         try:
             while count < end:
-                received = 0 if self._is_over else self._receive(buffer[count:end])
-                self._is_over = not received
+                received = 0 if self._is_peer_closed else self._receive(buffer[count:end])
+                self._is_peer_closed = not received
                 count += received
                 # A small request comes in one record, and looking for another one costs as much as reading it.
                 if not received or (not is_rest and received < RECORD_BYTES_MAX and not self._tls.pending()):
@@ -125,10 +125,10 @@ class TlsStream:
     def recv(self, count: int, flags: int) -> bytes:
         """Peeks one byte, to detect that the peer has closed."""
         assert flags == MSG_PEEK and count == 1, "a connection receives into buffers"
-        if not self._ahead:
+        if not self._peeked:
             byte = bytearray(1)
-            self._ahead = bytes(byte) if self._receive(memoryview(byte)) else b""
-        return self._ahead
+            self._peeked = bytes(byte) if self._receive(memoryview(byte)) else b""
+        return self._peeked
 
     def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
         """Returns the number of sent bytes of `data`. Raises OSError like a socket, including BlockingIOError."""
@@ -173,7 +173,7 @@ class TlsStream:
     def _watch_pending(self) -> None:
         if self._is_scheduled or self._on_readable is None:
             return
-        if self._ahead or self._is_over or self._tls.pending():
+        if self._peeked or self._is_peer_closed or self._tls.pending():
             self._is_scheduled = True
             self._loop.call_soon(self._on_pending)
 

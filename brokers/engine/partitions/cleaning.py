@@ -1,6 +1,6 @@
 """Scheduling of log cleaning: next log, logs being cleaned, cleaned offsets (CMP-10 to CMP-15, CMP-27).
 
-Everything runs in the table's thread, except `LogToClean.make_durable` and `CheckpointBatch.write`. The cleaning itself
+Everything runs in the table's thread, except `LogToClean.flush_log` and `CheckpointBatch.write`. The cleaning itself
 runs elsewhere from a `Job`; its results are swapped into the live log here.
 """
 
@@ -16,7 +16,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction import selection, swap
 from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, Job
-from brokers.engine.storage.compaction.selection import CompactionFacts, Range
+from brokers.engine.storage.compaction.selection import CleanableRange, CompactionFacts
 from brokers.engine.storage.compaction.settings import CleanerSettings, CompactionRules
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
@@ -43,7 +43,7 @@ class LogToClean(NamedTuple):
     flush: FlushJob | None
     is_first: bool
 
-    def make_durable(self) -> None:
+    def flush_log(self) -> None:
         """Flushes the log, in any thread. Raises StorageFailed."""
         if self.flush is not None:
             self.flush.run()
@@ -76,8 +76,8 @@ class Cleaner:
     """Selects logs of one table for cleaning and tracks their cleaned offsets.
 
     `uncleanable` are partitions with damaged logs and the reason; they are excluded until the broker restarts.
-    `retries` are partitions whose last run failed for a reason outside the log. `lowered` are the roots whose
-    checkpoint file names a cleaned offset beyond the end of a truncated log.
+    `retries` are partitions whose last run failed for a reason outside the log. `roots_to_checkpoint` are the roots
+    whose checkpoint file names a cleaned offset beyond the end of a truncated log.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
@@ -87,25 +87,25 @@ class Cleaner:
         self._table = table
         self._settings = settings
         # Partitions that are being cleaned, and the lowest end offset of their log since the start of the run.
-        self._busy: dict[PartitionKey, int] = {}
+        self._in_progress: dict[PartitionKey, int] = {}
         self._known: dict[PartitionKey, Partition] = {
             (partition.topic, partition.index): partition for partition in table
         }
         self._checkpoints: dict[PartitionKey, int] = {}
         # Partitions whose checkpoint was ignored because it is past the end of their log.
-        self.disbelieved: list[PartitionKey] = []
+        self.ignored_checkpoints: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
         self.retries: dict[PartitionKey, Retry] = {}
-        self.lowered: set[Path] = set()
-        table.on_shortened = self._shortened
+        self.roots_to_checkpoint: set[Path] = set()
+        table.on_truncated = self._on_truncated
         for root in {partition.log.root for partition in table if not partition.offline}:
-            self._load(root)
+            self._load_checkpoints(root)
 
-    def use(self, settings: CleanerSettings) -> None:
+    def use_settings(self, settings: CleanerSettings) -> None:
         """Applies new settings from the next run on."""
         self._settings = settings
 
-    def _load(self, root: Path) -> None:
+    def _load_checkpoints(self, root: Path) -> None:
         try:
             offsets = checkpoints.read_offsets(root / CHECKPOINT, root)
         except checkpoints.UnreadableCheckpoint:
@@ -118,7 +118,7 @@ class Cleaner:
             if partition is None or partition.log.root != root:
                 continue
             if offset > partition.log.log_end_offset:
-                self.disbelieved.append(key)  # recorded now, because the log will grow past it
+                self.ignored_checkpoints.append(key)  # recorded now, because the log will grow past it
             else:
                 self._checkpoints[key] = offset
 
@@ -128,11 +128,11 @@ class Cleaner:
         """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
         none.
 
-        The end of every run must be reported by `finished`, `given_up` or `failed`.
+        The end of every run must be reported by `on_finished`, `abandon` or `on_failed`.
         """
         self._forget_deleted()
         while True:
-            chosen = selection.filthiest(self._ranges(now_ms))
+            chosen = selection.dirtiest(self._ranges(now_ms))
             if chosen is None:
                 return None
             partition, cleanable, rules = chosen
@@ -142,22 +142,22 @@ class Cleaner:
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
-                if failure.passes:
+                if failure.is_transient:
                     self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
-                    self._count()
+                    self._update_totals()
                 continue
-            self._busy[key] = partition.log.log_end_offset
+            self._in_progress[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
             self._checkpoints.setdefault(key, cleanable.first_dirty)
             return LogToClean(
                 partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first
             )
 
-    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
+    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, CleanableRange, CompactionRules]]:
         for partition in self._table:
             rules = partition.config.compaction
             key = (partition.topic, partition.index)
-            if rules is None or partition.offline or key in self._busy or key in self.uncleanable:
+            if rules is None or partition.offline or key in self._in_progress or key in self.uncleanable:
                 continue
             retry = self.retries.get(key)
             if retry is not None and not retry.is_due(now_ms):
@@ -169,11 +169,11 @@ class Cleaner:
             first_dirty, is_past = selection.first_dirty_offset(checkpoint, log.log_start_offset, log.log_end_offset)
             if is_past:
                 del self._checkpoints[key]
-                self.disbelieved.append(key)
+                self.ignored_checkpoints.append(key)
             stable = partition.last_stable_offset
             try:
                 cleanable = selection.measure(
-                    _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
+                    _segment_facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
                 )
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
@@ -188,11 +188,11 @@ class Cleaner:
                 self._checkpoints.pop(key, None)
                 self.uncleanable.pop(key, None)
                 self.retries.pop(key, None)
-                self._count()
+                self._update_totals()
         for partition in self._table:
             self._known.setdefault((partition.topic, partition.index), partition)
 
-    def _job(self, partition: Partition, cleanable: Range, rules: CompactionRules, now_ms: int) -> Job:
+    def _job(self, partition: Partition, cleanable: CleanableRange, rules: CompactionRules, now_ms: int) -> Job:
         log, settings = partition.log, self._settings
         below = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
         index_interval_bytes, index_bytes = log.config.index_limits
@@ -224,8 +224,8 @@ class Cleaner:
 
     # -- results of runs ----------------------------------------------------------------------------------------------
 
-    def durable(self, work: LogToClean) -> None:
-        """Finishes the flush after `make_durable`, also if that failed."""
+    def finish_flush(self, work: LogToClean) -> None:
+        """Finishes the flush after `flush_log`, also if that failed."""
         if work.flush is not None:
             work.flush.finish()
 
@@ -234,7 +234,7 @@ class Cleaner:
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
-    def is_wanted(self, work: LogToClean) -> bool:
+    def may_swap(self, work: LogToClean) -> bool:
         """True while the topic is also still compacted: otherwise every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
@@ -242,7 +242,7 @@ class Cleaner:
         """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
         (CMP-30).
         """
-        if not self.is_wanted(work):
+        if not self.may_swap(work):
             return False
         try:
             removed_files = swap.swap_in(work.partition.log, cleaned)
@@ -254,37 +254,37 @@ class Cleaner:
         self._table.remove_later(work.partition, removed_files, now_ms)
         return True
 
-    def finished(self, work: LogToClean, run: Finished) -> None:
+    def on_finished(self, work: LogToClean, run: Finished) -> None:
         """Records a complete run that was swapped in; the caller must then write the `checkpoint` of its root."""
         key = (work.partition.topic, work.partition.index)
-        shortest = self._busy.pop(key, run.end_offset)
+        shortest = self._in_progress.pop(key, run.end_offset)
         self._table.cleaned.add(run)
         self.retries.pop(key, None)
-        self._count()
+        self._update_totals()
         if self.is_current(work):
             self._checkpoints[key] = min(run.end_offset, shortest)
 
-    def _shortened(self, partition: Partition) -> None:
+    def _on_truncated(self, partition: Partition) -> None:
         """Lowers the cleaned offset after a truncation: records that replace the truncated ones are not cleaned
         (CMP-27).
         """
         key, end_offset = (partition.topic, partition.index), partition.log.log_end_offset
         if self._known.get(key) is not partition:
             return
-        if key in self._busy:
-            self._busy[key] = min(self._busy[key], end_offset)
+        if key in self._in_progress:
+            self._in_progress[key] = min(self._in_progress[key], end_offset)
         if self._checkpoints.get(key, 0) > end_offset:
             self._checkpoints[key] = end_offset
-            self.lowered.add(partition.log.root)
+            self.roots_to_checkpoint.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
         """Returns the current content of a root's checkpoint file; only one batch may be written at a time."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
-    def given_up(self, work: LogToClean) -> None:
+    def abandon(self, work: LogToClean) -> None:
         """Records a run that ended early without a fault: the log changed meanwhile, or the broker stops."""
-        self._busy.pop((work.partition.topic, work.partition.index), None)
+        self._in_progress.pop((work.partition.topic, work.partition.index), None)
         if not self.is_current(work):
             return
         try:
@@ -292,17 +292,17 @@ class Cleaner:
         except StorageFailed as failure:
             self._table.storage_failed(failure)
 
-    def failed(self, work: LogToClean, failed: Failed, now_ms: int) -> int | None:
+    def on_failed(self, work: LogToClean, failed: Failed, now_ms: int) -> int | None:
         """Records a failed run and returns the retry delay in milliseconds, if there is a retry.
 
         Otherwise the log is excluded (CMP-15) or goes offline with its disk (LOG-3).
         """
-        self.given_up(work)
+        self.abandon(work)
         self._table.cleaned.failures += 1
         wait_ms = None
         if self.is_current(work):
             key = (work.partition.topic, work.partition.index)
-            if failed.fault is Fault.PASSING:
+            if failed.fault is Fault.TRANSIENT:
                 retry = self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
                 wait_ms = retry.wait_ms
             elif failed.fault is Fault.LOG:
@@ -312,7 +312,7 @@ class Cleaner:
             else:
                 cause = OSError(failed.errno, failed.reason)
                 self._table.directory_failed(StorageFailed(work.partition.log.root, cause))
-        self._count()
+        self._update_totals()
         return wait_ms
 
     def _retry(self, before: Retry | None, now_ms: int) -> Retry:
@@ -321,7 +321,7 @@ class Cleaner:
         wait_ms = min(backoff_ms << min(failures - 1, DOUBLINGS_MAX), max(RETRY_MS_MAX, backoff_ms))
         return Retry(failures, now_ms, wait_ms)
 
-    def _count(self) -> None:
+    def _update_totals(self) -> None:
         self._table.cleaned.uncleanable = len(self.uncleanable)
         self._table.cleaned.waiting = len(self.retries)
 
@@ -332,7 +332,7 @@ def _is_as_planned(work: LogToClean) -> bool:
     return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 
 
-def _facts(log: Log) -> list[CompactionFacts]:
+def _segment_facts(log: Log) -> list[CompactionFacts]:
     return [
         CompactionFacts(
             segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp

@@ -11,7 +11,7 @@ from brokers.engine.storage.segment import DamagedSegment
 logger = structlog.get_logger(__name__)
 
 
-def met(log: Log, damage: DamagedSegment, offset: int) -> int:
+def report(log: Log, damage: DamagedSegment, offset: int) -> int:
     """Returns the error code for a reader at `offset` and logs each damaged position once, because readers retry."""
     if log.damage_reported != str(damage):
         log.damage_reported = str(damage)

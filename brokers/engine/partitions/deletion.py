@@ -42,12 +42,12 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     config = partition.config
     if config.batch_rules.compacted and not config.log.retention.delete:
         return DeletedRecords(POLICY_VIOLATION)
-    wanted = partition.high_watermark if offset == UP_TO_HIGH_WATERMARK else offset
-    if not 0 <= wanted <= partition.high_watermark:
+    up_to_offset = partition.high_watermark if offset == UP_TO_HIGH_WATERMARK else offset
+    if not 0 <= up_to_offset <= partition.high_watermark:
         return DeletedRecords(error_codes.OFFSET_OUT_OF_RANGE)
     log = partition.log
     try:
-        log.advance_start(wanted)
+        log.advance_start(up_to_offset)
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return DeletedRecords(error_codes.KAFKA_STORAGE_ERROR)

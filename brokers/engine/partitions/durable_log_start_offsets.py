@@ -27,15 +27,15 @@ class DurableLogStartOffsets:
         self._next: asyncio.Task[None] | None = None
         self._roots: set[Path] = set()
 
-    def keep(self, root: Path, then: Callable[[], object]) -> None:
-        """Calls `then` when the start offsets of the logs in `root` are on disk or the root is offline."""
-        self._spawn(self._keep(root, then))
+    def call_when_durable(self, root: Path, callback: Callable[[], object]) -> None:
+        """Calls `callback` when the start offsets of the logs in `root` are on disk or the root is offline."""
+        self._spawn(self._call_when_durable(root, callback))
 
-    async def _keep(self, root: Path, then: Callable[[], object]) -> None:
-        await self.kept([root])
-        then()
+    async def _call_when_durable(self, root: Path, callback: Callable[[], object]) -> None:
+        await self.wait_until_durable([root])
+        callback()
 
-    async def kept(self, roots: Iterable[Path]) -> None:
+    async def wait_until_durable(self, roots: Iterable[Path]) -> None:
         """Waits until the current start offsets of the logs in `roots` are on disk or the root is offline."""
         self._roots.update(roots)
         if self._next is None:

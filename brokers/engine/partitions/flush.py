@@ -66,7 +66,7 @@ class FlushBatch:
             if log.root not in self._recovery_points:
                 continue
             point = log.log_end_offset if partition in flushed else log.recovery_point
-            had_holes = recovery_points.is_held_back(key)
+            had_holes = recovery_points.is_omitted(key)
             if recovery_points.may_name(key, point):
                 self._recovery_points[log.root][key] = point
                 if had_holes:
@@ -104,7 +104,7 @@ class FlushBatch:
             self._outdated -= self._forgotten
         for root, key, point in self._named:
             if root not in self._written:
-                self._owner.not_named(key, point)
+                self._owner.restore_holes(key, point)
         self._starts.finish()
         for failure in self._failures:
             self._storage_failed(failure)

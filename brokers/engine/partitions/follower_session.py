@@ -27,7 +27,7 @@ NOT_REPORTED: Final = -1
 UNDEFINED: Final = (-1, -1)
 
 # (partition index, current leader epoch, offset, last fetched epoch, log start offset, maximum bytes).
-Wanted = tuple[int, int, int, int, int, int]
+PartitionRequest = tuple[int, int, int, int, int, int]
 Key = tuple[bytes, int]
 
 
@@ -45,18 +45,18 @@ class FollowedPartition(DelayedOperation):
         "owner",
         "partition",
         "pending_check",
+        "request",
         "sent_high_watermark",
         "sent_start_offset",
         "session",
         "state",
-        "wanted",
     )
 
-    def __init__(self, session: FollowerSession, key: Key, wanted: Wanted) -> None:
+    def __init__(self, session: FollowerSession, key: Key, request: PartitionRequest) -> None:
         super().__init__(session.do_nothing)
         self.session = session
         self.key = key
-        self.wanted = wanted
+        self.request = request
         self.owner = ""
         self.partition: Partition | None = None
         self.state = IDLE
@@ -74,20 +74,20 @@ class FollowedPartition(DelayedOperation):
                 # All records up to here were fetched, so the follower was caught up at its last request (REP-21).
                 follower = leadership.followers.get(self.session.replica)
                 if follower is not None:
-                    follower.caught_up(self.session.fetched_ms)
-            self.session.ready(self)
+                    follower.record_caught_up(self.session.fetched_ms)
+            self.session.mark_ready(self)
 
     def on_progress(self, partition: WatchedPartition) -> None:
-        self.session.moved(self)
+        self.session.mark_changed(self)
 
     def on_start(self, partition: WatchedPartition) -> None:
-        self.session.moved(self)
+        self.session.mark_changed(self)
         self.session.complete_pending_fetch()
 
     def on_lost(self, partition: WatchedPartition) -> None:
         """Makes the partition ready: the next request, or the waiting one, returns the error."""
         if self.state != READY:
-            self.session.ready(self)
+            self.session.mark_ready(self)
 
 
 class FollowerSession:
@@ -98,9 +98,9 @@ class FollowerSession:
     """
 
     __slots__ = (
-        "_asked_before",
-        "_asked_last",
-        "_moved",
+        "_changed",
+        "_check_at_last_response",
+        "_check_before_last_response",
         "_ready",
         "_wake",
         "confirmed_check",
@@ -124,15 +124,15 @@ class FollowerSession:
         # Ready partitions by owner, in the order of their turns: an owner with many partitions does not delay the
         # others.
         self._ready: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
-        self._moved: dict[FollowedPartition, None] = {}
+        self._changed: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
         # True if a changed high watermark must not wait for records (`high_watermark_push`).
         self.has_urgent_watermark = False
         self.confirmed_check = 0
         self.pending_check = 0
         # Latest check when the last request was answered, and when the request before it was answered.
-        self._asked_last = 0
-        self._asked_before = 0
+        self._check_at_last_response = 0
+        self._check_before_last_response = 0
 
     def do_nothing(self) -> None:
         """Does nothing: followed partitions do not wake a request by themselves."""
@@ -146,38 +146,41 @@ class FollowerSession:
         response arrived. It was sent after the response before that one, as at most two requests are in flight
         (`replication.fetcher`).
         """
-        self.confirmed_check = self._asked_last if is_empty else self._asked_before
+        self.confirmed_check = self._check_at_last_response if is_empty else self._check_before_last_response
 
     def on_response(self, check: int) -> None:
         """Records that a request was answered when `check` was the latest leadership check."""
-        self._asked_before = self._asked_last
-        self._asked_last = check
+        self._check_before_last_response = self._check_at_last_response
+        self._check_at_last_response = check
 
-    def update_position(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
-        """Records the follower's position; `found` is the partition, or the error code of its lookup.
+    def update_position(
+        self, key: Key, request: PartitionRequest, partition_or_error: Partition | int, now_ms: int
+    ) -> bool:
+        """Records the follower's position; `partition_or_error` is the partition, or the error code of its lookup.
 
         Returns True if the follower may join the ISR.
         """
         followed = self.partitions.get(key)
         if followed is None:
-            followed = self.partitions[key] = FollowedPartition(self, key, wanted)
-        elif followed.wanted[1] != wanted[1]:
+            followed = self.partitions[key] = FollowedPartition(self, key, request)
+        elif followed.request[1] != request[1]:
             # The follower uses another leader epoch and may have ignored what it was sent in the previous one.
             followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
-        followed.wanted = wanted
-        if isinstance(found, int):
+        followed.request = request
+        if isinstance(partition_or_error, int):
             self._leave(followed)
-            self._refuse(followed, found)
+            self._refuse(followed, partition_or_error)
             return False
-        if followed.partition is not found:
+        if followed.partition is not partition_or_error:
             self._leave(followed)
-            followed.partition = found
-            followed.owner = split_internal(found.topic)[0] or ""
-        code = self._refusal(found, wanted)
+            followed.partition = partition_or_error
+            followed.owner = split_internal(partition_or_error.topic)[0] or ""
+        code = self._refusal(partition_or_error, request)
         if not code:
-            followed.diverging = _divergence(found, wanted)
+            followed.diverging = _diverging_epoch(partition_or_error, request)
             if followed.diverging == UNDEFINED or (
-                followed.diverging is None and not found.log_start_offset <= wanted[2] <= found.log_end_offset
+                followed.diverging is None
+                and not partition_or_error.log_start_offset <= request[2] <= partition_or_error.log_end_offset
             ):
                 code = error_codes.OFFSET_OUT_OF_RANGE
         if code:
@@ -187,22 +190,24 @@ class FollowerSession:
             self._refuse(followed, code)
             return False
         followed.code = 0
-        leadership = found.leadership
+        leadership = partition_or_error.leadership
         if leadership is not None:
             leadership.fetches.add(followed)
         if followed.diverging is not None:
-            self.ready(followed)
+            self.mark_ready(followed)
             return False
-        may_join = found.follower_fetched(self.replica, self.replica_epoch, wanted[2], wanted[4], now_ms)
-        if wanted[2] < found.log_end_offset:
-            self.ready(followed)
+        may_join = partition_or_error.update_follower_fetch_state(
+            self.replica, self.replica_epoch, request[2], request[4], now_ms
+        )
+        if request[2] < partition_or_error.log_end_offset:
+            self.mark_ready(followed)
         elif followed.state != READY:
             followed.state = IDLE
-            self.moved(followed)
+            self.mark_changed(followed)
         return may_join
 
-    def _refusal(self, partition: Partition, wanted: Wanted) -> int:
-        leader_epoch = wanted[1]
+    def _refusal(self, partition: Partition, request: PartitionRequest) -> int:
+        leader_epoch = request[1]
         code = partition.refusal(leader_epoch)
         if code:
             return code
@@ -217,7 +222,7 @@ class FollowerSession:
     def _refuse(self, followed: FollowedPartition, code: int) -> None:
         followed.code = code
         followed.diverging = None
-        self.ready(followed)
+        self.mark_ready(followed)
 
     def remove(self, key: Key) -> None:
         """Removes a partition from the session."""
@@ -240,7 +245,7 @@ class FollowerSession:
 
     # -- responses to the follower ------------------------------------------------------------------------------------
 
-    def ready(self, followed: FollowedPartition) -> None:
+    def mark_ready(self, followed: FollowedPartition) -> None:
         """Queues a partition to be sent, and completes the waiting request."""
         if followed.state != READY:
             followed.state = READY
@@ -258,11 +263,11 @@ class FollowerSession:
             self._wake = None
             wake()
 
-    def moved(self, followed: FollowedPartition) -> None:
+    def mark_changed(self, followed: FollowedPartition) -> None:
         """Marks the high watermark or log start of a partition as changed. The next response reports it, but is not
         sent earlier because of it.
         """
-        self._moved[followed] = None
+        self._changed[followed] = None
 
     def send_watermarks(self) -> None:
         """Sends changed high watermarks at once: in the response to the waiting request, or to the next one."""
@@ -300,14 +305,14 @@ class FollowerSession:
             followed = queue.popleft()
             if queue:
                 ready[owner] = queue  # behind all others
-            if followed.state == READY and self.knows(followed):
+            if followed.state == READY and self.contains(followed):
                 followed.state = SENT
                 return followed
         return None
 
-    def requeue(self, taken: list[FollowedPartition]) -> None:
+    def requeue(self, unsent: list[FollowedPartition]) -> None:
         """Returns partitions to the front of the queue because they were not sent."""
-        for followed in reversed(taken):
+        for followed in reversed(unsent):
             followed.state = READY
             queue = self._ready.get(followed.owner)
             if queue is None:
@@ -315,33 +320,33 @@ class FollowerSession:
             queue.appendleft(followed)
             self._ready.move_to_end(followed.owner, last=False)
 
-    def changed(self) -> list[FollowedPartition]:
+    def take_changed(self) -> list[FollowedPartition]:
         """Returns the marked partitions whose high watermark or log start differs from the last value sent, and clears
         the marks.
         """
         result: list[FollowedPartition] = []
-        for followed in self._moved:
+        for followed in self._changed:
             partition = followed.partition
-            if partition is None or followed.code or partition.leadership is None or not self.knows(followed):
+            if partition is None or followed.code or partition.leadership is None or not self.contains(followed):
                 continue
             high_watermark, start_offset = partition.high_watermark, partition.log_start_offset
             if followed.sent_high_watermark != high_watermark or followed.sent_start_offset != start_offset:
                 result.append(followed)
-        self._moved = {}
+        self._changed = {}
         self.has_urgent_watermark = False
         return result
 
     def mark_idle(self, followed: FollowedPartition) -> None:
-        """Marks a partition that was taken as idle because there is nothing to send."""
+        """Marks a partition from `next_ready` as idle because there is nothing to send."""
         followed.state = IDLE
 
-    def knows(self, followed: FollowedPartition) -> bool:
+    def contains(self, followed: FollowedPartition) -> bool:
         return self.partitions.get(followed.key) is followed
 
 
-def _divergence(partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
+def _diverging_epoch(partition: Partition, request: PartitionRequest) -> tuple[int, int] | None:
     """Returns (epoch, end offset) where the follower's log diverges from this one, or None (REP-15)."""
-    offset, last_fetched_epoch = wanted[2], wanted[3]
+    offset, last_fetched_epoch = request[2], request[3]
     if last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.log.epochs.end_offset(last_fetched_epoch, partition.log.log_end_offset)

@@ -126,7 +126,7 @@ def has_holes(records: memoryview, expected: int) -> bool:
 
 def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:
     log = partition.log
-    log.files.need_room(log.root)
+    log.files.require_free_descriptors(log.root)
     start_offset = log.log_start_offset
     truncate_fully_and_start_at(log, base_offset, now_ms)
     log.log_start_offset = start_offset

@@ -16,7 +16,7 @@ from brokers.engine.partitions.partition import Partition
 
 # Duration of a push in ms after the last client was directed to the follower. Clients return to the leader after 5
 # minutes by default.
-KEPT_MS: Final = 10 * 60_000
+PUSH_DURATION_MS: Final = 10 * 60_000
 
 
 class _Push(DelayedOperation):
@@ -53,11 +53,11 @@ class HighWatermarkPushes:
     def __len__(self) -> int:
         return len(self._pushes)
 
-    def keep(self, partition: Partition, replica: int, now_ms: int) -> None:
+    def begin_or_extend(self, partition: Partition, replica: int, now_ms: int) -> None:
         """Begins or prolongs a push. Called whenever a client is directed to the follower."""
         key = partition, replica
         push = self._pushes.get(key)
         if push is None:
             push = self._pushes[key] = _Push(partial(self._pushes.pop, key, None), self._followers, replica)
             push.watch(partition)
-        push.until_ms = now_ms + KEPT_MS
+        push.until_ms = now_ms + PUSH_DURATION_MS

@@ -15,25 +15,25 @@ def effective_minimum(min_insync_replicas: int, replication_factor: int) -> int:
     return min(min_insync_replicas, replication_factor)
 
 
-def lagging(
+def out_of_sync_replicas(
     isr: Sequence[int],
     leader: int,
     followers: Mapping[int, FollowerProgress],
     leader_end_offset: int,
     now_ms: int,
     lag_ms_max: int = REPLICA_LAG_MS_MAX,
-    unanswered: Collection[int] = (),
+    unconfirmed: Collection[int] = (),
 ) -> tuple[int, ...]:
     """Returns the ISR members to remove: not caught up for longer than the allowed lag.
 
-    They are behind the leader, or `unanswered`: they did not answer a leadership check.
+    They are behind the leader, or `unconfirmed`: they did not answer a leadership check.
     """
     return tuple(
         member
         for member in isr
         if member != leader
         and member in followers  # the controller removes members that are not replicas
-        and (followers[member].end_offset != leader_end_offset or member in unanswered)
+        and (followers[member].end_offset != leader_end_offset or member in unconfirmed)
         and now_ms - followers[member].caught_up_ms > lag_ms_max
     )
 

@@ -25,16 +25,16 @@ class Leadership:
     """
 
     __slots__ = (
+        "_produce_count",
         "_produces",
-        "_produces_made",
         "_sweep_at",
-        "away",
         "epoch_start_offset",
         "fetches",
         "followers",
         "in_sync",
         "isr",
         "proposed",
+        "unavailable_brokers",
         "was_checked",
     )
 
@@ -43,14 +43,14 @@ class Leadership:
         self.isr: tuple[int, ...] = ()
         self.proposed: tuple[int, ...] | None = None
         # Brokers that are dead or stopping: the high watermark does not wait for them before they are back in the ISR.
-        self.away: frozenset[int] = frozenset()
+        self.unavailable_brokers: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
         # True if a leadership check had to wait for followers in this epoch (`leadership_check`).
         self.was_checked = False
         self.fetches: set[DelayedOperation] = set()
         self._produces: list[tuple[int, int, DelayedReplication]] = []
-        self._produces_made = 0
+        self._produce_count = 0
         self._sweep_at = SWEPT_MIN
 
     # -- followers ----------------------------------------------------------------------------------------------------
@@ -97,7 +97,9 @@ class Leadership:
         lowest = end_offset
         for replica, follower in self.followers.items():
             offset = follower.end_offset
-            if offset < lowest and (replica in self.in_sync or (follower.keeps_up and replica not in self.away)):
+            if offset < lowest and (
+                replica in self.in_sync or (follower.keeps_up and replica not in self.unavailable_brokers)
+            ):
                 lowest = offset
         return lowest
 
@@ -118,10 +120,10 @@ class Leadership:
             self._produces = [entry for entry in self._produces if not entry[2].done]
             heapify(self._produces)
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._produces))
-        self._produces_made += 1
-        heappush(self._produces, (last_offset, self._produces_made, wait))
+        self._produce_count += 1
+        heappush(self._produces, (last_offset, self._produce_count, wait))
 
-    def committed_below(self, high_watermark: int) -> list[DelayedReplication]:
+    def pop_committed(self, high_watermark: int) -> list[DelayedReplication]:
         """Removes and returns the produces that wait for an offset below the high watermark; some may have ended."""
         produces = self._produces
         result: list[DelayedReplication] = []

@@ -29,7 +29,7 @@ class LeadershipChecks:
     def is_waiting(self) -> bool:
         return bool(self._waiting)
 
-    def ask(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
+    def start(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
         """Starts a check and returns it. Calls `wake` when it is certain that no other broker led `partition` at the
         time of this call, or when the leadership is lost.
 
@@ -39,15 +39,15 @@ class LeadershipChecks:
         check = LeadershipCheck(wake, self.last_number)
         check.watch(partition)
         self._waiting.setdefault(partition, deque()).append(check)
-        self._inspect(partition)
+        self._evaluate(partition)
         return check
 
-    def check(self) -> None:
+    def evaluate(self) -> None:
         """Evaluates all pending checks; called after a request of a follower and after a change of the ISR."""
         for partition in tuple(self._waiting):
-            self._inspect(partition)
+            self._evaluate(partition)
 
-    def _inspect(self, partition: Partition) -> None:
+    def _evaluate(self, partition: Partition) -> None:
         waiting = self._waiting[partition]
         leadership = partition.leadership
         confirmed_up_to = self.last_number
@@ -65,21 +65,21 @@ class LeadershipChecks:
             for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
                 if followed.session.replica in leadership.in_sync:
                     if followed.state == IDLE:
-                        leadership.followers[followed.session.replica].caught_up(followed.session.fetched_ms)
+                        leadership.followers[followed.session.replica].record_caught_up(followed.session.fetched_ms)
                     followed.pending_check = newest
                     followed.session.require_check(newest)
 
 
-def leads_alone(partition: Partition) -> bool:
+def is_sole_in_sync_replica(partition: Partition) -> bool:
     """True if no other replica is in sync, so that no other can become the leader."""
     leadership = partition.leadership
     return leadership is None or not any(replica in leadership.in_sync for replica in leadership.followers)
 
 
-def unanswered(partition: Partition) -> frozenset[int]:
+def unconfirmed_followers(partition: Partition) -> frozenset[int]:
     """Returns the followers that have not answered a check, and the in-sync followers that do not fetch in this epoch.
 
-    A follower that stays silent for too long is removed from the ISR, even if it had all records at its last request;
+    A follower that does not answer for too long is removed from the ISR, even if its last request had all records;
     otherwise no check could end while nothing is written. The result keeps a follower that has left the ISR since,
     because a follower with an unanswered check must not join again.
     """
@@ -87,13 +87,13 @@ def unanswered(partition: Partition) -> frozenset[int]:
     if leadership is None or not leadership.was_checked:
         return frozenset()
     followed_by_replica = {followed.session.replica: followed for followed in _followed_in_epoch(partition, leadership)}
-    silent = {
+    unconfirmed = {
         replica
         for replica, followed in followed_by_replica.items()
         if followed.pending_check > followed.session.confirmed_check
     }
     absent = (leadership.followers.keys() - followed_by_replica.keys()).intersection(leadership.in_sync)
-    return frozenset(silent | absent)
+    return frozenset(unconfirmed | absent)
 
 
 def _latest_confirmed(partition: Partition, leadership: Leadership, last_number: int) -> int:
@@ -120,7 +120,7 @@ def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator
         if (
             isinstance(followed, FollowedPartition)
             and not followed.code
-            and followed.wanted[1] == partition.leader_epoch
+            and followed.request[1] == partition.leader_epoch
         ):
             yield followed
 

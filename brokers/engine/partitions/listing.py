@@ -58,7 +58,7 @@ def list_offsets(
         partition.storage_failed(failure)
         return ListedOffset(error_codes.KAFKA_STORAGE_ERROR)
     except DamagedSegment as found_damage:
-        return ListedOffset(damage.met(partition.log, found_damage, partition.log.log_start_offset))
+        return ListedOffset(damage.report(partition.log, found_damage, partition.log.log_start_offset))
     if result is None:
         return not_yet if lags else ListedOffset(error_codes.NONE)
     return ListedOffset(

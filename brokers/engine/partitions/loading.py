@@ -21,8 +21,8 @@ from brokers.engine.storage.recovery import LogCheckpoint, create_log, load_log
 class RootLoader:
     """Loads the partitions of one root.
 
-    `checkpointed` are the partitions named by the root's files. `has_fallen` is true if a log ends below its recovery
-    point; the recovery points must then be written again.
+    `checkpointed` are the partitions named by the root's files. `has_lowered_recovery_point` is true if a log
+    ends below its recovery point; the recovery points must then be written again.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RootLoader:
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
         # After a crash, a new log of such a name would get the offsets that these files contain for an earlier log.
         self.listed = self.checkpointed | self._high_watermarks.keys()
-        self.has_fallen = False
+        self.has_lowered_recovery_point = False
 
     def load(self, report: RecoveryReport) -> Iterator[tuple[PartitionKey, Partition]]:
         """Yields every partition on disk. Raises StorageFailed.
@@ -84,7 +84,7 @@ class RootLoader:
             LogCheckpoint(recovery_point, self._start_offsets.get(key, 0), self._root.clean, self._dense_from.get(key)),
             now_ms=self._now_ms,
         )
-        self.has_fallen |= log.recovery_point < recovery_point
+        self.has_lowered_recovery_point |= log.recovery_point < recovery_point
         report.truncated_bytes += loaded.truncated_bytes
         report.scanned_bytes += loaded.scanned_bytes
         report.rewritten_segments += loaded.rewritten_segments
@@ -107,7 +107,7 @@ class RootLoader:
         has_content = partition.log.log_end_offset > 0
         was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
         has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
-        return has_no_topic_id and has_content and not was_flushed and self._root.was_ours
+        return has_no_topic_id and has_content and not was_flushed and self._root.was_used_by_penstock
 
     def _refused(self, found: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its
@@ -130,7 +130,7 @@ class RootLoader:
         return Partition(log, found.topic_id, self._config, self._storage_failed)
 
 
-def adopt(partition: Partition, topic_id: bytes) -> None:
+def assign_topic_id(partition: Partition, topic_id: bytes) -> None:
     """Assigns a log without topic id to the topic of its name."""
     try:
         write_topic_id(Path(partition.log.directory), topic_id, partition.log.root)

@@ -42,7 +42,9 @@ class LogFlusher:
     ) -> None:
         self.recovery_points = RecoveryPoints(roots)
         self.outdated: set[PartitionKey] = set()
-        self.topics_may_ask = False  # True if a topic may require more frequent flushes than the broker's rounds
+        self.topics_may_require_flushes = (
+            False  # True if a topic may require more frequent flushes than the broker's rounds
+        )
         self._partitions = partitions
         self._files = files
         self._online = online
@@ -81,7 +83,7 @@ class LogFlusher:
 
         Called every second; the batch is used like that of `plan_flush`.
         """
-        if not self.topics_may_ask:
+        if not self.topics_may_require_flushes:
             return None
         partitions = self._online_partitions()
         dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
@@ -92,7 +94,7 @@ class LogFlusher:
     ) -> FlushBatch:
         roots = self._online()
         starts = self._starts.plan(partitions, roots)
-        self._high_watermarks.written_by_another()
+        self._high_watermarks.invalidate()
         return FlushBatch(
             partitions,
             dirty,
@@ -105,24 +107,24 @@ class LogFlusher:
             closing=closing,
         )
 
-    def note_holes(self, partition: Partition) -> None:
+    def record_holes(self, partition: Partition) -> None:
         """Records that appended batches have missing offsets because the leader's log was compacted.
 
         Until they are flushed, the recovery point file must not name the log, or a start would take the holes for the
-        result of a power cut. `keep_holes` must be called before the leader learns the new end offset.
+        result of a power cut. `persist_holes` must be called before the leader learns the new end offset.
         """
         log = partition.log
         if self.recovery_points.record_holes((partition.topic, partition.index), log.log_end_offset):
             self._holed.add(log.root)
 
-    def keep_holes(self) -> None:
+    def persist_holes(self) -> None:
         """Writes the recovery point files of all noted logs, one file per root."""
         while self._holed:
             root = self._holed.pop()
             try:
                 self.recovery_points.write(root, self._partitions)
             except StorageFailed as failure:
-                if failure.passes and self._files.make_room():
+                if failure.is_transient and self._files.close_some():
                     self._holed.add(root)
                 else:
                     self._directory_failed(failure)
@@ -132,7 +134,7 @@ class LogFlusher:
 
         Called every few seconds; the batch is used like that of `plan_flush`.
         """
-        steps = self.planning_high_watermarks()
+        steps = self.plan_high_watermarks_in_steps()
         while True:
             try:
                 next(steps)
@@ -140,10 +142,10 @@ class LogFlusher:
                 batch: HighWatermarksBatch | None = end.value
                 return batch
 
-    def planning_high_watermarks(self) -> Generator[None, None, HighWatermarksBatch | None]:
+    def plan_high_watermarks_in_steps(self) -> Generator[None, None, HighWatermarksBatch | None]:
         """Runs `plan_high_watermarks` in steps."""
         number = self._high_watermarks.file.number()
-        moved = yield from self._high_watermarks.planning(tuple(self._partitions.items()), self._online())
+        moved = yield from self._high_watermarks.plan_in_steps(tuple(self._partitions.items()), self._online())
         if not moved:
             return None
         return HighWatermarksBatch(self._high_watermarks, number, moved, self._storage_failed)
@@ -216,5 +218,5 @@ class LogFlusher:
             batch.run()
             batch.finish()
             for partition in dirty:
-                partition.log.rest()
+                partition.log.free_memory()
                 partition.log.active.file.close()

@@ -27,7 +27,7 @@ class RecoveredTable(Protocol):
         """Takes a root and all its partitions offline."""
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Takes the root offline, unless the failure changed nothing and passes."""
+        """Takes the root offline, unless the failure is transient."""
 
     def root_of(self, partition: Partition) -> LogRoot | None:
         """Returns the root of the partition's log."""
@@ -64,7 +64,7 @@ class LogRecovery:
                 self._table.flusher.recovery_points.record_holes(key, log.log_end_offset)
                 # The high watermark may have been written to disk before the records below it.
                 partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
-        if loader.has_fallen:
+        if loader.has_lowered_recovery_point:
             self._table.flusher.checkpoint_recovery_points()
 
     def _keep_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:

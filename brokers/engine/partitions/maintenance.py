@@ -23,13 +23,13 @@ def expire_producers(partitions: Partitions, now_ms: int) -> Iterator[None]:
         yield
 
 
-def rest_logs(partitions: Partitions) -> Iterator[None]:
+def free_idle_memory(partitions: Partitions) -> Iterator[None]:
     """Frees the memory of logs whose files were closed because they are idle."""
     for partition in existing_partitions(partitions):
         if partition.log.active.file.fd < 0:
-            partition.log.rest()
+            partition.log.free_memory()
         else:
-            partition.log.rest_closed()
+            partition.log.free_memory_of_closed_segments()
         yield
 
 

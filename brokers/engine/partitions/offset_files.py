@@ -57,7 +57,7 @@ class HighWatermarks:
         # True if a flush wrote the files while a plan was being made.
         self._is_disturbed = False
 
-    def planning(
+    def plan_in_steps(
         self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]
     ) -> Generator[None, None, dict[Path, Offsets]]:
         """Returns the new content of the files in `roots` whose high watermarks changed since the last plan.
@@ -75,7 +75,7 @@ class HighWatermarks:
         self._last = {} if self._is_disturbed else result
         return moved
 
-    def written_by_another(self) -> None:
+    def invalidate(self) -> None:
         """Records that the files were written by a flush and no longer match the last plan."""
         self._last = {}
         self._is_disturbed = True
@@ -109,5 +109,5 @@ class HighWatermarksBatch:
     def finish(self) -> None:
         """Reports the roots that could not be written: they go offline, or are written in the next round."""
         for failure in self._failures:
-            self._owner.written_by_another()
+            self._owner.invalidate()
             self._storage_failed(failure)

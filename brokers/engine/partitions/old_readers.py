@@ -42,7 +42,7 @@ def read_messages(
 
     The thread that owns the slice releases it, and reports disk errors to the partition.
     """
-    if budget.is_over:
+    if budget.is_used_up:
         return Converted(error_codes.NONE)
     try:
         batches = os.pread(file_slice.fd, file_slice.length, file_slice.position)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, ENOUGH, DiskSpace
+from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, UNMEASURED_DISK, DiskSpace
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
@@ -18,11 +18,11 @@ from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.results import AppendResult, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
-from brokers.engine.partitions.verification import NO_TXN_ID, answered_before, check_transactional
+from brokers.engine.partitions.verification import NO_TXN_ID, check_transactional, duplicate_result
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import CheckedAhead, CheckedBatch, DecompressionBudget, check_batch, check_shape
+from brokers.engine.records.validation import CheckedBatch, DecompressionBudget, Prechecked, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.producer_state import CachedBatch
@@ -75,7 +75,7 @@ class Partition:
         self.storage_failed = storage_failed
         # Storage limit of the instance and free space of the disk; set before the partition is led.
         self.room: StorageRoom = UNBOUNDED
-        self.disk: DiskSpace = ENOUGH
+        self.disk: DiskSpace = UNMEASURED_DISK
         self.is_leader = False
         # True if this broker is a replica that does not lead. Clients may read it up to the high watermark.
         self.is_follower = False
@@ -138,7 +138,7 @@ class Partition:
         """Makes this replica the leader in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas
         and ISR.
 
-        `now_ms` is from a monotonic clock, here and in `follower_fetched`.
+        `now_ms` is from a monotonic clock, here and in `update_follower_fetch_state`.
         """
         begins = not self.is_leader or leader_epoch > self.leader_epoch
         if begins:
@@ -177,14 +177,14 @@ class Partition:
         """Ends the leadership; pending operations are answered (REP-12)."""
         self.is_leader = self.is_follower = False
         self.leader = NO_LEADER
-        self._lose()
+        self._end_delayed_operations()
 
     def fail(self) -> None:
         """Takes the partition offline: every call answers KAFKA_STORAGE_ERROR from now on."""
         self.offline = True
-        self._lose()
+        self._end_delayed_operations()
 
-    def _lose(self) -> None:
+    def _end_delayed_operations(self) -> None:
         for wait in tuple(self.waits):
             wait.on_lost(self)
         leadership = self.leadership
@@ -193,7 +193,9 @@ class Partition:
             for wait in leadership.delayed_operations():
                 wait.on_lost(self)
 
-    def follower_fetched(self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int) -> bool:
+    def update_follower_fetch_state(
+        self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int
+    ) -> bool:
         """Records a fetch of a replica from `offset`: it has all records below (REP-7, REP-11).
 
         Returns True if the replica may join the ISR. Must be called only for an offset at which the follower's log
@@ -204,7 +206,7 @@ class Partition:
         if leadership is None or follower is None:
             return False
         deleted = start_offset > follower.start_offset
-        follower.fetched(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
+        follower.update_fetch_state(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
         if self.high_watermark < self.log.log_end_offset:
             self.advance_high_watermark()
         if deleted and self.waits:
@@ -232,7 +234,7 @@ class Partition:
             return
         self.high_watermark = reached
         if leadership is not None:
-            for produce in leadership.committed_below(reached):
+            for produce in leadership.pop_committed(reached):
                 produce.on_progress(self)
             for fetch in tuple(leadership.fetches):
                 fetch.on_progress(self)
@@ -261,7 +263,7 @@ class Partition:
         acks: int,
         produce_version: int,
         verification_token: int = NO_TXN_ID,
-        ahead: CheckedAhead | None = None,
+        prechecked: Prechecked | None = None,
         budget: DecompressionBudget | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
@@ -282,12 +284,12 @@ class Partition:
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
-            check = check_batch if ahead is None else ahead.checked
+            check = check_batch if prechecked is None else prechecked.checked
             checked = check(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,
-                log_start_offset=-1 if fault.shape else log.log_start_offset,
+                log_start_offset=-1 if fault.omits_log_start else log.log_start_offset,
                 error_message=fault.message,
                 record_errors=fault.record_errors,
             )
@@ -297,18 +299,18 @@ class Partition:
             if answer is not None:
                 return answer
         elif producer_id >= 0:
-            known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
-            if isinstance(known, CachedBatch):
-                return answered_before(known, log.log_start_offset)
-            if known != error_codes.NONE:
-                return AppendResult(known, log_start_offset=log.log_start_offset)
+            duplicate_or_error = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
+            if isinstance(duplicate_or_error, CachedBatch):
+                return duplicate_result(duplicate_or_error, log.log_start_offset)
+            if duplicate_or_error != error_codes.NONE:
+                return AppendResult(duplicate_or_error, log_start_offset=log.log_start_offset)
         room = self.room
         if self.disk.is_short and room.is_bounded:
             self.disk.refused += 1
             return self._refused(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
         code = room.spend(len(checked[0]) * (len(self.replicas) or 1))
         if code:
-            return self._refused(code, room.refusal(code))
+            return self._refused(code, room.refusal_message(code))
         return self.write(checked, now_ms)
 
     def _refused(self, code: int, message: str) -> AppendResult:
@@ -389,7 +391,7 @@ class Partition:
             self.storage_failed(failure)
             return ReadResult(error_codes.KAFKA_STORAGE_ERROR)
         except DamagedSegment as found_damage:
-            return ReadResult(damage.met(log, found_damage, fetch_offset))
+            return ReadResult(damage.report(log, found_damage, fetch_offset))
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, result)
 
     @property

@@ -35,27 +35,27 @@ class FollowerProgress:
         self.caught_up_ms = caught_up_ms
         self.keeps_up = False
 
-    def fetched(
+    def update_fetch_state(
         self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN_EPOCH
     ) -> None:
         """Records a fetch from `offset`, which confirms all records below it (REP-7)."""
         if offset >= leader_end_offset:
-            self.caught_up(now_ms)
+            self.record_caught_up(now_ms)
         elif offset >= self.leader_end_at_fetch and self.fetched_ms:
-            self.caught_up(self.fetched_ms)
+            self.record_caught_up(self.fetched_ms)
         self.end_offset = offset
         self.start_offset = start_offset
         self.broker_epoch = broker_epoch
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset
 
-    def caught_up(self, at_ms: int) -> None:
+    def record_caught_up(self, at_ms: int) -> None:
         """Records that the follower had everything at that time."""
         if at_ms >= self.caught_up_ms:
             self.caught_up_ms = at_ms
             self.keeps_up = True
 
-    def judge(self, now_ms: int, lag_ms_max: int) -> None:
+    def update_keeps_up(self, now_ms: int, lag_ms_max: int) -> None:
         """Clears `keeps_up` if the follower was last caught up too long ago; called periodically."""
         if now_ms - self.caught_up_ms > lag_ms_max:
             self.keeps_up = False

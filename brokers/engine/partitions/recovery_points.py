@@ -31,7 +31,7 @@ class RecoveryPoints:
         self._holes[key] = end_offset
         return is_named
 
-    def is_held_back(self, key: PartitionKey) -> bool:
+    def is_omitted(self, key: PartitionKey) -> bool:
         """True if the file does not name the log because of its holes."""
         return key in self._holes
 
@@ -45,7 +45,7 @@ class RecoveryPoints:
         del self._holes[key]
         return True
 
-    def not_named(self, key: PartitionKey, end_offset: int) -> None:
+    def restore_holes(self, key: PartitionKey, end_offset: int) -> None:
         """Records holes below `end_offset` again, because the file that `may_name` allowed to name the log was not
         written.
         """

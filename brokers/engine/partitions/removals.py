@@ -16,7 +16,7 @@ from brokers.engine.storage.files import StorageFailed
 
 class RemovalBatch:
     """Files due for removal: `run` in any thread, then `finish` in the table's; `again` requeues a file whose failure
-    passes.
+    is transient.
     """
 
     __slots__ = ("_again", "_due", "_failures", "_on_failure", "_stopped")
@@ -48,7 +48,7 @@ class RemovalBatch:
 
     def finish(self) -> None:
         for path, failure in self._failures:
-            if failure.passes:
+            if failure.is_transient:
                 self._again(path, failure.directory)
             self._on_failure(failure)
 
@@ -56,11 +56,11 @@ class RemovalBatch:
 class Removals:
     """Queue of files by removal time; `on_failure` is called for a failed directory (LOG-3)."""
 
-    __slots__ = ("_asked_ms", "_on_failure", "_waiting")
+    __slots__ = ("_last_call_ms", "_on_failure", "_waiting")
 
     def __init__(self, on_failure: Callable[[StorageFailed], None]) -> None:
         self._waiting: list[tuple[int, str, Path]] = []
-        self._asked_ms = 0
+        self._last_call_ms = 0
         self._on_failure = on_failure
 
     def add(self, paths: Iterable[str], root: Path, due_ms: int) -> None:
@@ -69,15 +69,15 @@ class Removals:
 
     def due(self, now_ms: int) -> RemovalBatch | None:
         """Returns all files whose time has come, None if there are none. A clock that was set back delays nothing."""
-        back_ms = self._asked_ms - now_ms
+        back_ms = self._last_call_ms - now_ms
         if back_ms > 0:
             self._waiting = [(due_ms - back_ms, path, root) for due_ms, path, root in self._waiting]
-        self._asked_ms = now_ms
+        self._last_call_ms = now_ms
         result: list[tuple[str, Path]] = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path, root = heapq.heappop(self._waiting)
             result.append((path, root))
-        return RemovalBatch(result, self._on_failure, self._once_more) if result else None
+        return RemovalBatch(result, self._on_failure, self._requeue) if result else None
 
-    def _once_more(self, path: str, root: Path) -> None:
-        self.add([path], root, self._asked_ms)
+    def _requeue(self, path: str, root: Path) -> None:
+        self.add([path], root, self._last_call_ms)

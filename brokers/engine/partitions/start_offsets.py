@@ -31,7 +31,7 @@ class StartOffsets:
         logs: list[tuple[Log, int]] = []
         for partition in partitions:
             log = partition.log
-            if log.root in offsets and (log.trims or log.log_start_offset > log.segments[0].base_offset):
+            if log.root in offsets and (log.unflushed_deletions or log.log_start_offset > log.segments[0].base_offset):
                 offsets[log.root][partition.topic, partition.index] = log.log_start_offset
                 logs.append((log, log.log_start_offset))
         return StartOffsetsPlan(self._file, offsets, logs)
@@ -61,7 +61,7 @@ class StartOffsetsPlan:
         """Records in the logs which start offsets are on disk."""
         for log, offset in self._logs:
             if log.root in self._written:
-                log.start_kept(offset)
+                log.on_start_offset_durable(offset)
 
 
 class StartOffsetsBatch:
@@ -87,4 +87,4 @@ class StartOffsetsBatch:
         self._plan.finish()
         for failure in self._failures:
             self._storage_failed(failure)
-        return [failure.directory for failure in self._failures if failure.passes]
+        return [failure.directory for failure in self._failures if failure.is_transient]

@@ -16,7 +16,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.capacity.disk_space import DiskSpace
 from brokers.engine.capacity.room import StorageRoom, unbounded
 from brokers.engine.partitions import damage, maintenance
-from brokers.engine.partitions.loading import adopt
+from brokers.engine.partitions.loading import assign_topic_id
 from brokers.engine.partitions.log_flusher import LogFlusher
 from brokers.engine.partitions.log_recovery import LogRecovery
 from brokers.engine.partitions.partition import Partition
@@ -44,8 +44,8 @@ __all__ = ["NoUsableDirectory", "PartitionTable", "StorageSettings"]
 class PartitionTable:
     """Table of the partitions on this broker; iterates over them.
 
-    `offline_directories` maps a failed root to the reason. `away` are the brokers that are dead or stopping according
-    to the image. `flusher` makes the logs durable.
+    `offline_directories` maps a failed root to the reason. `unavailable_brokers` are dead or stopping
+    according to the image. `flusher` makes the logs durable.
     """
 
     def __init__(self, settings: StorageSettings) -> None:
@@ -72,10 +72,10 @@ class PartitionTable:
         # Logs that have no topic id because of a power cut.
         self._unidentified: set[PartitionKey] = set()
         # Called with each follower partition whose log start was advanced by local retention.
-        self.on_start_moved: Callable[[Partition], object] = _ignore
+        self.on_log_start_advanced: Callable[[Partition], object] = _ignore
         # Called with each partition whose log was truncated or restarted.
-        self.on_shortened: Callable[[Partition], object] = _ignore
-        self.away: frozenset[int] = frozenset()
+        self.on_truncated: Callable[[Partition], object] = _ignore
+        self.unavailable_brokers: frozenset[int] = frozenset()
         self.room_of: Callable[[str], StorageRoom] = unbounded  # storage limit of the instance of a topic
         self.disks = {path: DiskSpace() for path in settings.roots}
 
@@ -94,7 +94,7 @@ class PartitionTable:
         """Locks the roots and loads every partition on them, as follower of no leader.
 
         Raises DirectoryRefused (a root of another broker, or locked) and NoUsableDirectory; raises StorageFailed only
-        if it passes: a root must neither be served in part nor start empty.
+        if it is transient: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
         recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
@@ -104,10 +104,10 @@ class PartitionTable:
                 report.clean &= root.clean
                 recovery.load(root, report, now_ms)
             except StorageFailed as failure:
-                if failure.passes:
+                if failure.is_transient:
                     raise
                 self.directory_failed(failure)
-        self._need_a_root()
+        self._require_online_root()
         report.partitions = len(self._partitions)
         return report
 
@@ -134,7 +134,7 @@ class PartitionTable:
                 self._configs.clear()
             view = self._configs[key] = parse(config, self.settings.defaults)
             self.recompresses = self.recompresses or view.batch_rules.codec is not None
-            self.flusher.topics_may_ask = self.flusher.topics_may_ask or view.flushes
+            self.flusher.topics_may_require_flushes = self.flusher.topics_may_require_flushes or view.flushes
         return view
 
     # -- disks --------------------------------------------------------------------------------------------------------
@@ -149,16 +149,16 @@ class PartitionTable:
                 partition.fail()
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Takes the root offline, unless the failure changed nothing and passes."""
-        if failure.passes:
-            self.files.ran_short(failure)
+        """Takes the root offline, unless the failure is transient."""
+        if failure.is_transient:
+            self.files.record_shortage(failure)
         else:
             self.directory_failed(failure)
 
     def _online(self) -> list[LogRoot]:
         return [root for root in self._roots if root.path not in self.offline_directories]
 
-    def _need_a_root(self) -> None:
+    def _require_online_root(self) -> None:
         if not self._online():
             raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
 
@@ -185,7 +185,7 @@ class PartitionTable:
 
     def maintenance(self, now_ms: int, *, removing: bool = True) -> Iterator[None]:
         """Runs `maintain` in steps; partitions may be added and removed between them."""
-        self._need_a_root()
+        self._require_online_root()
         if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
             self._next_retention_ms = now_ms + self.settings.retention_interval_ms
             yield from self._apply_retention(now_ms)
@@ -196,7 +196,7 @@ class PartitionTable:
             removals.run()
             removals.finish()
         self.files.close_idle()
-        yield from maintenance.rest_logs(self._partitions)
+        yield from maintenance.free_idle_memory(self._partitions)
 
     def _apply_retention(self, now_ms: int) -> Iterator[None]:
         for partition in maintenance.existing_partitions(self._partitions):
@@ -213,7 +213,7 @@ class PartitionTable:
             return
         self.remove_later(partition, deleted_paths, now_ms)
         if deleted_paths and not partition.is_leader:
-            self.on_start_moved(partition)
+            self.on_log_start_advanced(partition)
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
         """Unlinks deleted files of a partition after its delete delay, so that running reads finish (LOG-44)."""
@@ -225,12 +225,12 @@ class PartitionTable:
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
-    def brokers_are_away(self, away: frozenset[int]) -> None:
+    def set_unavailable_brokers(self, unavailable_brokers: frozenset[int]) -> None:
         """Sets the brokers that are dead or stopping; high watermarks do not wait for them to join an ISR."""
-        self.away = away
+        self.unavailable_brokers = unavailable_brokers
         for partition in self:
             if partition.leadership is not None:
-                partition.leadership.away = away
+                partition.leadership.unavailable_brokers = unavailable_brokers
                 partition.advance_high_watermark()
 
     # -- roles --------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class PartitionTable:
 
         If this broker had the partition before and it is missing while a root is offline, it stays offline instead of
         starting empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the partition fails,
-        or if the failure passes and nothing was changed.
+        or if the failure is transient.
         """
         partition = self._get_or_create(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
@@ -268,7 +268,7 @@ class PartitionTable:
             self.directory_failed(failure)
             raise
         if partition.leadership is not None:
-            partition.leadership.away = self.away
+            partition.leadership.unavailable_brokers = self.unavailable_brokers
         return partition
 
     def become_follower(
@@ -295,7 +295,7 @@ class PartitionTable:
         again.
         """
         log = partition.log
-        self.files.need_room(log.root)
+        self.files.require_free_descriptors(log.root)
         hole_offset, log.hole_offset = log.hole_offset, NO_HOLE
         if partition.offline or partition.config.batch_rules.compacted or hole_offset < log.log_start_offset:
             return
@@ -323,7 +323,7 @@ class PartitionTable:
                 high_watermark=partition.high_watermark,
                 offset=offset,
             )
-        self.files.need_room(log.root)
+        self.files.require_free_descriptors(log.root)
         recovery_point = log.recovery_point
         try:
             if offset >= log.log_end_offset:
@@ -334,26 +334,26 @@ class PartitionTable:
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
-        self._shortened(partition, deleted_paths, recovery_point, now_ms)
+        self._on_truncated(partition, deleted_paths, recovery_point, now_ms)
 
-    def restart_at(self, partition: Partition, offset: int, now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, partition: Partition, offset: int, now_ms: int) -> None:
         """Removes a follower's whole log and starts it at the leader's log start (REP-9). Raises StorageFailed."""
-        self.files.need_room(partition.log.root)
+        self.files.require_free_descriptors(partition.log.root)
         try:
             deleted_paths = truncate_fully_and_start_at(partition.log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
         partition.high_watermark = offset
-        self._shortened(partition, deleted_paths, offset + 1, now_ms)
+        self._on_truncated(partition, deleted_paths, offset + 1, now_ms)
 
-    def _shortened(self, partition: Partition, deleted_paths: list[str], recovery_point: int, now_ms: int) -> None:
+    def _on_truncated(self, partition: Partition, deleted_paths: list[str], recovery_point: int, now_ms: int) -> None:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
             # Records appended from now on must not be taken for ones that were on disk before.
             self.flusher.checkpoint_recovery_points()
-        self.on_shortened(partition)
+        self.on_truncated(partition)
         self.remove_later(partition, deleted_paths, now_ms)
 
     def _get_or_create(
@@ -363,7 +363,7 @@ class PartitionTable:
         topic_id: bytes,
         config: Mapping[str, str],
         now_ms: int,
-        known: bool,
+        is_known: bool,
         *,
         was_led: bool = False,
     ) -> Partition:
@@ -381,22 +381,22 @@ class PartitionTable:
             partition = None
         view = self._config(config)
         if partition is None:
-            lost = next(iter(self.offline_directories), None) if known else None
+            lost = next(iter(self.offline_directories), None) if is_known else None
             if lost is None:
                 partition = self._create(topic, index, topic_id, view, now_ms)
                 if start_offset:
-                    self.restart_at(partition, start_offset, now_ms)
+                    self.truncate_fully_and_start_at(partition, start_offset, now_ms)
             else:
                 partition = self._replace_log(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
         partition.keeps_min_isr, partition.room = self.settings.keeps_min_isr, self.room_of(topic)
         partition.disk = self.disks[partition.log.root]
         if not partition.offline and partition.topic_id != topic_id:
-            adopt(partition, topic_id)
+            assign_topic_id(partition, topic_id)
         return partition
 
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
-        self.files.need_room(self.settings.roots[0])
+        self.files.require_free_descriptors(self.settings.roots[0])
         if (topic, index) in self.flusher.outdated:
             # After a crash this log would get the start offset and recovery point of an earlier one of its name.
             self.flusher.checkpoint_recovery_points()
@@ -493,7 +493,7 @@ def _report_damage(log: Log, offset: int) -> None:
     try:
         log.position_of(offset)
     except DamagedSegment as met:
-        damage.met(log, met, offset)
+        damage.report(log, met, offset)
 
 
 def _ignore(_: Partition) -> None:

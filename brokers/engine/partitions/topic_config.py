@@ -176,7 +176,7 @@ def check_config(
     }
 
 
-def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+def check_combination(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
     """Checks settings that bound each other, and the total size of a configuration. Raises InvalidTopicConfig."""
     if sum(len(name) + encoded_bytes(value) for name, value in topic.items()) > TOPIC_CONFIG_BYTES_MAX:
         raise InvalidTopicConfig(
@@ -295,16 +295,16 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
 
     def words(name: str) -> set[str]:
         """Returns the words of a list, which may be empty."""
-        given = topic.get(name, defaults.get(name, SETTINGS[name].default))
-        return {word.strip() for word in given.split(",") if word.strip()}
+        value = topic.get(name, defaults.get(name, SETTINGS[name].default))
+        return {word.strip() for word in value.split(",") if word.strip()}
 
     def number(name: str) -> int:
         return int(topic_bounds.bound_in_force(name, topic, defaults) or text(name))
 
     def bound(name: str) -> int:
         legacy = "message.timestamp.difference.max.ms"
-        given = name in topic or name in defaults
-        return number(name) if given else number(legacy)
+        is_set = name in topic or name in defaults
+        return number(name) if is_set else number(legacy)
 
     policies = words("cleanup.policy")
     compression = text("compression.type")

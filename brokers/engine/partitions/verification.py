@@ -23,11 +23,11 @@ NO_TXN_ID: Final = -2
 """The request has no transactional id, so it may not use transactions (REC-44)."""
 
 
-def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
+def duplicate_result(duplicate: CachedBatch, log_start_offset: int) -> AppendResult:
     """Returns the result for a duplicate batch, which is not appended (IDE-6)."""
-    base_offset = known.last_offset - known.offset_delta
+    base_offset = duplicate.last_offset - duplicate.offset_delta
     return AppendResult(
-        error_codes.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset
+        error_codes.NONE, base_offset, duplicate.timestamp_ms, log_start_offset, last_offset=duplicate.last_offset
     )
 
 
@@ -42,9 +42,9 @@ def check_transactional(log: Log, checked: CheckedBatch, verification_token: int
         return AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if producer_id < 0:
         return AppendResult(error_codes.INVALID_RECORD, log_start_offset=log.log_start_offset)
-    known = producers.duplicate(producer_id, epoch, sequence, last_delta)
-    if known is not None:
-        return answered_before(known, log.log_start_offset)
+    duplicate = producers.duplicate(producer_id, epoch, sequence, last_delta)
+    if duplicate is not None:
+        return duplicate_result(duplicate, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
     if not is_open and verification_token != UNVERIFIED_OK and not verifications.holds(producer_id, verification_token):

@@ -18,8 +18,8 @@ from brokers.engine.protocol.compile_decode import (
     compile_piecewise_decoder,
 )
 from brokers.engine.protocol.compile_encode import (
-    ChunkedEncoder,
     Encoder,
+    PiecewiseEncoder,
     compile_encoder,
     compile_piecewise_encoder,
 )
@@ -40,7 +40,7 @@ _request_decoders: dict[tuple[int, int, int], Decoder] = {}
 _piecewise_decoders: dict[tuple[int, int, int], PiecewiseDecoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
-_piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
+_piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
 _response_encoders: dict[tuple[int, int], Encoder] = {}
 
 
@@ -96,7 +96,7 @@ def decode_request_in_pieces(
     return decoder(buffer, offset, end)
 
 
-class Encoded(NamedTuple):
+class EncodedResponse(NamedTuple):
     """A response that is already encoded; `throttled_ms` is the throttle time in it."""
 
     body: bytes
@@ -105,7 +105,7 @@ class Encoded(NamedTuple):
 
 def encode_response(api_key: int, version: int, message: Any) -> bytes:
     """Encodes the body of a response. Fields that the version does not have are left out."""
-    if type(message) is Encoded:
+    if type(message) is EncodedResponse:
         return message.body
     encoder = _response_encoders.get((api_key, version))
     if encoder is None:
@@ -115,7 +115,7 @@ def encode_response(api_key: int, version: int, message: Any) -> bytes:
     return encoder(message)
 
 
-def encode_response_in_chunks(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
+def encode_response_in_pieces(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
     """Encodes a response like `encode_response`, in a generator that yields after each piece of a long message."""
     encoder = _piecewise_encoders.get((api_key, version))
     if encoder is None:

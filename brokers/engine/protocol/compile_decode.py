@@ -17,7 +17,7 @@ from typing import Any, Final
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.fields import FIXED, FieldSpec
-from brokers.engine.protocol.layout import Slot, in_line, is_blank, size_min, slots_of, tagged
+from brokers.engine.protocol.layout import Slot, is_default_factory, size_min, slots_of, tagged_slots, untagged_slots
 from brokers.engine.protocol.lengths import REPLACEMENT_BYTES, TAGGED_FIELDS_MAX, TEXT_BYTES_MAX, rest_of_varint
 from brokers.engine.protocol.source import FunctionSource
 
@@ -90,11 +90,11 @@ class _DecoderWriter:
     def _struct(self, cls: type[Any], path: str) -> str:
         """Writes code that reads a struct; returns the expression that constructs it."""
         values: dict[str, str] = {}
-        for slot in in_line(cls, self.version, self.flexible):
+        for slot in untagged_slots(cls, self.version, self.flexible):
             values[slot.name] = self._field(slot.spec, f"{path}.{slot.name}")
-        known = tagged(cls, self.version, self.flexible)
+        tagged = tagged_slots(cls, self.version, self.flexible)
         if self.flexible:
-            self._tagged_section(known, values, path)
+            self._tagged_section(tagged, values, path)
         self._flush()
         arguments = [values.get(slot.name) or self._default(slot) for slot in slots_of(cls, self.version)]
         return f"{self.source.constant('new', cls)}({', '.join(arguments)})"
@@ -102,7 +102,7 @@ class _DecoderWriter:
     def _default(self, slot: Slot) -> str:
         if slot.default is list:
             return "[]"
-        if is_blank(slot.default):
+        if is_default_factory(slot.default):
             return f"{self.source.constant('new', slot.default)}()"
         return repr(slot.default)
 
@@ -219,7 +219,7 @@ class _DecoderWriter:
                     source.line(f"{add}({value})")
         return name
 
-    def _tagged_section(self, known: list[Slot], values: dict[str, str], path: str) -> None:
+    def _tagged_section(self, tagged: list[Slot], values: dict[str, str], path: str) -> None:
         """Writes code that reads the tagged fields.
 
         Unknown fields are skipped; repeated and descending tags are accepted, as by Kafka 3.9.1.
@@ -228,7 +228,7 @@ class _DecoderWriter:
         count = source.fresh("t")
         self._run.append(("B", count))
         self._flush()
-        for slot in known:
+        for slot in tagged:
             values[slot.name] = source.fresh("v")
             source.line(f"{values[slot.name]} = {self._default(slot)}")
         tag, size, stop = source.fresh("t"), source.fresh("t"), source.fresh("q")
@@ -244,7 +244,7 @@ class _DecoderWriter:
                 source.line(f"{stop} = p + {size}")
                 with source.block(f"if {stop} > e:"):
                     source.line(f"raise Malformed('{path}: a tagged field runs past the frame')")
-                for slot in known:
+                for slot in tagged:
                     with source.block(f"if {tag} == {slot.spec.tag}:"):
                         value = self._field(slot.spec, f"{path}.{slot.name}")
                         self._flush()

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.fields import FIXED, FieldSpec
-from brokers.engine.protocol.layout import Slot, in_line, is_blank, tagged
+from brokers.engine.protocol.layout import Slot, is_default_factory, tagged_slots, untagged_slots
 from brokers.engine.protocol.source import FunctionSource
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
 Encoder = Callable[[Any], bytes]
 # A generator that yields after each piece and returns the body.
-ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
+PiecewiseEncoder = Callable[[Any], Generator[None, None, bytes]]
 # Number of writes between two yields; a write is a field or a run of fixed-width fields.
 WRITES_PER_PIECE: Final = 1_000
 # Total size between two yields of strings and blobs that are at least LONG_BYTES long.
@@ -33,17 +33,17 @@ def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
     return encoder
 
 
-def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> ChunkedEncoder:
+def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> PiecewiseEncoder:
     """Compiles the encoder as a generator, for messages with very long arrays."""
-    encoder: ChunkedEncoder = _EncoderWriter(version, version >= api.flexible_from, in_chunks=True).write(cls)
+    encoder: PiecewiseEncoder = _EncoderWriter(version, version >= api.flexible_from, in_pieces=True).write(cls)
     return encoder
 
 
 class _EncoderWriter:
-    def __init__(self, version: int, flexible: bool, *, in_chunks: bool = False) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False) -> None:
         self.version = version
         self.flexible = flexible
-        self.in_chunks = in_chunks
+        self.in_pieces = in_pieces
         self.source = FunctionSource(
             {"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join}
         )
@@ -56,12 +56,12 @@ class _EncoderWriter:
         with source.block("def encode(m):"):
             source.line("out = []")
             source.line("w_out = out.append")
-            if self.in_chunks:
+            if self.in_pieces:
                 source.line("pieces = []")
                 source.line("long_bytes = 0")
             self._struct(cls, "m")
             self._flush()
-            if self.in_chunks:
+            if self.in_pieces:
                 source.line("pieces.append(join(out))")
                 source.line("return join(pieces)")
                 source.line("yield")
@@ -82,12 +82,12 @@ class _EncoderWriter:
         self._run = []
 
     def _struct(self, cls: type[Any], variable: str) -> None:
-        for slot in in_line(cls, self.version, self.flexible):
+        for slot in untagged_slots(cls, self.version, self.flexible):
             self._field(slot.spec, f"{variable}.{slot.name}")
         if self.flexible:
-            known = tagged(cls, self.version, self.flexible)
-            if known:
-                self._tagged_section(known, variable)
+            tagged = tagged_slots(cls, self.version, self.flexible)
+            if tagged:
+                self._tagged_section(tagged, variable)
             else:
                 self._run.append(("x", ""))
 
@@ -141,7 +141,7 @@ class _EncoderWriter:
             source.line(f"{length} = len({name})")
         self._length("h" if spec.kind == "text" else "i", length)
         self._write(name)
-        if self.in_chunks:
+        if self.in_pieces:
             with source.block(f"if {length} >= {LONG_BYTES}:"):
                 source.line(f"long_bytes += {length}")
 
@@ -169,21 +169,21 @@ class _EncoderWriter:
             else:
                 self._field(item, value)
             self._flush()
-            if self.in_chunks:
+            if self.in_pieces:
                 with source.block(f"if len(out) > {WRITES_PER_PIECE} or long_bytes > {LONG_BYTES_PER_PIECE}:"):
                     source.line("long_bytes = 0")
                     source.line("pieces.append(join(out))")
                     source.line("out.clear()")
                     source.line("yield")
 
-    def _tagged_section(self, known: list[Slot], variable: str) -> None:
+    def _tagged_section(self, tagged: list[Slot], variable: str) -> None:
         """Writes code for the tagged fields that differ from their defaults, in ascending order of tags."""
         self._flush()
         source, outer = self.source, self._out
         section, count = source.fresh("tags"), source.fresh("n")
         source.line(f"{section} = []")
         source.line(f"{count} = 0")
-        for slot in known:
+        for slot in tagged:
             inner = source.fresh("out")
             expression = f"{variable}.{slot.name}"
             with source.block(f"if {self._differs(slot, expression)}:"):
@@ -204,6 +204,6 @@ class _EncoderWriter:
             return f"{expression} is not None"
         if slot.default is list:
             return f"{expression} is None or len({expression})"
-        if is_blank(slot.default):
+        if is_default_factory(slot.default):
             return f"{expression} != {self.source.constant('default', slot.default(), slot.default)}"
         return f"{expression} != {slot.default!r}"

@@ -29,8 +29,8 @@ _RACK_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE_TAG: Final = 1
 
-PartitionWanted = tuple[int, int, int, int, int, int]
-TopicWanted = tuple[bytes, list[PartitionWanted]]
+FetchPartitionRequest = tuple[int, int, int, int, int, int]
+FetchTopicRequest = tuple[bytes, list[FetchPartitionRequest]]
 
 
 class FetchFrame(NamedTuple):
@@ -47,7 +47,7 @@ class FetchFrame(NamedTuple):
     isolation: int
     session_id: int
     session_epoch: int
-    topics: list[TopicWanted]
+    topics: list[FetchTopicRequest]
     forgotten: list[ForgottenTopic]
     rack_id: str
     replica_epoch: int = -1
@@ -87,8 +87,19 @@ class FetchDecoder:
     """Piecewise decoder of a Fetch request: call `advance` until it returns True, then `frame`."""
 
     __slots__ = (
-        "_buffer", "_end", "_forgotten", "_head", "_is_in_topic", "_is_over", "_items_left", "_partitions",
-        "_partitions_left", "_position", "_topics", "_topics_left", "_version",
+        "_buffer",
+        "_end",
+        "_forgotten",
+        "_head",
+        "_is_done",
+        "_is_in_topic",
+        "_items_left",
+        "_partitions",
+        "_partitions_left",
+        "_position",
+        "_topics",
+        "_topics_left",
+        "_version",
     )  # fmt: skip
 
     def __init__(self, buffer: Buffer, offset: int, end: int, version: int, items_max: int) -> None:
@@ -102,31 +113,31 @@ class FetchDecoder:
         self._items_left = items_max - count
         if count < 0 or count > (end - self._position) // topic_bytes_min or self._items_left < 0:
             raise MalformedRequest("the topics of a fetch request are null or too many")
-        self._topics: list[TopicWanted] = []
+        self._topics: list[FetchTopicRequest] = []
         self._topics_left = count
         self._is_in_topic = False
-        self._partitions: list[PartitionWanted] = []
+        self._partitions: list[FetchPartitionRequest] = []
         self._partitions_left = 0
         self._forgotten: ForgottenDecoder | None = None
-        self._is_over = False
+        self._is_done = False
 
     def advance(self, items_max: int) -> bool:
         """Decodes up to `items_max` more topics and partitions, also forgotten ones; returns True when all are decoded.
 
         Raises MalformedRequest.
         """
-        if self._is_over:
+        if self._is_done:
             return True
         try:
             if self._version >= _FLEXIBLE_FROM:
-                room = self._advance_flexible(items_max)
+                items_left = self._advance_flexible(items_max)
             else:
-                room = self._advance_classic(items_max)
+                items_left = self._advance_classic(items_max)
             if not self._topics_left and not self._is_in_topic:
-                self._is_over = self._advance_forgotten(room)
+                self._is_done = self._advance_forgotten(items_left)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a fetch request ends too early") from error
-        return self._is_over
+        return self._is_done
 
     def frame(self) -> FetchFrame:
         """Returns the decoded request after `advance` has returned True. Raises MalformedRequest."""
@@ -157,27 +168,33 @@ class FetchDecoder:
             forgotten = self._forgotten = ForgottenDecoder(
                 self._buffer, p, self._end, self._items_left, is_flexible=is_flexible, by_id=version >= _TOPIC_IDS_FROM
             )
-        is_over = forgotten.advance(items_max)
+        is_done = forgotten.advance(items_max)
         self._position = forgotten.position
-        return is_over
+        return is_done
 
     def _advance_flexible(self, items_max: int) -> int:
-        b, p, end, by_id, room = self._buffer, self._position, self._end, self._version >= _TOPIC_IDS_FROM, items_max
+        b, p, end, by_id, items_left = (
+            self._buffer,
+            self._position,
+            self._end,
+            self._version >= _TOPIC_IDS_FROM,
+            items_max,
+        )
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, room)
+                taken = min(self._partitions_left, items_left)
                 for _ in range(taken):
                     partition = _PARTITION_V12.unpack_from(b, p)
                     p = skip_tagged_fields(b, p + 32, end) if partition[6] else p + 33
                     partitions.append(partition[:6])
-                room -= taken
+                items_left -= taken
                 self._partitions_left -= taken
                 if self._partitions_left:
                     break
                 p = skip_tagged_fields(b, p, end) if b[p] else p + 1
                 self._is_in_topic = False
-            if not self._topics_left or room <= 0:
+            if not self._topics_left or items_left <= 0:
                 break
             if by_id:
                 topic = bytes(b[p : p + 16])
@@ -189,17 +206,17 @@ class FetchDecoder:
             if count > 127:
                 count, p = rest_of_varint(b, p, count)
             self._begin_topic(topic, count - 1, (end - p) // 33)
-            room -= 1
+            items_left -= 1
         self._position = p
-        return room
+        return items_left
 
     def _advance_classic(self, items_max: int) -> int:
-        b, p, end, version, room = self._buffer, self._position, self._end, self._version, items_max
+        b, p, end, version, items_left = self._buffer, self._position, self._end, self._version, items_max
         partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, room)
+                taken = min(self._partitions_left, items_left)
                 for _ in range(taken):
                     if version >= 9:
                         index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(b, p)
@@ -211,20 +228,20 @@ class FetchDecoder:
                         index, fetch_offset, bytes_max = _PARTITION_V4.unpack_from(b, p)
                         partitions.append((index, -1, fetch_offset, -1, -1, bytes_max))
                     p += partition_bytes
-                room -= taken
+                items_left -= taken
                 self._partitions_left -= taken
                 if self._partitions_left:
                     break
                 self._is_in_topic = False
-            if not self._topics_left or room <= 0:
+            if not self._topics_left or items_left <= 0:
                 break
             topic, p = classic_name(b, p, end)
             (count,) = _INT.unpack_from(b, p)
             p += 4
             self._begin_topic(topic, count, (end - p) // partition_bytes)
-            room -= 1
+            items_left -= 1
         self._position = p
-        return room
+        return items_left
 
     def _begin_topic(self, topic: bytes, count: int, count_max: int) -> None:
         self._items_left -= count + len(topic) // NAME_BYTES_PER_ITEM

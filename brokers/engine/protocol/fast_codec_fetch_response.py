@@ -14,8 +14,8 @@ from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 Slice = TypeVar("Slice")
 
 # Partition, error, high watermark, last stable offset, log start offset, length of the records, the records.
-PartitionAnswer = tuple[int, int, int, int, int, int, Slice | None]
-TopicAnswer = tuple[bytes, Sequence[PartitionAnswer[Slice]]]
+PartitionResponse = tuple[int, int, int, int, int, int, Slice | None]
+TopicResponse = tuple[bytes, Sequence[PartitionResponse[Slice]]]
 # (topic, partition) → (producer id, first offset) of the aborted transactions in the records.
 Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
 # (topic, partition) → (broker id, leader epoch) of the current leader, for requests to the wrong broker.
@@ -40,9 +40,9 @@ _NO_LIST: Final = {
     (False, True): bytes(4),
     (False, False): b"\xff\xff\xff\xff",
 }
-_NONE: Final[Aborted] = {}
-_NOBODY: Final[Leaders] = {}
-_NOWHERE: Final[Diverging] = {}
+_NO_ABORTED: Final[Aborted] = {}
+_NO_LEADERS: Final[Leaders] = {}
+_NO_DIVERGENCE: Final[Diverging] = {}
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
@@ -84,7 +84,7 @@ def encode_fetch_response(
     throttle_time_ms: int,
     error: int,
     session_id: int,
-    topics: Sequence[TopicAnswer[Slice]],
+    topics: Sequence[TopicResponse[Slice]],
     read_committed: bool = False,
 ) -> list[bytes | Slice]:
     """Returns a fetch response frame (versions 4 to 17) as pieces to send one after the other.
@@ -110,9 +110,9 @@ class FetchExtras(NamedTuple):
     """
 
     read_committed: bool = False
-    aborted: Aborted = _NONE
-    leaders: Leaders = _NOBODY
-    diverging: Diverging = _NOWHERE
+    aborted: Aborted = _NO_ABORTED
+    leaders: Leaders = _NO_LEADERS
+    diverging: Diverging = _NO_DIVERGENCE
     tagged: bytes = b"\x00"
     preferred: Preferred | None = None
 
@@ -127,7 +127,7 @@ def encode_full_fetch_response(
     throttle_time_ms: int,
     error: int,
     session_id: int,
-    topics: Sequence[TopicAnswer[Slice]],
+    topics: Sequence[TopicResponse[Slice]],
     extras: FetchExtras,
 ) -> list[bytes | Slice]:
     """Returns the frame as `encode_fetch_response` does, with the optional parts in `extras`."""
@@ -174,7 +174,7 @@ class FetchResponseEncoder:
         else:
             self._chunk += (_unsigned(len(topic) + 1), topic, _unsigned(count + 1))
 
-    def add(self, topic: bytes, partitions: Sequence[PartitionAnswer[Slice]]) -> None:
+    def add(self, topic: bytes, partitions: Sequence[PartitionResponse[Slice]]) -> None:
         version, read_committed, chunk = self._version, self._read_committed, self._chunk
         flexible, diverging, preferred = version >= _FLEXIBLE_FROM, self._diverging, self._preferred
         for index, code, high_watermark, stable_offset, start_offset, length, records in partitions:
@@ -261,7 +261,7 @@ def _encode_one(
     throttle_time_ms: int,
     error: int,
     session_id: int,
-    answer: TopicAnswer[Slice],
+    answer: TopicResponse[Slice],
     read_committed: bool,
 ) -> list[bytes | Slice]:
     """Returns the frame for one topic with one partition (versions 7 to 17), read without error and without an aborted
@@ -282,13 +282,13 @@ def _encode_one(
                 _NO_PREFERRED_REPLICA,
             )  # fmt: skip
         else:
-            named = _unsigned(len(topic) + 1)
+            name_length = _unsigned(len(topic) + 1)
             head = (
                 _ONE_HEAD_V12.pack(
-                    _ONE_BYTES_V12 + len(named) + len(topic) + len(size) + length,
-                    correlation_id, throttle_time_ms, error, session_id, 2, named[0],
+                    _ONE_BYTES_V12 + len(name_length) + len(topic) + len(size) + length,
+                    correlation_id, throttle_time_ms, error, session_id, 2, name_length[0],
                 )
-                + named[1:] + topic
+                + name_length[1:] + topic
                 + _ONE_PARTITION_V12.pack(
                     2, index, code, high_watermark, stable_offset, start_offset, aborted_count + 1,
                     _NO_PREFERRED_REPLICA,

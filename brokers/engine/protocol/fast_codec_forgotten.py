@@ -44,15 +44,15 @@ class ForgottenDecoder:
 
     def advance(self, items_max: int) -> bool:
         """Decodes up to `items_max` more topics and partitions; returns True when all are decoded."""
-        b, room = self._buffer, items_max
+        b, items_left = self._buffer, items_max
         while True:
             if self._is_in_topic:
-                taken = min(self._indexes_left, room)
+                taken = min(self._indexes_left, items_left)
                 p = self.position
                 for _ in range(taken):
                     self._indexes.append(_INT.unpack_from(b, p)[0])
                     p += 4
-                room -= taken
+                items_left -= taken
                 self._indexes_left -= taken
                 self.position = p
                 if self._indexes_left:
@@ -62,10 +62,10 @@ class ForgottenDecoder:
                 self._is_in_topic = False
             if not self._topics_left:
                 return True
-            if room <= 0:
+            if items_left <= 0:
                 return False
             self._begin_topic()
-            room -= 1
+            items_left -= 1
 
     def _begin_topic(self) -> None:
         b, p = self._buffer, self.position

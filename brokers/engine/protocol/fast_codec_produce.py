@@ -31,8 +31,8 @@ _new_tuple: Final = tuple.__new__
 
 ProducePartition = tuple[int, int, int]
 ProduceTopic = tuple[bytes, list[ProducePartition]]
-ProducedPartition = tuple[int, int, int, int, int, str | None]
-ProducedTopic = tuple[bytes, list[ProducedPartition]]
+ProducePartitionResponse = tuple[int, int, int, int, int, str | None]
+ProduceTopicResponse = tuple[bytes, list[ProducePartitionResponse]]
 
 
 class ProduceFrame(NamedTuple):
@@ -113,11 +113,11 @@ class ProduceDecoder:
         return _new_tuple(ProduceFrame, (self._transactional_id, self._acks, self._timeout_ms, self._topics))
 
     def _advance_flexible(self, items_max: int) -> None:
-        b, p, end, room = self._buffer, self._position, self._end, items_max
+        b, p, end, items_left = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, room)
+                taken = min(self._partitions_left, items_left)
                 for _ in range(taken):
                     index, length = _INT_BYTE.unpack_from(b, p)
                     p += 5
@@ -132,13 +132,13 @@ class ProduceDecoder:
                     else:
                         partitions.append((index, -1, -1))
                     p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-                room -= taken
+                items_left -= taken
                 self._partitions_left -= taken
                 if self._partitions_left:
                     break
                 p = skip_tagged_fields(b, p, end) if b[p] else p + 1
                 self._is_in_topic = False
-            if not self._topics_left or room <= 0:
+            if not self._topics_left or items_left <= 0:
                 break
             length = b[p]
             p += 1
@@ -153,15 +153,15 @@ class ProduceDecoder:
             if count > 127:
                 count, p = rest_of_varint(b, p, count)
             self._begin_topic(name, count - 1, (end - p) // 6)
-            room -= 1
+            items_left -= 1
         self._position = p
 
     def _advance_classic(self, items_max: int) -> None:
-        b, p, end, room = self._buffer, self._position, self._end, items_max
+        b, p, end, items_left = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, room)
+                taken = min(self._partitions_left, items_left)
                 for _ in range(taken):
                     index, length = _TWO_INTS.unpack_from(b, p)
                     p += 8
@@ -173,12 +173,12 @@ class ProduceDecoder:
                         p = stop
                     else:
                         partitions.append((index, -1, -1))
-                room -= taken
+                items_left -= taken
                 self._partitions_left -= taken
                 if self._partitions_left:
                     break
                 self._is_in_topic = False
-            if not self._topics_left or room <= 0:
+            if not self._topics_left or items_left <= 0:
                 break
             (length,) = _SHORT.unpack_from(b, p)
             p += 2
@@ -189,7 +189,7 @@ class ProduceDecoder:
             (count,) = _INT.unpack_from(b, stop)
             p = stop + 4
             self._begin_topic(name, count, (end - p) // 8)
-            room -= 1
+            items_left -= 1
         self._position = p
 
     def _begin_topic(self, name: bytes, count: int, count_max: int) -> None:
@@ -260,7 +260,7 @@ _ONE_BYTES_V9: Final = _ONE_HEAD_V9.size + _ONE_TAIL_V9.size - 4
 
 
 def encode_produce_response(
-    version: int, correlation_id: int, topics: list[ProducedTopic], throttle_time_ms: int
+    version: int, correlation_id: int, topics: list[ProduceTopicResponse], throttle_time_ms: int
 ) -> bytes:
     """Encodes a whole Produce response frame (versions 3 to 11).
 
@@ -305,7 +305,7 @@ def encode_produce_response(
     return produce_response_frame(version, correlation_id, len(topics), encoded, throttle_time_ms)
 
 
-def encode_produced_topics(version: int, topics: list[ProducedTopic]) -> bytes:
+def encode_produced_topics(version: int, topics: list[ProduceTopicResponse]) -> bytes:
     """Encodes some topics of a response, for `produce_response_frame`."""
     return _encode_flexible(topics) if version >= _FLEXIBLE_FROM else _encode_classic(version, topics)
 
@@ -327,7 +327,7 @@ def _unsigned(value: int) -> bytes:
     return SHORT_UNSIGNED[value] if value < 128 else encode_unsigned(value)
 
 
-def _encode_flexible(topics: list[ProducedTopic]) -> bytes:
+def _encode_flexible(topics: list[ProduceTopicResponse]) -> bytes:
     out: list[bytes] = []
     for name, partitions in topics:
         out += (_unsigned(len(name) + 1), name, _unsigned(len(partitions) + 1))
@@ -349,7 +349,7 @@ def _encode_flexible(topics: list[ProducedTopic]) -> bytes:
     return b"".join(out)
 
 
-def _encode_classic(version: int, topics: list[ProducedTopic]) -> bytes:
+def _encode_classic(version: int, topics: list[ProduceTopicResponse]) -> bytes:
     out: list[bytes] = []
     for name, partitions in topics:
         out += (_SHORT.pack(len(name)), name, _INT.pack(len(partitions)))

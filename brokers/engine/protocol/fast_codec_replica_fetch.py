@@ -23,7 +23,7 @@ NO_OFFSET: Final = -1
 PARTITIONS_MAX: Final = 1_000_000
 
 # Topic id, partition, leader epoch, fetch offset, epoch of the follower's last batch, log start offset, max bytes.
-WantedPartition = tuple[bytes, int, int, int, int, int, int]
+ReplicaPartitionRequest = tuple[bytes, int, int, int, int, int, int]
 # Topic id, partition.
 ForgottenPartition = tuple[bytes, int]
 # Topic id, partition, error, high watermark, log start offset, diverging epoch and its end offset (-1 for none), start
@@ -38,7 +38,7 @@ class FetchedFrame(NamedTuple):
     throttle_ms: int
     error: int
     session_id: int
-    lines: list[FetchedPartition]
+    partitions: list[FetchedPartition]
 
 
 _START: Final = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
@@ -91,22 +91,20 @@ class ReplicaFetchEncoder:
         wait_ms: int,
         session_id: int,
         session_epoch: int,
-        lines: Sequence[WantedPartition],
+        partitions: Sequence[ReplicaPartitionRequest],
         forgotten: Sequence[ForgottenPartition] = (),
     ) -> bytes:
-        """Encodes a whole request frame. `lines` are the wanted partitions; adjacent ones of one topic are written as
-        one topic.
-        """
-        if len(lines) == 1:
-            topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = lines[0]
-            wanted = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
+        """Encodes a whole request frame. Adjacent `partitions` of one topic are written as one topic."""
+        if len(partitions) == 1:
+            topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = partitions[0]
+            topics = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
         else:
-            wanted = _topics(lines)
+            topics = _topics(partitions)
         body = b"".join(
             (
                 self._name,
                 _LIMITS.pack(wait_ms, self._min_bytes, self._response_bytes_max, 0, session_id, session_epoch),
-                wanted,
+                topics,
                 _forgotten(forgotten) if forgotten else _NOTHING_FORGOTTEN,
                 self._end,
             )
@@ -115,17 +113,17 @@ class ReplicaFetchEncoder:
         return _START.pack(size_bytes, API_KEY, VERSION, correlation_id, self._name_bytes) + body
 
 
-def _topics(lines: Sequence[WantedPartition]) -> bytes:
+def _topics(partitions: Sequence[ReplicaPartitionRequest]) -> bytes:
     chunks: list[bytes] = []
     count = 0
     at = 0
-    while at < len(lines):
-        topic_id = lines[at][0]
+    while at < len(partitions):
+        topic_id = partitions[at][0]
         until = at + 1
-        while until < len(lines) and lines[until][0] == topic_id:
+        while until < len(partitions) and partitions[until][0] == topic_id:
             until += 1
         chunks.append(topic_id + encode_unsigned(until - at + 1))
-        for _, index, epoch, offset, last_epoch, start_offset, bytes_max in lines[at:until]:
+        for _, index, epoch, offset, last_epoch, start_offset, bytes_max in partitions[at:until]:
             chunks.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
         chunks.append(_NO_TAGS)
         count += 1
@@ -133,9 +131,9 @@ def _topics(lines: Sequence[WantedPartition]) -> bytes:
     return encode_unsigned(count + 1) + b"".join(chunks)
 
 
-def _forgotten(lines: Sequence[ForgottenPartition]) -> bytes:
+def _forgotten(partitions: Sequence[ForgottenPartition]) -> bytes:
     by_topic: dict[bytes, list[int]] = {}
-    for topic_id, index in lines:
+    for topic_id, index in partitions:
         by_topic.setdefault(topic_id, []).append(index)
     chunks = [encode_unsigned(len(by_topic) + 1)]
     for topic_id, indexes in by_topic.items():
@@ -170,15 +168,15 @@ def _decode(b: Buffer, p: int, end: int) -> tuple[FetchedFrame, int]:
     topics, p = read_varint(b, p)
     if not topics or topics - 1 > (end - p) // _TOPIC_BYTES_MIN:
         raise MalformedRequest("the topics of a fetch response are null or too many")
-    left = PARTITIONS_MAX
-    lines: list[FetchedPartition] = []
+    partitions_left = PARTITIONS_MAX
+    fetched_partitions: list[FetchedPartition] = []
     for _ in range(topics - 1):
         topic_id = bytes(b[p : p + 16])
-        partitions, p = read_varint(b, p + 16)
-        left -= partitions
-        if not partitions or partitions - 1 > (end - p) // _PARTITION_BYTES_MIN or left < 0:
+        partition_count, p = read_varint(b, p + 16)
+        partitions_left -= partition_count
+        if not partition_count or partition_count - 1 > (end - p) // _PARTITION_BYTES_MIN or partitions_left < 0:
             raise MalformedRequest("the partitions of a topic are null or too many")
-        for _ in range(partitions - 1):
+        for _ in range(partition_count - 1):
             index, code, high_watermark, _, start_offset, aborted = _FETCHED.unpack_from(b, p)
             p += _FETCHED.size
             if aborted > 1:
@@ -199,12 +197,12 @@ def _decode(b: Buffer, p: int, end: int) -> tuple[FetchedFrame, int]:
                 epoch, end_offset, p = _partition_tags(b, p, end)
             else:
                 p += 1
-            lines.append(
+            fetched_partitions.append(
                 (topic_id, index, code, high_watermark, start_offset, epoch, end_offset, records_start, records_end)
             )
         p = skip_tagged_fields(b, p, end) if b[p] else p + 1
     p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    return FetchedFrame(correlation_id, throttle_ms, error, session_id, lines), p
+    return FetchedFrame(correlation_id, throttle_ms, error, session_id, fetched_partitions), p
 
 
 def _skip_aborted(b: Buffer, p: int, end: int) -> int:

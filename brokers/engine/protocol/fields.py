@@ -137,14 +137,14 @@ OWN_TAGS_FROM: Final = 10_000
 
 
 def _scalar(kind: str) -> Callable[..., Any]:
-    blank: Any = {"boolean": False, "float64": 0.0, "uuid": UUID_ZERO}.get(kind, 0)
+    default_value: Any = {"boolean": False, "float64": 0.0, "uuid": UUID_ZERO}.get(kind, 0)
 
     def declare(
         *,
         since: int = 0,
         until: int = LATEST,
         tag: int | None = None,
-        default: Any = blank,
+        default: Any = default_value,
         names: Names | None = None,
     ) -> Any:
         spec = FieldSpec(kind, since, until, tag=tag, names=names)
@@ -166,7 +166,7 @@ float64 = _scalar("float64")
 uuid = _scalar("uuid")
 
 
-def _variable(kind: str, blank: Any) -> Callable[..., Any]:
+def _variable(kind: str, default_value: Any) -> Callable[..., Any]:
     def declare(
         *,
         since: int = 0,
@@ -174,7 +174,7 @@ def _variable(kind: str, blank: Any) -> Callable[..., Any]:
         null_since: int = NO_NULL,
         null_until: int = LATEST,
         tag: int | None = None,
-        default: Any = blank,
+        default: Any = default_value,
         names: Names | None = None,
     ) -> Any:
         spec = FieldSpec(kind, since, until, null_since, null_until, tag, names=names)

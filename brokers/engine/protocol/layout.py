@@ -27,12 +27,12 @@ def slots_of(cls: type[Any], version: int) -> list[Slot]:
     return [Slot(name, spec, default, spec.exists(version)) for name, spec, default in fields_of(cls)]
 
 
-def in_line(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
+def untagged_slots(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
     """Returns the untagged fields of this version in wire order."""
     return [slot for slot in slots_of(cls, version) if slot.present and not (flexible and slot.spec.tag is not None)]
 
 
-def tagged(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
+def tagged_slots(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
     """Returns the tagged fields of this version in ascending order of tags."""
     result = [slot for slot in slots_of(cls, version) if slot.present and flexible and slot.spec.tag is not None]
     return sorted(result, key=lambda slot: slot.spec.tag or 0)
@@ -53,7 +53,7 @@ def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
 
 def struct_size_min(cls: type[Any], version: int, flexible: bool) -> int:
     """Returns the minimum size in bytes of a struct, with its section of tagged fields."""
-    return sum(size_min(slot.spec, version, flexible) for slot in in_line(cls, version, flexible)) + flexible
+    return sum(size_min(slot.spec, version, flexible) for slot in untagged_slots(cls, version, flexible)) + flexible
 
 
 def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
@@ -74,6 +74,6 @@ def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
     return min(widths, default=None)
 
 
-def is_blank(default: Any) -> bool:
+def is_default_factory(default: Any) -> bool:
     """True if the default of a field is made by a call (a list, a struct) and not a constant."""
     return callable(default)

@@ -102,7 +102,7 @@ class ToTenant:
         if names is Names.NODE:
             return value if value in self._nodes else NO_NODE
         if names is Names.FREE_TEXT:
-            return self._prose(value)
+            return self._without_instance_names(value)
         if names is Names.CLUSTER_ID:
             return self._cluster_id
         if names is Names.RACK:
@@ -112,7 +112,7 @@ class ToTenant:
     def node(self, node_id: int) -> NodeAddress | None:
         return self._nodes.get(node_id)
 
-    def _prose(self, text: str) -> str:
+    def _without_instance_names(self, text: str) -> str:
         """Returns a message without the instance's prefix; empty if it may be about another instance."""
         shown = text.replace(self._prefix, "")
         return "" if _INSTANCE_ID.search(shown) else shown
@@ -197,7 +197,7 @@ class MessageMapping:
         """Maps a message like `apply`, and yields after each piece of a long one."""
         if not self.rest.apply(message, name_map):
             raise ForeignName("a message names something of another instance")
-        left = ELEMENTS_PER_PIECE
+        remaining = ELEMENTS_PER_PIECE
         for field in self.lists:
             assert field.inner is not None, "a list of structs"
             values = getattr(message, field.name)
@@ -207,9 +207,9 @@ class MessageMapping:
             for value in values:
                 if field.inner.apply(value, name_map):
                     kept.append(value)
-                left -= 1 + _inner_count(value, field.inner)
-                if left <= 0:
-                    left = ELEMENTS_PER_PIECE
+                remaining -= 1 + _inner_count(value, field.inner)
+                if remaining <= 0:
+                    remaining = ELEMENTS_PER_PIECE
                     yield
             values[:] = kept
 

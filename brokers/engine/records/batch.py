@@ -1,7 +1,7 @@
 """Header of a v2 record batch in a buffer (REC-20): one precompiled struct, no object per record.
 
 Positions are relative to the first byte of the batch. The broker may write base offset and leader epoch freely, because
-the checksum starts after them (REC-21); after any other write it must call `seal`.
+the checksum starts after them (REC-21); after any other write it must call `write_crc`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def advance_sequence(sequence: int, by: int) -> int:
     return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
 
 
-def wrapped(number: int) -> int:
+def wrap_to_int64(number: int) -> int:
     """Returns the number wrapped to 64 bits.
 
     Timestamps set by a producer may overflow (REC-23), and every reader must get the same ones.
@@ -125,22 +125,22 @@ def checksum(batch: Buffer) -> int:
     return crc32c(memoryview(batch)[CHECKED_FROM:])
 
 
-def assign(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
+def set_offset_and_epoch(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
     """Sets the base offset and the leader epoch of the batch; the checksum is not affected."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD_BYTES, leader_epoch)
 
 
-def stamp(batch: memoryview | bytearray, attributes: int, max_timestamp: int) -> None:
+def set_attributes_and_timestamp(batch: memoryview | bytearray, attributes: int, max_timestamp: int) -> None:
     """Sets attributes and maximum timestamp (for LogAppendTime or to correct a wrong maximum) and updates the
     checksum.
     """
     ATTRIBUTES.pack_into(batch, 21, attributes)
     MAX_TIMESTAMP.pack_into(batch, 35, max_timestamp)
-    seal(batch)
+    write_crc(batch)
 
 
-def seal(batch: memoryview | bytearray) -> None:
+def write_crc(batch: memoryview | bytearray) -> None:
     """Recomputes the checksum of the batch that fills `batch`."""
     _CRC.pack_into(batch, CRC_AT, checksum(batch))
 

@@ -75,7 +75,7 @@ def build_batch(
         len(records),
     )
     out += payload
-    layout.seal(out)
+    layout.write_crc(out)
     return out
 
 
@@ -96,7 +96,7 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     result = []
     for walked in walk(block, header.record_count):
-        created_ms = layout.wrapped(header.base_timestamp + walked.timestamp_delta)
+        created_ms = layout.wrap_to_int64(header.base_timestamp + walked.timestamp_delta)
         timestamp_ms = header.max_timestamp if stamped else created_ms
         key = None if walked.key is None else block[slice(*walked.key)]
         value = None if walked.value is None else block[slice(*walked.value)]
@@ -119,7 +119,7 @@ def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: byte
         out, 0, header.base_offset, layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
     )
     out += payload
-    layout.stamp(out, attributes, header.max_timestamp)
+    layout.set_attributes_and_timestamp(out, attributes, header.max_timestamp)
     return out
 
 

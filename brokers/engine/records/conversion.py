@@ -18,11 +18,11 @@ from brokers.engine.records.message_set import (
     Invalid,
     Message,
     MessagePosition,
-    checksum_holds,
     encode_message,
     entries,
-    opened,
+    is_checksum_valid,
     read_message,
+    unwrap_messages,
 )
 from brokers.engine.records.old_codecs import CODEC_MAX, compress_old
 from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
@@ -45,7 +45,7 @@ class UnsupportedCodec(ValueError):
     """The batch is compressed with zstd, which the old formats do not support."""
 
 
-class OldSet(NamedTuple):
+class CheckedMessageSet(NamedTuple):
     """Entries of a client's message set as far as they are known without decompression; `magic` is -1 if there are
     none.
     """
@@ -58,20 +58,22 @@ class OldSet(NamedTuple):
 class ConversionBudget:
     """Work that conversions of one request may still cause, in decompressed bytes; below 0 when it is used up."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("remaining_bytes",)
 
     def __init__(self, bytes_max: int) -> None:
-        self.bytes = bytes_max
+        self.remaining_bytes = bytes_max
 
     @property
-    def is_over(self) -> bool:
-        return self.bytes <= 0
+    def is_used_up(self) -> bool:
+        return self.remaining_bytes <= 0
 
     def spend(self, decompressed_bytes: int, messages: int, header_bytes: int = 0) -> None:
-        self.bytes -= max(decompressed_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES)
+        self.remaining_bytes -= max(
+            decompressed_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES
+        )
 
 
-def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
+def check_message_set(records: bytes, batch_bytes_max: int) -> CheckedMessageSet:
     """Checks the size and checksum of every message and their combination (REC-47 to REC-49).
 
     A set whose first entry is a record batch is returned unchecked. Raises BatchRejected.
@@ -81,49 +83,49 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
     try:
         for entry in entries(records):
             if not result and entry.magic == layout.MAGIC:
-                return OldSet([entry], layout.MAGIC, NONE)
+                return CheckedMessageSet([entry], layout.MAGIC, NONE)
             if entry.size_bytes > batch_bytes_max:
-                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
+                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True)
             if entry.magic != layout.MAGIC:
-                if not checksum_holds(records, entry):
+                if not is_checksum_valid(records, entry):
                     raise Corrupt("the checksum of a message is wrong")
                 codec = records[entry.start + 17] & layout.CODEC_MASK or codec
             result.append(entry)
     except Corrupt:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True) from None
     if not result:
-        return OldSet(result, -1, codec)
+        return CheckedMessageSet(result, -1, codec)
     if (
         codec > CODEC_MAX
         or (codec != NONE and len(result) > 1)
         or any(entry.magic != result[0].magic for entry in result)
     ):
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
-    return OldSet(result, result[0].magic, codec)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
+    return CheckedMessageSet(result, result[0].magic, codec)
 
 
 def to_batch(
-    records: bytes, old: OldSet, budget: ConversionBudget | None = None, *, log_append_time: bool
+    records: bytes, old: CheckedMessageSet, budget: ConversionBudget | None = None, *, log_append_time: bool
 ) -> bytearray:
-    """Returns a record batch with all messages of a set that passed `inspect`, with the same codec (REC-30).
+    """Returns a record batch with all messages of a set that passed `check_message_set`, with the same codec (REC-30).
 
     `log_append_time` is the topic's timestamp type: a message may claim LogAppendTime only where the broker overwrites
     it. For a set that cannot be converted `budget` is charged the maximum, for an uncompressed set nothing. Raises
     BatchRejected.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
-    if old.codec != NONE and budget.is_over:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False)
+    if old.codec != NONE and budget.is_used_up:
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False)
     decompressed_bytes, count = DECOMPRESSED_BYTES_MAX, 0
     try:
         block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
         decompressed_bytes = len(block)
     except Corrupt:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=False) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=False) from None
     except Invalid as fault:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=False, message=str(fault)) from None
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=str(fault)) from None
     except Oversized:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False) from None
     finally:
         if old.codec != NONE:
             budget.spend(decompressed_bytes, count)
@@ -140,7 +142,7 @@ def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> by
         encode_record(
             Record(message.timestamp_ms, message.key, message.value),
             message.offset - base_offset,
-            layout.wrapped(message.timestamp_ms - base_ms),
+            layout.wrap_to_int64(message.timestamp_ms - base_ms),
         )
         for message in messages
     )
@@ -173,19 +175,19 @@ def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
         -1, -1, -1, record_count,
     )  # fmt: skip
     out += payload
-    layout.seal(out)
+    layout.write_crc(out)
     return out
 
 
-def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[Message]:
+def _checked(records: bytes, old: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
     for entry in old.entries:
         outer = read_message(records, entry)
         claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
-        for message in (outer,) if old.codec == NONE else opened(outer, entry.magic):
+        for message in (outer,) if old.codec == NONE else unwrap_messages(outer, entry.magic):
             # Kafka fails on timestamps before 1970 without a reason; timestamps too far ahead overflow its deltas.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
-                raise BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES)
+                raise BatchRejected(error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES)
             yield message
 
 
@@ -219,7 +221,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
     out = bytearray()
     for position, header in layout.scan_headers(data):
-        if out and (budget.is_over or (position >= CHUNK_BYTES and len(out) >= len(data))):
+        if out and (budget.is_used_up or (position >= CHUNK_BYTES and len(out) >= len(data))):
             break
         batch = data[position : position + header.size_bytes]
         if layout.checksum(batch) != header.crc:
@@ -263,7 +265,7 @@ def _as_messages(
             base_offset = offset
         header_bytes += record.end - record.headers_at - 1
         last_offset = offset
-        created_ms = layout.wrapped(header.base_timestamp + record.timestamp_delta)
+        created_ms = layout.wrap_to_int64(header.base_timestamp + record.timestamp_delta)
         timestamp_ms = header.max_timestamp if stamped else created_ms
         max_ms = max(max_ms, timestamp_ms)
         key = None if record.key is None else block[record.key[0] : record.key[1]]

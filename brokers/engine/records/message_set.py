@@ -83,7 +83,7 @@ def entries(data: bytes) -> Iterator[MessagePosition]:
         start = end
 
 
-def checksum_holds(data: bytes, entry: MessagePosition) -> bool:
+def is_checksum_valid(data: bytes, entry: MessagePosition) -> bool:
     """True if the checksum of a message is right (REC-6, REC-48)."""
     (declared,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
     return bool(declared == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
@@ -113,7 +113,7 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def opened(wrapper: Message, magic: int) -> Iterator[Message]:
+def unwrap_messages(wrapper: Message, magic: int) -> Iterator[Message]:
     """Yields the messages in a wrapper of format `magic`, with absolute offsets and real timestamps (REC-8 to REC-12).
 
     Raises Corrupt, Invalid, and compression.Oversized.
@@ -141,24 +141,24 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
         message = read_message(inner, entry)
         if message.codec != NONE:
             raise Invalid("a wrapper inside a wrapper")
-        if not checksum_holds(inner, entry):
+        if not is_checksum_valid(inner, entry):
             raise Corrupt("the checksum of an inner message is wrong")
         timestamp_ms = wrapper.timestamp_ms if stamped else message.timestamp_ms
         yield message._replace(offset=base + message.offset, timestamp_ms=timestamp_ms)
 
 
 def read_set(data: bytes) -> Iterator[Message]:
-    """Yields every message of a set of formats 0 and 1 as a consumer sees it. Raises like `opened`."""
+    """Yields every message of a set of formats 0 and 1 as a consumer sees it. Raises like `unwrap_messages`."""
     for entry in entries(data):
         if entry.magic >= MAGIC_MAX:
             raise Invalid("a record batch in a message set")
-        if not checksum_holds(data, entry):
+        if not is_checksum_valid(data, entry):
             raise Corrupt("the checksum of a message is wrong")
         message = read_message(data, entry)
         if message.codec == NONE:
             yield message
         else:
-            yield from opened(message, entry.magic)
+            yield from unwrap_messages(message, entry.magic)
 
 
 def encode_message(

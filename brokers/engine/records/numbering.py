@@ -56,7 +56,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
             continue
         if index >= _ONE_BYTE:
             last = min(index + patience, count, _same_width(index))
-            position = _behind(data, position, size, index, last)
+            position = _position_after(data, position, size, index, last)
             if position < 0:
                 return False
             index, patience = last, SINGLE_STEPS_MAX
@@ -81,7 +81,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
     return True
 
 
-def _behind(data: bytes, position: int, size: int, index: int, last: int) -> int:
+def _position_after(data: bytes, position: int, size: int, index: int, last: int) -> int:
     """Returns the position behind the next records if they have the offset deltas `index` to `last` - 1, which take two
     or three bytes; otherwise -1.
     """
@@ -139,7 +139,7 @@ def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: i
     return is_second and data[at + 2 : end : stride] == _THIRD[index:last]
 
 
-def numbered(data: bytes, count: int) -> bytes:
+def renumber(data: bytes, count: int) -> bytes:
     """Returns the records with the offset deltas 0 to `count` - 1. Raises Malformed if a record is invalid."""
     check_fields(data, count)
     result = bytearray()

@@ -20,30 +20,37 @@ _CLAIMED: Final = "Producer should not set timestamp type to LogAppendTime."
 
 
 class BatchRejected(Exception):
-    """The batch must not be appended; `shape` is true for a fault that Kafka answers with log_start_offset -1."""
+    """The batch must not be appended; `omits_log_start` is true for faults that Kafka answers with log start -1."""
 
     def __init__(
-        self, code: int, *, shape: bool, message: str | None = None, record_errors: Iterable[tuple[int, str]] = ()
+        self,
+        code: int,
+        *,
+        omits_log_start: bool,
+        message: str | None = None,
+        record_errors: Iterable[tuple[int, str]] = (),
     ) -> None:
         super().__init__(message or f"error {code}")
         self.code = code
-        self.shape = shape
+        self.omits_log_start = omits_log_start
         self.message = message
         self.record_errors = tuple(islice(record_errors, RECORD_ERRORS_MAX))
 
 
-def out_of_range(late: list[tuple[int, int]]) -> BatchRejected:
-    """Returns the rejection for timestamps out of range; `late` has the index and timestamp, in ms, of each such
+def timestamps_out_of_range(rejected: list[tuple[int, int]]) -> BatchRejected:
+    """Returns the rejection for timestamps out of range; `rejected` has the index and timestamp, in ms, of each such
     record.
     """
     errors = (
         (index, f"Timestamp {timestamp_ms} of message with offset {index} is out of range.")
-        for index, timestamp_ms in late
+        for index, timestamp_ms in rejected
     )
-    return BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)
+    return BatchRejected(
+        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES, record_errors=errors
+    )
 
 
-def without_keys(indexes: list[int]) -> BatchRejected:
+def missing_keys(indexes: list[int]) -> BatchRejected:
     """Returns the rejection for records at `indexes` without a key, in a compacted topic."""
     shown = [f"RecordError(batchIndex={index}, message='{_NO_KEY}')" for index in indexes[:RECORD_ERRORS_SHOWN_MAX]]
     message = (
@@ -51,10 +58,12 @@ def without_keys(indexes: list[int]) -> BatchRejected:
         f"and only showing the first three errors at most: [{', '.join(shown)}]"
     )
     errors = ((index, _NO_KEY) for index in indexes)
-    return BatchRejected(error_codes.INVALID_RECORD, shape=False, message=message, record_errors=errors)
+    return BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=message, record_errors=errors)
 
 
 def claimed_append_time(count: int) -> BatchRejected:
     """Returns the rejection for a batch of `count` records that claims LogAppendTime."""
     errors = ((index, _CLAIMED) for index in range(count))
-    return BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)
+    return BatchRejected(
+        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES, record_errors=errors
+    )

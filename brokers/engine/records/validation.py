@@ -23,14 +23,14 @@ from brokers.engine.records.compression import (
     snappy_blocks,
 )
 from brokers.engine.records.legacy import first_entry
-from brokers.engine.records.numbering import is_numbered, numbered
+from brokers.engine.records.numbering import is_numbered, renumber
 from brokers.engine.records.rejections import (
     MISNUMBERED,
     TOO_MUCH_DECOMPRESSED,
     BatchRejected,
     claimed_append_time,
-    out_of_range,
-    without_keys,
+    missing_keys,
+    timestamps_out_of_range,
 )
 from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, check_lengths, record_deltas
 from brokers.engine.wire.checksum import crc32c
@@ -62,12 +62,12 @@ class DecompressionBudget:
     A batch that cannot be decompressed counts as the maximum. The budget is used up below zero.
     """
 
-    __slots__ = ("batch_bytes_max", "left_bytes")
+    __slots__ = ("batch_bytes_max", "remaining_bytes")
 
     def __init__(
         self, bytes_max: int = DECOMPRESSED_PER_REQUEST_MAX, batch_bytes_max: int = DECOMPRESSED_BYTES_MAX
     ) -> None:
-        self.left_bytes = bytes_max
+        self.remaining_bytes = bytes_max
         self.batch_bytes_max = batch_bytes_max
 
 
@@ -115,22 +115,24 @@ def check_shape(records: memoryview, produce_version: int) -> int:
             return total  # the case of nearly every request
     entry = first_entry(records)
     if entry is None:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     size, magic = entry
     if size < 0 or magic > layout.MAGIC:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True)
     if magic != layout.MAGIC:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     if size < layout.HEADER_BYTES:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True)
     if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
-        raise BatchRejected(error_codes.UNSUPPORTED_COMPRESSION_TYPE, shape=True)
+        raise BatchRejected(error_codes.UNSUPPORTED_COMPRESSION_TYPE, omits_log_start=True)
     if size < total:
         rest = first_entry(records[size:])
         if rest is not None:
             second_size, second_magic = rest
             corrupt = second_size < 0 or second_magic > layout.MAGIC
-            raise BatchRejected(error_codes.CORRUPT_MESSAGE if corrupt else error_codes.INVALID_RECORD, shape=True)
+            raise BatchRejected(
+                error_codes.CORRUPT_MESSAGE if corrupt else error_codes.INVALID_RECORD, omits_log_start=True
+            )
     return size
 
 
@@ -148,15 +150,15 @@ def check_batch(
     # fmt: on
     data = records if size == len(records) else records[:size]
     if base_offset != 0:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=False)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False)
     if size > rules.batch_bytes_max:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True)
     if crc32c(data[layout.CHECKED_FROM :]) != crc:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True)
     if count <= 0 or last_delta + 1 != count or attributes & layout.CONTROL or (producer_id >= 0 and base_sequence < 0):
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=False)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False)
     if count > RECORDS_PER_BATCH_MAX:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True)
     codec = attributes & layout.CODEC_MASK
     block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _decompressed(codec, data, budget)
     wanted_codec = codec if rules.codec is None else rules.codec
@@ -168,13 +170,13 @@ def check_batch(
             check_lengths(block, count)
             is_dense = not (codec or wanted_codec) or is_numbered(block, count)
         if not is_dense and wanted_codec != codec:
-            stored_block = numbered(block, count)
+            stored_block = renumber(block, count)
         elif not is_dense and codec:  # Kafka stores uncompressed batches unchanged
-            raise BatchRejected(error_codes.INVALID_RECORD, shape=False, message=MISNUMBERED)
+            raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=MISNUMBERED)
     except TooManyHeaders:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True) from None
     except Malformed:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=False) from None
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False) from None
     claims_append_time = attributes & layout.LOG_APPEND_TIME
     if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
         raise claimed_append_time(count)
@@ -182,19 +184,19 @@ def check_batch(
         data = _rebuilt(data, wanted_codec, stored_block, rules)
         attributes = attributes & ~layout.CODEC_MASK | wanted_codec
     if len(data) > rules.segment_bytes:
-        raise BatchRejected(error_codes.RECORD_LIST_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.RECORD_LIST_TOO_LARGE, omits_log_start=True)
     if rules.log_append_time:
         attributes |= layout.LOG_APPEND_TIME
         true_max = now_ms
     elif claims_append_time:
         attributes &= ~layout.LOG_APPEND_TIME  # not applied: CreateTime is stored (observed, REC-57)
-        max_timestamp = true_max - 1  # forces the stamp below
+        max_timestamp = true_max - 1  # forces the correction below
     if rules.log_append_time or true_max != max_timestamp:
-        layout.stamp(data, attributes, true_max)
+        layout.set_attributes_and_timestamp(data, attributes, true_max)
     return data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence
 
 
-class CheckedAhead:
+class Prechecked:
     """Result of `check_batch` that was computed in advance, with the rules at that time.
 
     It is computed in a thread, because recompression may take long, and used when the batch is appended.
@@ -208,8 +210,8 @@ class CheckedAhead:
         self._rules = rules
         self._result: CheckedBatch | BatchRejected
         try:
-            if budget.left_bytes < 0:
-                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_DECOMPRESSED)
+            if budget.remaining_bytes < 0:
+                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True, message=TOO_MUCH_DECOMPRESSED)
             size = check_shape(records, produce_version)
             self._result = check_batch(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
@@ -235,12 +237,12 @@ def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> m
     try:
         return memoryview(recompress(data, codec, rules.batch_bytes_max, block))
     except Oversized:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True) from None
 
 
 def _decompressed(codec: int, data: memoryview, budget: DecompressionBudget | None) -> bytes:
     if codec > CODECS_MAX:
-        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     spent_bytes = DECOMPRESSED_BYTES_MAX
     try:
         bytes_max = DECOMPRESSED_BYTES_MAX if budget is None else budget.batch_bytes_max
@@ -251,12 +253,12 @@ def _decompressed(codec: int, data: memoryview, budget: DecompressionBudget | No
             spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_CHARGE_BYTES_MIN)
         return block
     except Undecodable:
-        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True) from None
     except Oversized:
-        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True) from None
     finally:
         if budget is not None:
-            budget.left_bytes -= spent_bytes
+            budget.remaining_bytes -= spent_bytes
 
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> tuple[int, bool]:
@@ -273,17 +275,19 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
     is_bounded = rules.bounds_timestamps and not rules.log_append_time
     if is_bounded and (runs_over or not _all_in_bounds((earliest, latest), rules, now_ms)):
         times = _times(block, count, base_timestamp)
-        late = [(index, time_ms) for index, time_ms in enumerate(times) if not _in_bounds(time_ms, rules, now_ms)]
-        if late:
-            raise out_of_range(late)
+        rejected = [(index, time_ms) for index, time_ms in enumerate(times) if not _in_bounds(time_ms, rules, now_ms)]
+        if rejected:
+            raise timestamps_out_of_range(rejected)
     if rules.compacted and keyless:
-        raise without_keys(keyless)
+        raise missing_keys(keyless)
     return max(latest, NO_TIMESTAMP), is_dense
 
 
 def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
     """Returns the timestamp of every record."""
-    return [layout.wrapped(base_timestamp + timestamp_delta) for _, timestamp_delta in record_deltas(block, count)]
+    return [
+        layout.wrap_to_int64(base_timestamp + timestamp_delta) for _, timestamp_delta in record_deltas(block, count)
+    ]
 
 
 def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:

@@ -18,10 +18,10 @@ from brokers.engine.protocol.headers import decode_response_header, encode_reque
 from brokers.engine.replication.interfaces import Link, LinkOwner
 
 # Maximum number of connections to all brokers. A further connection replaces an idle one or is refused.
-LINES_MAX: Final = 2_000
+CONNECTIONS_MAX: Final = 2_000
 # Maximum number of connections for one instance: a rebalance has as many pending requests as a group has members, and
 # must leave connections for heartbeats of other groups.
-LINES_PER_INSTANCE_MAX: Final = 1_000
+CONNECTIONS_PER_INSTANCE_MAX: Final = 1_000
 IDLE_MS_MAX: Final = 30_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
@@ -51,13 +51,13 @@ class Forwarders:
         *,
         connect: ConnectFor,
         monotonic_ms: Callable[[], int],
-        lines_max: int = LINES_MAX,
-        lines_per_instance_max: int = LINES_PER_INSTANCE_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+        connections_per_instance_max: int = CONNECTIONS_PER_INSTANCE_MAX,
     ) -> None:
         self._connect = connect
         self._monotonic_ms = monotonic_ms
-        self._lines_max = lines_max
-        self._lines_per_instance_max = lines_per_instance_max
+        self._connections_max = connections_max
+        self._connections_per_instance_max = connections_per_instance_max
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._connections: set[_ForwardingConnection] = set()
         self._count_by_instance: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class Forwarders:
         return len(self._connections)
 
     @property
-    def busy(self) -> int:
+    def pending_requests(self) -> int:
         """Number of requests that wait for their response."""
         return len(self._connections) - len(self._idle_order)
 
@@ -94,7 +94,7 @@ class Forwarders:
 
         If the caller is cancelled, the connection is closed.
         """
-        connection = self._take(broker_id, forwarded_identity)
+        connection = self._acquire(broker_id, forwarded_identity)
         try:
             response = await connection.request(client_id, api_key, version, message)
         except BaseException:
@@ -106,25 +106,25 @@ class Forwarders:
             self._idle_order[connection] = None
         return response
 
-    def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
+    def _acquire(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
         idle = self._idle.get((broker_id, forwarded_identity))
         if idle:
             connection = idle[-1]
-            self._wake(connection)
+            self._remove_from_idle(connection)
             return connection
         broker = self._brokers.get(broker_id)
         if broker is None:
             raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
-        self._make_room(forwarded_identity.instance_id)
+        self._evict_if_full(forwarded_identity.instance_id)
         connection = _ForwardingConnection(broker, forwarded_identity, self._forget)
         self._connections.add(connection)
         self._count_by_instance[forwarded_identity.instance_id] += 1
         connection.link = self._connect(broker, connection, forwarded_identity)
         return connection
 
-    def _make_room(self, instance_id: str) -> None:
+    def _evict_if_full(self, instance_id: str) -> None:
         """Closes the longest idle connection if a limit is reached. Raises ForwardingUnavailable if none is idle."""
-        if self._count_by_instance[instance_id] >= self._lines_per_instance_max:
+        if self._count_by_instance[instance_id] >= self._connections_per_instance_max:
             evicted = next(
                 (
                     connection
@@ -133,7 +133,7 @@ class Forwarders:
                 ),
                 None,
             )
-        elif len(self._connections) >= self._lines_max:
+        elif len(self._connections) >= self._connections_max:
             evicted = next(iter(self._idle_order), None)
         else:
             return
@@ -141,7 +141,7 @@ class Forwarders:
             raise ForwardingUnavailable("too many forwarded requests")
         evicted.end("replaced by another connection")
 
-    def _wake(self, connection: _ForwardingConnection) -> None:
+    def _remove_from_idle(self, connection: _ForwardingConnection) -> None:
         """Marks the connection as used, if it was idle."""
         if connection not in self._idle_order:
             return
@@ -153,7 +153,7 @@ class Forwarders:
             del self._idle[key]
 
     def _forget(self, connection: _ForwardingConnection) -> None:
-        self._wake(connection)
+        self._remove_from_idle(connection)
         if connection in self._connections:
             self._connections.remove(connection)
             self._count_by_instance[connection.forwarded_identity.instance_id] -= 1
@@ -193,39 +193,39 @@ class _ForwardingConnection:
         self._forget = forget
         self._is_up = False
         self._frame = b""
-        self._asked = (0, 0)
+        self._api = (0, 0)
         self._correlation_id = 0
-        self._answer: asyncio.Future[Any] | None = None
+        self._response: asyncio.Future[Any] | None = None
 
     def request(self, client_id: str, api_key: int, version: int, message: Any) -> asyncio.Future[Any]:
-        assert self._answer is None, "a connection carries one call at a time"
+        assert self._response is None, "a connection carries one call at a time"
         self._correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
-        self._asked = (api_key, version)
+        self._api = (api_key, version)
         body = encode_request(api_key, version, message)
         self._frame = encode_request_frame(api_key, version, self._correlation_id, client_id, body)
-        self._answer = asyncio.get_running_loop().create_future()
+        self._response = asyncio.get_running_loop().create_future()
         if self._is_up and self.link is not None:
             self.link.send(self._frame)
-        return self._answer
+        return self._response
 
     def on_up(self) -> None:
         self._is_up = True
-        if self._answer is not None and self.link is not None:
+        if self._response is not None and self.link is not None:
             self.link.send(self._frame)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         try:
-            api_key, version = self._asked
-            answered, body = decode_response_header(api_key, version, buffer, start, end)
-            if self._answer is None or answered != self._correlation_id:
+            api_key, version = self._api
+            correlation_id, body = decode_response_header(api_key, version, buffer, start, end)
+            if self._response is None or correlation_id != self._correlation_id:
                 raise MalformedRequest("a response without a request")
             response = decode_response(api_key, version, buffer, body, end)
         except MalformedRequest as fault:
             self.end(str(fault))
             return
-        answer, self._answer, self._frame = self._answer, None, b""
-        if not answer.done():
-            answer.set_result(response)
+        response_future, self._response, self._frame = self._response, None, b""
+        if not response_future.done():
+            response_future.set_result(response)
 
     def on_down(self, reason: str) -> None:
         self.link = None
@@ -237,6 +237,6 @@ class _ForwardingConnection:
         if link is not None:
             link.close()
         self._forget(self)
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_exception(ForwardingUnavailable(reason))
+        response_future, self._response = self._response, None
+        if response_future is not None and not response_future.done():
+            response_future.set_exception(ForwardingUnavailable(reason))

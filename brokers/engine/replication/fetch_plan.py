@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.protocol.fast_codec_replica_fetch import ForgottenPartition, WantedPartition
+from brokers.engine.protocol.fast_codec_replica_fetch import ForgottenPartition, ReplicaPartitionRequest
 
 RETRY_MS_FIRST: Final = 25
 # `replica.fetch.backoff.ms`
@@ -40,20 +40,20 @@ def next_epoch(session_epoch: int) -> int:
     return 1 if session_epoch == _EPOCH_MAX else session_epoch + 1
 
 
-class Followed:
+class PartitionFetchState:
     """One followed partition in its current leader epoch.
 
-    `asked` is its entry in the last request that named it, and `first_round` the number of the first request in this
-    epoch.
+    `last_request` is its entry in the last request that named it, and `first_round` the number of the first request in
+    this epoch.
     """
 
     __slots__ = (
-        "asked",
         "error",
         "failures",
         "first_round",
         "key",
         "last_acked_ms",
+        "last_request",
         "leader_high_watermark",
         "partition",
         "retry_ms",
@@ -62,7 +62,7 @@ class Followed:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = (partition.topic_id, partition.index)
-        self.asked: WantedPartition | None = None
+        self.last_request: ReplicaPartitionRequest | None = None
         self.first_round = 0
         self.leader_high_watermark = UNKNOWN
         self.last_acked_ms = 0
@@ -78,25 +78,25 @@ class Followed:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
 
-    def wanted(self, bytes_max: int, round_number: int) -> WantedPartition:
+    def next_request(self, bytes_max: int, round_number: int) -> ReplicaPartitionRequest:
         partition = self.partition
         log = partition.log
-        if not self.was_asked_in_this_epoch():
+        if not self.was_requested_in_this_epoch():
             self.first_round = round_number
-        self.asked = (
+        self.last_request = (
             partition.topic_id,
             partition.index,
             partition.leader_epoch,
             log.log_end_offset,
             log.epochs.latest,
             # A crash may undo a later log start offset (LOG-46).
-            log.kept_start_offset,
+            log.durable_start_offset,
             bytes_max,
         )
-        return self.asked
+        return self.last_request
 
-    def was_asked_in_this_epoch(self) -> bool:
-        return self.asked is not None and self.asked[2] == self.partition.leader_epoch
+    def was_requested_in_this_epoch(self) -> bool:
+        return self.last_request is not None and self.last_request[2] == self.partition.leader_epoch
 
     def is_answered_by(self, round_number: int) -> bool:
         """True if the response to that request is for the current epoch.
@@ -104,7 +104,7 @@ class Followed:
         A response that was in flight during a change of leader is ignored, even if the leader is the same broker and
         was asked again meanwhile.
         """
-        return self.was_asked_in_this_epoch() and round_number >= self.first_round
+        return self.was_requested_in_this_epoch() and round_number >= self.first_round
 
 
 class Round(NamedTuple):
@@ -112,8 +112,8 @@ class Round(NamedTuple):
 
     session_id: int
     session_epoch: int
-    lines: list[WantedPartition]
-    forgotten: list[ForgottenPartition]
+    partitions: list[ReplicaPartitionRequest]
+    forgotten_partitions: list[ForgottenPartition]
 
 
 class FetchPlan:
@@ -124,28 +124,28 @@ class FetchPlan:
 
     def __init__(
         self,
-        held_back_ms: Callable[[Followed], int] = lambda followed: 0,
-        bytes_max: Callable[[Followed], int] = lambda followed: PARTITION_BYTES_MAX,
+        throttle_delay_ms: Callable[[PartitionFetchState], int] = lambda followed: 0,
+        bytes_max: Callable[[PartitionFetchState], int] = lambda followed: PARTITION_BYTES_MAX,
     ) -> None:
         """Creates an empty plan.
 
-        `held_back_ms` returns the time in ms for which a due partition must still be delayed, and `bytes_max` the size
-        to request for one that may be throttled (QUO-61).
+        `throttle_delay_ms` returns the time in ms for which a due partition must still be delayed, and `bytes_max` the
+        size to request for one that may be throttled (QUO-61).
         """
-        self.followed: dict[Key, Followed] = {}
+        self.followed: dict[Key, PartitionFetchState] = {}
         self.rounds = 0
-        self._held_back_ms = held_back_ms
+        self._throttle_delay_ms = throttle_delay_ms
         self._bytes_max = bytes_max
-        self._active: dict[Key, Followed] = {}
-        self._retries: list[tuple[int, int, Followed]] = []
-        self._retries_made = 0
+        self._active: dict[Key, PartitionFetchState] = {}
+        self._retries: list[tuple[int, int, PartitionFetchState]] = []
+        self._retry_count = 0
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
         # Partitions in the leader's session, those to send again, and those to remove from it.
-        self._held: set[Key] = set()
-        self._changed: dict[Key, Followed] = {}
-        self._gone: set[Key] = set()
-        self._has_news = False
+        self._in_session: set[Key] = set()
+        self._changed: dict[Key, PartitionFetchState] = {}
+        self._to_forget: set[Key] = set()
+        self._has_unrequested_changes = False
 
     def __len__(self) -> int:
         return len(self.followed)
@@ -159,37 +159,37 @@ class FetchPlan:
     def follow(self, partition: Partition) -> bool:
         """Adds a partition; returns True if the leader must learn of it before the next regular request."""
         key = (partition.topic_id, partition.index)
-        known = self.followed.get(key)
-        if known is None or known.partition is not partition:
-            known = self.followed[key] = Followed(partition)
-        elif known.failures == 0 and known.was_asked_in_this_epoch():
+        state = self.followed.get(key)
+        if state is None or state.partition is not partition:
+            state = self.followed[key] = PartitionFetchState(partition)
+        elif state.failures == 0 and state.was_requested_in_this_epoch():
             return False
-        self.resume(known)
+        self.resume(state)
         return True
 
     def unfollow(self, key: Key) -> None:
         if self.followed.pop(key, None) is not None:
             self._deactivate(key)
 
-    def find(self, topic_id: bytes, index: int, round_number: int) -> Followed | None:
+    def find(self, topic_id: bytes, index: int, round_number: int) -> PartitionFetchState | None:
         """Returns the followed partition for an entry of the response to that request, None if the response is
         outdated.
         """
         followed = self._active.get((topic_id, index))
         return followed if followed is not None and followed.is_answered_by(round_number) else None
 
-    def _activate(self, followed: Followed) -> None:
+    def _activate(self, followed: PartitionFetchState) -> None:
         key = followed.key
         self._active[key] = followed
         self._changed[key] = followed
-        self._gone.discard(key)
-        self._has_news = True
+        self._to_forget.discard(key)
+        self._has_unrequested_changes = True
 
     def _deactivate(self, key: Key) -> None:
         self._active.pop(key, None)
         self._changed.pop(key, None)
-        if key in self._held:
-            self._gone.add(key)
+        if key in self._in_session:
+            self._to_forget.add(key)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -199,33 +199,35 @@ class FetchPlan:
             self._retry(now_ms)
         if not self._active:
             return None
-        self._has_news = False
+        self._has_unrequested_changes = False
         self.rounds += 1
         if self._session_id == NO_SESSION:
-            lines = [self._wanted(followed) for followed in self._active.values()]
-            self._held = set(self._active)
+            partitions = [self._next_request(followed) for followed in self._active.values()]
+            self._in_session = set(self._active)
             self._changed.clear()
-            self._gone.clear()
-            return Round(NO_SESSION, FIRST_EPOCH, lines, [])
-        lines = []
+            self._to_forget.clear()
+            return Round(NO_SESSION, FIRST_EPOCH, partitions, [])
+        partitions = []
         if self._changed:
-            lines = [self._wanted(followed) for followed in self._changed.values()]
-            self._held.update(self._changed)
+            partitions = [self._next_request(followed) for followed in self._changed.values()]
+            self._in_session.update(self._changed)
             self._changed = {}
-        forgotten: list[ForgottenPartition] = []
-        if self._gone:
-            forgotten = sorted(self._gone)
-            self._held -= self._gone
-            self._gone = set()
+        forgotten_partitions: list[ForgottenPartition] = []
+        if self._to_forget:
+            forgotten_partitions = sorted(self._to_forget)
+            self._in_session -= self._to_forget
+            self._to_forget = set()
         epoch = self._session_epoch
         self._session_epoch = next_epoch(epoch)
-        return Round(self._session_id, epoch, lines, forgotten)
+        return Round(self._session_id, epoch, partitions, forgotten_partitions)
 
-    def _wanted(self, followed: Followed) -> WantedPartition:
+    def _next_request(self, followed: PartitionFetchState) -> ReplicaPartitionRequest:
         may_be_throttled = followed.partition.config.follower_throttled is not None
-        return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
+        return followed.next_request(
+            self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds
+        )
 
-    def has_news(self, now_ms: int) -> bool:
+    def has_unrequested_changes(self, now_ms: int) -> bool:
         """True if something must be requested that no request in flight names.
 
         A request that is sent for this reason names a partition: the leader assumes that a request without partitions
@@ -233,10 +235,10 @@ class FetchPlan:
         """
         if self._retries:
             self._retry(now_ms)
-        return self._has_news and bool(self._changed or self._gone)
+        return self._has_unrequested_changes and bool(self._changed or self._to_forget)
 
     @property
-    def is_holding_back(self) -> bool:
+    def has_delayed(self) -> bool:
         return bool(self._retries)
 
     def due_ms(self) -> int | None:
@@ -246,7 +248,7 @@ class FetchPlan:
             heappop(retries)
         return retries[0][0] if retries else None
 
-    def _is_waiting(self, entry: tuple[int, int, Followed]) -> bool:
+    def _is_waiting(self, entry: tuple[int, int, PartitionFetchState]) -> bool:
         retry_ms, _, followed = entry
         return followed.retry_ms == retry_ms and self.followed.get(followed.key) is followed
 
@@ -258,29 +260,29 @@ class FetchPlan:
             if not self._is_waiting(entry):
                 continue
             followed = entry[2]
-            delay_ms = self._held_back_ms(followed)
+            delay_ms = self._throttle_delay_ms(followed)
             if delay_ms > 0:
-                self.hold_back(followed, now_ms + delay_ms)
+                self.delay(followed, now_ms + delay_ms)
             else:
                 followed.retry_ms = 0
                 self._activate(followed)
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
-    def session_opened(self, session_id: int) -> None:
+    def on_session_opened(self, session_id: int) -> None:
         """Records the session of the response to a full request, or NO_SESSION."""
         if session_id != self._session_id:
             self._session_id = session_id
             self._session_epoch = next_epoch(FIRST_EPOCH)
 
-    def session_lost(self) -> None:
+    def on_session_lost(self) -> None:
         """Forgets the session when the connection or the leader's session is lost: the next request is a full one."""
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
-        self._held.clear()
-        self._gone.clear()
+        self._in_session.clear()
+        self._to_forget.clear()
 
-    def moved(self, followed: Followed) -> None:
+    def mark_advanced(self, followed: PartitionFetchState) -> None:
         """Records that the log has advanced, which the next request reports; the partition moves to the end of full
         requests.
         """
@@ -292,28 +294,28 @@ class FetchPlan:
             self._active[key] = followed
         else:
             self._changed[key] = followed
-            self._has_news = True
+            self._has_unrequested_changes = True
 
-    def report_now(self, followed: Followed) -> None:
+    def report_now(self, followed: PartitionFetchState) -> None:
         """Requires a report to the leader now, so that a pending request is overtaken."""
         if self._active.get(followed.key) is followed:
             self._activate(followed)
 
-    def resume(self, followed: Followed) -> None:
+    def resume(self, followed: PartitionFetchState) -> None:
         """Activates a partition whose failure is resolved."""
         followed.failures = followed.retry_ms = 0
         followed.error = ""
         self._activate(followed)
 
-    def failed(self, followed: Followed, error: str, now_ms: int) -> None:
+    def mark_failed(self, followed: PartitionFetchState, error: str, now_ms: int) -> None:
         """Delays a partition after a failure, for longer each time (REP-6)."""
         followed.failures += 1
         followed.error = error
-        self.hold_back(followed, now_ms + retry_delay_ms(followed.failures))
+        self.delay(followed, now_ms + retry_delay_ms(followed.failures))
 
-    def hold_back(self, followed: Followed, until_ms: int) -> None:
+    def delay(self, followed: PartitionFetchState, until_ms: int) -> None:
         """Leaves a partition out of requests until `until_ms` (after a failure or for a throttle)."""
         self._deactivate(followed.key)
         followed.retry_ms = until_ms
-        self._retries_made += 1
-        heappush(self._retries, (until_ms, self._retries_made, followed))
+        self._retry_count += 1
+        heappush(self._retries, (until_ms, self._retry_count, followed))

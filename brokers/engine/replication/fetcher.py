@@ -17,7 +17,7 @@ from brokers.engine.partitions.following import CorruptFetch, LeftBehind, append
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fast_codec_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
-from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
+from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Key, PartitionFetchState, retry_delay_ms
 from brokers.engine.replication.fetcher_context import FetcherContext
 from brokers.engine.replication.interfaces import Link, Timer
 from brokers.engine.replication.offsets_query import OffsetsQuery
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 # `replica.fetch.wait.max.ms`
 WAIT_MS: Final = 500
 # Maximum time without a response; the leader is then not just waiting for records.
-ANSWER_MS_MAX: Final = 10_000
+RESPONSE_MS_MAX: Final = 10_000
 # Maximum number of requests in flight, on which the leader relies (`partitions.follower_session`).
 REQUESTS_MAX: Final = 2
 
@@ -62,13 +62,13 @@ class Fetcher:
     def __init__(self, leader: int, context: FetcherContext) -> None:
         self.leader = leader
         self._throttle = FollowerThrottle(context)
-        self.plan = FetchPlan(self._throttle.held_back_ms, self._throttle.bytes_max)
+        self.plan = FetchPlan(self._throttle.throttle_delay_ms, self._throttle.bytes_max)
         self._starts = PersistedLogStartOffsets(context.persist_log_start_offsets, self.plan, self._wake_soon)
         self.error = "not connected"
         self._context = context
         self._broker: BrokerInfo | None = None
         self._link: Link | None = None
-        self._linked_ms = 0
+        self._connecting_since_ms = 0
         self._is_up = False
         self._encoder: ReplicaFetchEncoder | None = None
         self._broker_epoch = UNDEFINED
@@ -76,7 +76,7 @@ class Fetcher:
         self._correlation_id = 0
         self._failures = 0
         self._paused_until_ms = 0
-        self._out_of_range: dict[Key, Followed] = {}
+        self._out_of_range: dict[Key, PartitionFetchState] = {}
         self._query: OffsetsQuery | None = None
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -87,25 +87,25 @@ class Fetcher:
         if self.plan.follow(partition):
             self._out_of_range.pop((partition.topic_id, partition.index), None)
             self._wake_soon()
-        self._starts.see_to(self.plan.followed[partition.topic_id, partition.index])
+        self._starts.persist_if_advanced(self.plan.followed[partition.topic_id, partition.index])
 
     def unfollow(self, key: Key) -> None:
         self.plan.unfollow(key)
         self._out_of_range.pop(key, None)
 
-    def start_moved(self, key: Key) -> None:
+    def on_log_start_advanced(self, key: Key) -> None:
         """Reports a log start offset that local retention has advanced."""
         followed = self.plan.followed.get(key)
         if followed is not None:
-            self._starts.moved(followed)
+            self._starts.on_advanced(followed)
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
         """Sets the leader's address from the image, None if the broker is not alive."""
-        known = self._broker
-        if known == broker:
+        previous = self._broker
+        if previous == broker:
             return
         self._broker = broker
-        if known is not None and broker is not None and _address(known) == _address(broker):
+        if previous is not None and broker is not None and _address(previous) == _address(broker):
             return
         self.close()
         self._failures = self._paused_until_ms = 0
@@ -120,7 +120,7 @@ class Fetcher:
         self._sent.clear()
         self._out_of_range.clear()
         self._query = None
-        self.plan.session_lost()
+        self.plan.on_session_lost()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,26 +136,26 @@ class Fetcher:
         if self._link is None:
             return
         now_ms = self._context.clock.monotonic_ms()
-        greeted_ms = now_ms if self._is_up else self._linked_ms
-        if now_ms - (self._sent[0].sent_ms if self._sent else greeted_ms) > ANSWER_MS_MAX:
-            self._disconnect(f"no answer for {ANSWER_MS_MAX} ms")
+        authenticated_ms = now_ms if self._is_up else self._connecting_since_ms
+        if now_ms - (self._sent[0].sent_ms if self._sent else authenticated_ms) > RESPONSE_MS_MAX:
+            self._disconnect(f"no answer for {RESPONSE_MS_MAX} ms")
         else:
             self._link.trim()
 
     def _wake_at(self, due_ms: int) -> None:
-        """Schedules `_on_time` for that time (0: as soon as the caller returns), unless it is due earlier."""
+        """Schedules `_on_timer` for that time (0: as soon as the caller returns), unless it is due earlier."""
         if self._timer is not None:
             if self._timer_ms <= due_ms:
                 return
             self._timer.cancel()
         self._timer_ms = due_ms
         delay_ms = due_ms - self._context.clock.monotonic_ms() if due_ms else 0
-        self._timer = self._context.call_later(max(delay_ms, 0), self._on_time)
+        self._timer = self._context.call_later(max(delay_ms, 0), self._on_timer)
 
     def _wake_soon(self) -> None:
         self._wake_at(0)
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._broker is None:
             return
@@ -164,7 +164,7 @@ class Fetcher:
             self._wake_at(self._paused_until_ms)
         elif self._link is None:
             if self.plan:
-                self._linked_ms = now_ms
+                self._connecting_since_ms = now_ms
                 self._link = self._context.connect(self._broker, self)
         elif self._is_up:
             self._send_next(overtaking=True)
@@ -213,9 +213,9 @@ class Fetcher:
                 self._query_offsets(now_ms)
         elif not sent:
             self._fetch(now_ms, WAIT_MS, overtook=False)
-        elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_news(now_ms):
+        elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_unrequested_changes(now_ms):
             self._fetch(now_ms, WAIT_MS, overtook=True)
-        if plan.is_holding_back:
+        if plan.has_delayed:
             due_ms = plan.due_ms()
             # A due partition that was not requested is named in the request after the next response.
             if due_ms is not None and due_ms > now_ms:
@@ -227,15 +227,15 @@ class Fetcher:
             # This broker has re-registered. A follower that fetches with an old broker epoch never joins an ISR again.
             self._broker_epoch = broker_epoch
             self._encoder = self._context.encoder(broker_epoch)
-            self.plan.session_lost()
+            self.plan.on_session_lost()
         link, encoder = self._link, self._encoder
-        wanted = self.plan.next_round(now_ms)
-        if wanted is None or link is None or encoder is None:
+        request = self.plan.next_round(now_ms)
+        if request is None or link is None or encoder is None:
             return
-        session_id, session_epoch, lines, forgotten = wanted
+        session_id, session_epoch, partitions, forgotten_partitions = request
         correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
         self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, session_epoch, overtook, None))
-        link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, lines, forgotten))
+        link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, partitions, forgotten_partitions))
 
     def _query_offsets(self, now_ms: int) -> None:
         query, self._query = self._query, None
@@ -274,7 +274,7 @@ class Fetcher:
             self._on_refused(error)
             return
         if request.session_epoch == FIRST_EPOCH:
-            self.plan.session_opened(session_id)
+            self.plan.on_session_opened(session_id)
         self._failures = 0
         self.error = ""
         if fetched_partitions:
@@ -283,7 +283,7 @@ class Fetcher:
                 for fetched in fetched_partitions:
                     self._on_fetched_partition(fetched, buffer, now_ms, request)
             finally:
-                self._context.table.flusher.keep_holes()
+                self._context.table.flusher.persist_holes()
 
     def _on_refused(self, error: int) -> None:
         """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
@@ -298,7 +298,7 @@ class Fetcher:
     def _drop_link(self) -> None:
         link, self._link = self._link, None
         self._is_up = False
-        self.plan.session_lost()
+        self.plan.on_session_lost()
         if link is not None:
             link.close()
 
@@ -321,7 +321,7 @@ class Fetcher:
                 if base_offset < partition.log.log_end_offset:
                     # These records were requested before the response with the same records; the leader does not repeat
                     # its offsets.
-                    self.plan.moved(followed)
+                    self.plan.mark_advanced(followed)
                     last = first
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = append_fetched(partition, buffer[first:last], high_watermark, start_offset, now_ms)
@@ -331,36 +331,36 @@ class Fetcher:
             return
         except CorruptFetch as fault:
             log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
-            self.plan.failed(followed, str(fault), self._context.clock.monotonic_ms())
+            self.plan.mark_failed(followed, str(fault), self._context.clock.monotonic_ms())
             return
         except StorageFailed as failure:
             self._on_disk_error(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
-            self._context.table.flusher.note_holes(partition)
+            self._context.table.flusher.record_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
-            self.plan.moved(followed)
-            self._starts.see_to(followed)
+            self.plan.mark_advanced(followed)
+            self._starts.persist_if_advanced(followed)
             if count and partition.config.follower_throttled is not None:
                 # Throttled until the received bytes are within the rate (QUO-61).
                 delay_ms = self._throttle.record_received(followed, count)
                 if delay_ms:
-                    self.plan.hold_back(followed, self._context.clock.monotonic_ms() + delay_ms)
+                    self.plan.delay(followed, self._context.clock.monotonic_ms() + delay_ms)
 
-    def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+    def _truncate(self, followed: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
         partition = followed.partition
         before = partition.log.log_end_offset
         offset = truncation_offset(partition.log.epochs, before, leader_epoch, leader_end_offset)
         log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=before,
                  leader=self.leader, leader_epoch=partition.leader_epoch)  # fmt: skip
         self._context.table.truncate(partition, offset, now_ms)
-        self.plan.moved(followed)
+        self.plan.mark_advanced(followed)
 
-    def _on_error(self, followed: Followed, error: int) -> None:
+    def _on_error(self, followed: PartitionFetchState, error: int) -> None:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range[followed.key] = followed
-        self.plan.failed(followed, _name(error), self._context.clock.monotonic_ms())
+        self.plan.mark_failed(followed, _name(error), self._context.clock.monotonic_ms())
 
     def _on_offsets(self, request: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
         """Handles the response to an offsets query; partitions that it does not resolve wait as after any other
@@ -376,7 +376,7 @@ class Fetcher:
                 if action.truncate_to is not None:
                     table.truncate(partition, action.truncate_to, now_ms)
                 elif action.restart_at is not None:
-                    table.restart_at(partition, action.restart_at, now_ms)
+                    table.truncate_fully_and_start_at(partition, action.restart_at, now_ms)
                 else:
                     continue
             except StorageFailed as failure:
@@ -387,11 +387,11 @@ class Fetcher:
             self.plan.resume(followed)
         self._query = query.next
 
-    def _on_disk_error(self, followed: Followed, failure: StorageFailed) -> None:
-        """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
-        if failure.passes:
-            self._starts.see_to(followed)
-            self.plan.failed(followed, str(failure), self._context.clock.monotonic_ms())
+    def _on_disk_error(self, followed: PartitionFetchState, failure: StorageFailed) -> None:
+        """Handles a disk error: the partition is offline and no longer fetched, unless the failure is transient."""
+        if failure.is_transient:
+            self._starts.persist_if_advanced(followed)
+            self.plan.mark_failed(followed, str(failure), self._context.clock.monotonic_ms())
         else:
             self.plan.unfollow(followed.key)
             followed.error = str(failure)

@@ -74,7 +74,7 @@ class Fetchers:
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionKey, tuple[Partition, int, Key]] = {}
         self._is_closed = False
-        table.on_start_moved = self._start_moved
+        table.on_log_start_advanced = self._on_log_start_advanced
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`.
@@ -86,8 +86,8 @@ class Fetchers:
             return
         name = (partition.topic, partition.index)
         leader, key = partition.leader, (partition.topic_id, partition.index)
-        known = self._leaders.get(name)
-        if known is not None and known != (partition, leader, key):
+        entry = self._leaders.get(name)
+        if entry is not None and entry != (partition, leader, key):
             self.unfollow(*name)
         self._leaders[name] = (partition, leader, key)
         if leader != NO_LEADER:
@@ -98,14 +98,14 @@ class Fetchers:
 
         Does nothing for a partition that is not followed.
         """
-        known = self._leaders.pop((topic, index), None)
-        if known is not None and known[1] in self._fetchers:
-            self._fetchers[known[1]].unfollow(known[2])
+        entry = self._leaders.pop((topic, index), None)
+        if entry is not None and entry[1] in self._fetchers:
+            self._fetchers[entry[1]].unfollow(entry[2])
 
-    def _start_moved(self, partition: Partition) -> None:
-        known = self._leaders.get((partition.topic, partition.index))
-        if known is not None and known[1] in self._fetchers:
-            self._fetchers[known[1]].start_moved(known[2])
+    def _on_log_start_advanced(self, partition: Partition) -> None:
+        entry = self._leaders.get((partition.topic, partition.index))
+        if entry is not None and entry[1] in self._fetchers:
+            self._fetchers[entry[1]].on_log_start_advanced(entry[2])
 
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)

@@ -19,9 +19,9 @@ from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
 from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
+from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, out_of_sync_replicas
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.leadership_check import unanswered
+from brokers.engine.partitions.leadership_check import unconfirmed_followers
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.progress import UNKNOWN_EPOCH
 from brokers.engine.partitions.table import PartitionTable
@@ -29,7 +29,7 @@ from brokers.engine.partitions.table import PartitionTable
 log = structlog.get_logger(__name__)
 
 # Delay in which changes are collected into one write.
-GATHERING_S: Final = 0.02
+COLLECTION_DELAY_S: Final = 0.02
 RETRY_DELAY_S: Final = 0.5
 
 
@@ -74,7 +74,7 @@ class IsrPublisher:
         self._unconfirmed: set[Partition] = set()
         self._wake = asyncio.Event()
 
-    def consider(self, partition: Partition) -> None:
+    def schedule_check(self, partition: Partition) -> None:
         """Schedules a check of the ISR, after a follower outside it caught up (REP-23) or a member fell behind."""
         if partition not in self._proposals:
             self._changed.add(partition)
@@ -88,9 +88,9 @@ class IsrPublisher:
             if leadership is None:
                 continue
             for follower in leadership.followers.values():
-                follower.judge(now_ms, self.lag_ms_max)
-            if self._laggards(partition, leadership, now_ms) or _candidates(partition, leadership):
-                self.consider(partition)
+                follower.update_keeps_up(now_ms, self.lag_ms_max)
+            if self._out_of_sync(partition, leadership, now_ms) or _candidates(partition, leadership):
+                self.schedule_check(partition)
             # A follower that no longer keeps up does not hold back the high watermark.
             partition.advance_high_watermark()
 
@@ -103,7 +103,7 @@ class IsrPublisher:
             return
         for partition in self._table:
             if partition.offline and partition.is_leader:
-                self.consider(partition)
+                self.schedule_check(partition)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Ends the proposals that the image shows or has overtaken; called after the roles are applied."""
@@ -114,7 +114,7 @@ class IsrPublisher:
                 del self._proposals[partition]
                 self._unsent.pop(partition, None)
                 partition.propose_isr(None)
-                self.consider(partition)
+                self.schedule_check(partition)
 
     def _on_brokers(self, image: ClusterImage) -> None:
         followers = {
@@ -123,8 +123,8 @@ class IsrPublisher:
             for partition in topic.partitions
             for replica in partition.replicas
         }
-        here = {id for id, broker in image.brokers.items() if not broker.stopping}
-        self._table.brokers_are_away(frozenset(followers - here))
+        available = {id for id, broker in image.brokers.items() if not broker.stopping}
+        self._table.set_unavailable_brokers(frozenset(followers - available))
         if self._unconfirmed:
             self._changed |= self._unconfirmed
             self._unconfirmed.clear()
@@ -134,7 +134,7 @@ class IsrPublisher:
         """Writes proposals until cancelled."""
         while True:
             await self._wake.wait()
-            await asyncio.sleep(GATHERING_S)
+            await asyncio.sleep(COLLECTION_DELAY_S)
             self._wake.clear()
             self._plan()
             if self._unsent:
@@ -142,15 +142,15 @@ class IsrPublisher:
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
-    def _laggards(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
-        return lagging(
+    def _out_of_sync(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
+        return out_of_sync_replicas(
             partition.isr,
             self._broker_id,
             leadership.followers,
             partition.log_end_offset,
             now_ms,
             self.lag_ms_max,
-            unanswered(partition),
+            unconfirmed_followers(partition),
         )
 
     def _plan(self) -> None:
@@ -158,30 +158,30 @@ class IsrPublisher:
         changed, self._changed = self._changed, set()
         image, now_ms = self._current.image, self._monotonic_ms()
         for partition in changed:
-            shown = _find(image, partition, self._broker_id)
-            if shown is None or partition in self._proposals:
+            partition_image = _find(image, partition, self._broker_id)
+            if partition_image is None or partition in self._proposals:
                 continue
             if partition.offline:
-                document = given_away(shown, self._broker_id, image.brokers)
+                document = transferred_leadership(partition_image, self._broker_id, image.brokers)
                 isr = partition.isr
             else:
-                isr, joined = self._wanted(partition, image.brokers, now_ms)
-                document = None if isr == partition.isr else _with_isr(shown, isr, image.brokers, joined)
+                isr, joined = self._desired_isr(partition, image.brokers, now_ms)
+                document = None if isr == partition.isr else _with_isr(partition_image, isr, image.brokers, joined)
             if document is None:
                 continue
             identity = image.topics[partition.topic].identity
-            write = StateWrite(partition.topic, partition.index, document, shown.version, identity=identity)
+            write = StateWrite(partition.topic, partition.index, document, partition_image.version, identity=identity)
             self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
             partition.propose_isr(isr)
 
-    def _wanted(
+    def _desired_isr(
         self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
     ) -> tuple[tuple[int, ...], dict[int, int]]:
         """Returns the desired ISR, in the current order, and the broker epochs of new members."""
         leadership = partition.leadership
         if leadership is None:
             return partition.isr, {}
-        gone = self._laggards(partition, leadership, now_ms)
+        out_of_sync = self._out_of_sync(partition, leadership, now_ms)
         joined: dict[int, int] = {}
         for replica in _candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
@@ -190,14 +190,14 @@ class IsrPublisher:
                 joined[replica] = broker.epoch
             else:
                 self._unconfirmed.add(partition)
-        stay = tuple(member for member in partition.isr if member not in gone)
-        return (*stay, *joined), joined
+        remaining = tuple(member for member in partition.isr if member not in out_of_sync)
+        return (*remaining, *joined), joined
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def _write(self, proposals: list[Proposal]) -> None:
         try:
-            lost = await self._store.write_isrs([proposal.write for proposal in proposals])
+            conflicting = await self._store.write_isrs([proposal.write for proposal in proposals])
         except StoreUnavailable as error:
             log.warning("isr_not_written", partitions=len(proposals), reason=str(error))
             await asyncio.sleep(RETRY_DELAY_S)
@@ -205,9 +205,9 @@ class IsrPublisher:
             return
         for partition, _ in proposals:
             self._unsent.pop(partition, None)
-        failed = {write.key for write in lost}
+        failed = {write.key for write in conflicting}
         if failed:
-            self._read_again({write.topic for write in lost})
+            self._read_again({write.topic for write in conflicting})
         for partition, write in proposals:
             log.info(
                 "isr_lost_a_race" if write.key in failed else "isr_changed",
@@ -220,39 +220,39 @@ class IsrPublisher:
 
 def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Returns the followers that may join, except those that did not answer a leadership check."""
-    silent = unanswered(partition)
+    unconfirmed = unconfirmed_followers(partition)
     return [
         replica
         for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)
-        if replica not in silent
+        if replica not in unconfirmed
     ]
 
 
 def _with_isr(
-    shown: PartitionImage, isr: tuple[int, ...], brokers: Mapping[int, BrokerInfo], joined: Mapping[int, int]
+    partition_image: PartitionImage, isr: tuple[int, ...], brokers: Mapping[int, BrokerInfo], joined: Mapping[int, int]
 ) -> PartitionStateDocument:
     return PartitionStateDocument(
-        leader=shown.leader,
-        leader_epoch=shown.leader_epoch,
-        controller_epoch=shown.controller_epoch,
+        leader=partition_image.leader,
+        leader_epoch=partition_image.leader_epoch,
+        controller_epoch=partition_image.controller_epoch,
         isr=isr,
-        isr_broker_epochs=isr_epochs(isr, shown, brokers, joined),
+        isr_broker_epochs=isr_epochs(isr, partition_image, brokers, joined),
     )
 
 
-def given_away(
-    shown: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
+def transferred_leadership(
+    partition_image: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
 ) -> PartitionStateDocument | None:
     """Returns the state in which the first other in-sync replica leads, None if there is none (LOG-3)."""
-    isr = tuple(member for member in shown.isr if member != broker_id)
-    for replica in shown.replicas:
-        if replica in isr and is_same_incarnation(shown, brokers, replica) and not brokers[replica].stopping:
+    isr = tuple(member for member in partition_image.isr if member != broker_id)
+    for replica in partition_image.replicas:
+        if replica in isr and is_same_incarnation(partition_image, brokers, replica) and not brokers[replica].stopping:
             return PartitionStateDocument(
                 leader=replica,
-                leader_epoch=shown.leader_epoch + 1,
-                controller_epoch=shown.controller_epoch,
+                leader_epoch=partition_image.leader_epoch + 1,
+                controller_epoch=partition_image.controller_epoch,
                 isr=isr,
-                isr_broker_epochs=isr_epochs(isr, shown, brokers),
+                isr_broker_epochs=isr_epochs(isr, partition_image, brokers),
             )
     return None
 
@@ -262,9 +262,13 @@ def _find(image: ClusterImage, partition: Partition, broker_id: int) -> Partitio
     topic = image.topics.get(partition.topic)
     if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):
         return None
-    shown = topic.partitions[partition.index]
-    is_led = partition.is_leader and shown.leader == broker_id and shown.leader_epoch == partition.leader_epoch
-    return shown if is_led and shown.isr == partition.isr else None
+    partition_image = topic.partitions[partition.index]
+    is_led = (
+        partition.is_leader
+        and partition_image.leader == broker_id
+        and partition_image.leader_epoch == partition.leader_epoch
+    )
+    return partition_image if is_led and partition_image.isr == partition.isr else None
 
 
 def _version(image: ClusterImage, partition: Partition) -> int | None:

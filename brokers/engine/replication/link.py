@@ -37,7 +37,7 @@ _SIZE: Final = Struct(">i")
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
 # Requests that authenticate this broker, in order: (api key, version).
-GREETING: Final = (
+AUTHENTICATION_REQUESTS: Final = (
     (ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION),
     (ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION),
 )
@@ -53,34 +53,34 @@ class SocketLink:
         secret: str,
         loop: asyncio.AbstractEventLoop,
         user: str = CLUSTER_USER,
-        passing_on_for: str = "",
+        forwarded_client: str = "",
         tls: PeerTls | None = None,
     ) -> None:
         """Starts connecting.
 
-        `passing_on_for` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`). Without
-        `tls` the secret authenticates this broker.
+        `forwarded_client` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`).
+        Without `tls` the secret authenticates this broker.
         """
         self._owner = owner
         self._loop = loop
         # Event loop that watches the socket; a TLS stream has its own.
-        self._watching = loop
+        self._watching_loop = loop
         self._broker_id = broker.id
         self._tls = tls
         self._is_encrypted = False
         if tls is not None:
             self._mechanism = "EXTERNAL"
-            self._login = f"{user} {passing_on_for}" if passing_on_for else user
+            self._login = f"{user} {forwarded_client}" if forwarded_client else user
         else:
             self._mechanism = "PLAIN"
-            self._login = f"{passing_on_for}\0{user}\0{secret}"
+            self._login = f"{forwarded_client}\0{user}\0{secret}"
         self._socket: socket | None = None
         self._buffer = RentedBuffer(BUFFER_BYTES)
         self._filled = 0
         self._largest_bytes = 0
         self._idle_trims = 0
         self._unsent = b""
-        self._greeted = 0
+        self._authentication_responses = 0
         self._task: asyncio.Task[None] | None = loop.create_task(self._connect(broker.host, broker.port))
 
     # -- connecting ----------------------------------------------------------------------------------------------------
@@ -109,42 +109,42 @@ class SocketLink:
             return
         self._task = None
         assert self._socket is not None, "it is connected"
-        self._watching.add_reader(self._socket.fileno(), self._on_readable)
-        self.send(self._greeting())
+        self._watching_loop.add_reader(self._socket.fileno(), self._on_readable)
+        self.send(self._authentication_frames())
 
     async def _secure(self) -> None:
-        """Runs the TLS handshake; `shake_hands` closes the socket if it fails."""
+        """Runs the TLS handshake; `handshake` closes the socket if it fails."""
         sock, tls = self._socket, self._tls
         if tls is None or sock is None:
             return
         self._socket = None
-        accepted = await tls.shake_hands(sock, self._broker_id)
-        if isinstance(accepted, TlsStream):
+        secured = await tls.handshake(sock, self._broker_id)
+        if isinstance(secured, TlsStream):
             self._is_encrypted = True
-            self._socket, self._watching = accepted.as_socket, accepted.as_loop
+            self._socket, self._watching_loop = secured.as_socket, secured.as_loop
         else:
-            self._socket = accepted
+            self._socket = secured
 
-    def _greeting(self) -> bytes:
+    def _authentication_frames(self) -> bytes:
         """Returns both authentication requests at once; the peer answers them in order."""
         token = self._login.encode()
         requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))
         frames = []
-        for (api_key, version), request in zip(GREETING, requests, strict=True):
+        for (api_key, version), request in zip(AUTHENTICATION_REQUESTS, requests, strict=True):
             body = encode_request(api_key, version, request)
             frames.append(encode_request_frame(api_key, version, 0, "broker", body))
         return b"".join(frames)
 
-    def _on_greeting(self, start: int, end: int) -> None:
-        api_key, version = GREETING[self._greeted]
+    def _on_authentication_response(self, start: int, end: int) -> None:
+        api_key, version = AUTHENTICATION_REQUESTS[self._authentication_responses]
         view = self._buffer.view
         _, body = decode_response_header(api_key, version, view, start, end)
-        answer = decode_response(api_key, version, view, body, end)
-        if answer.error_code:
+        response = decode_response(api_key, version, view, body, end)
+        if response.error_code:
             self._fail("the peer refused the authentication of this broker")
             return
-        self._greeted += 1
-        if self._greeted == len(GREETING):
+        self._authentication_responses += 1
+        if self._authentication_responses == len(AUTHENTICATION_REQUESTS):
             self._owner.on_up()
 
     # -- receiving -----------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class SocketLink:
         if sock is None:
             return
         try:
-            count = sock.recv_into(self._room())
+            count = sock.recv_into(self._free_part())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -167,16 +167,16 @@ class SocketLink:
         if end < _SIZE.size:
             return
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
-        if end == _SIZE.size + size_bytes and self._greeted == len(GREETING):
+        if end == _SIZE.size + size_bytes and self._authentication_responses == len(AUTHENTICATION_REQUESTS):
             # One whole response, the usual case.
             self._filled = 0
             if size_bytes > self._largest_bytes:
                 self._largest_bytes = size_bytes
             self._owner.on_frame(self._buffer.view, _SIZE.size, end)
         else:
-            self._take_frames(end)
+            self._deliver_frames(end)
 
-    def _room(self) -> memoryview:
+    def _free_part(self) -> memoryview:
         """Returns the part of the buffer to receive into.
 
         A TLS stream takes a buffer longer than `SHARED_BYTES` for the rest of one frame and awaits all its bytes, so
@@ -190,7 +190,7 @@ class SocketLink:
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
         return self._buffer.view[filled : _SIZE.size + size_bytes]
 
-    def _take_frames(self, end: int) -> None:
+    def _deliver_frames(self, end: int) -> None:
         """Delivers whole frames, moves the rest to the front, and enlarges the buffer for it if necessary."""
         position = 0
         while end - position >= _SIZE.size:
@@ -204,8 +204,8 @@ class SocketLink:
                 break
             position = start + size_bytes
             try:
-                if self._greeted < len(GREETING):
-                    self._on_greeting(start, position)
+                if self._authentication_responses < len(AUTHENTICATION_REQUESTS):
+                    self._on_authentication_response(start, position)
                 else:
                     self._owner.on_frame(self._buffer.view, start, position)
             except MalformedRequest as fault:
@@ -218,9 +218,9 @@ class SocketLink:
             self._filled = end - position
         if self._filled >= _SIZE.size:
             (size_bytes,) = _SIZE.unpack_from(view, 0)
-            self._make_room(_SIZE.size + size_bytes)
+            self._enlarge_buffer(_SIZE.size + size_bytes)
 
-    def _make_room(self, size_bytes: int) -> None:
+    def _enlarge_buffer(self, size_bytes: int) -> None:
         if size_bytes <= self._buffer.size:
             return
         larger = RentedBuffer(1 << (size_bytes - 1).bit_length())
@@ -262,7 +262,7 @@ class SocketLink:
             return
         if count < len(frame):
             self._unsent = frame[count:]
-            self._watching.add_writer(sock.fileno(), self._on_writable)
+            self._watching_loop.add_writer(sock.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
         sock = self._socket
@@ -277,7 +277,7 @@ class SocketLink:
             return
         self._unsent = self._unsent[count:]
         if not self._unsent:
-            self._watching.remove_writer(sock.fileno())
+            self._watching_loop.remove_writer(sock.fileno())
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -300,8 +300,8 @@ class SocketLink:
         if sock is not None:
             fd = sock.fileno()
             if fd >= 0:
-                self._watching.remove_reader(fd)
-                self._watching.remove_writer(fd)
+                self._watching_loop.remove_reader(fd)
+                self._watching_loop.remove_writer(fd)
             sock.close()
         self._buffer.free()
 

@@ -45,10 +45,10 @@ _DONE: Final = frozenset(
 _REFUSED: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 # Another broker coordinates the transaction and ends it.
 _FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-_LATE: Final = int(ErrorCode.REQUEST_TIMED_OUT)
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
 # Writes the markers for partitions that this broker leads; the handler of WriteTxnMarkers uses the same function.
-WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+WriteLocally = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
 
 class Brokers(Protocol):
@@ -57,15 +57,15 @@ class Brokers(Protocol):
     async def request(self, broker_id: int, api_key: int, version: int, message: Any) -> Any: ...
 
 
-class _Order:
-    """Pending partitions of one decided transaction: `owed` have no confirmed marker. `attempts` counts the retries."""
+class _PendingTransaction:
+    """Decided transaction: `unconfirmed` are partitions without a confirmed marker, `attempts` counts the retries."""
 
-    __slots__ = ("attempts", "dropped", "markers", "owed", "shard")
+    __slots__ = ("attempts", "dropped", "markers", "shard", "unconfirmed")
 
     def __init__(self, shard: int, markers: SendMarkers) -> None:
         self.shard = shard
         self.markers = markers
-        self.owed = set(markers.partitions)
+        self.unconfirmed = set(markers.partitions)
         self.attempts = 0
         self.dropped = False
 
@@ -75,9 +75,9 @@ class _Order:
 
 
 # Partitions of each transaction whose markers wait for one destination.
-_Load = dict[_Order, set[PartitionKey]]
+_Batch = dict[_PendingTransaction, set[PartitionKey]]
 # (broker id, whether it is the connection for slow partitions)
-_Way = tuple[int, bool]
+_Destination = tuple[int, bool]
 
 
 class MarkerLink:
@@ -88,7 +88,7 @@ class MarkerLink:
     the report and the marker are repeated: the transaction is not complete before the report, and a repeated marker
     does no harm.
 
-    `image` returns the current image, and `late_brokers` has connections separate from those of `brokers`. Everything
+    `image` returns the current image, and `slow_brokers` has connections separate from those of `brokers`. Everything
     runs in the event loop's thread, and `report` is never called from inside `send`.
     """
 
@@ -98,46 +98,46 @@ class MarkerLink:
         broker_id: int,
         image: Callable[[], ClusterImage],
         brokers: Brokers,
-        late_brokers: Brokers,
-        write_here: WriteHere,
+        slow_brokers: Brokers,
+        write_locally: WriteLocally,
         report: Callable[[int, SendMarkers, Collection[PartitionKey]], bool | None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         call_later: CallLater,
     ) -> None:
         self._broker_id = broker_id
         self._image = image
-        self._brokers = {False: brokers, True: late_brokers}
-        self._write_here = write_here
+        self._brokers = {False: brokers, True: slow_brokers}
+        self._write_locally = write_locally
         self._report = report
         self._spawn = spawn
         self._call_later = call_later
-        self._orders: dict[str, _Order] = {}
+        self._transactions: dict[str, _PendingTransaction] = {}
         # Partitions per destination; a destination in here has a running task.
-        self._loads: dict[_Way, _Load] = {}
-        self._late: set[PartitionKey] = set()
+        self._batches: dict[_Destination, _Batch] = {}
+        self._slow_partitions: set[PartitionKey] = set()
 
     @property
     def transactions(self) -> int:
         """Number of transactions that are not complete."""
-        return len(self._orders)
+        return len(self._transactions)
 
     def send(self, shard: int, markers: SendMarkers) -> None:
         """Starts sending; replaces pending markers of the same transactional id."""
-        before = self._orders.get(markers.transactional_id)
+        before = self._transactions.get(markers.transactional_id)
         if before is not None:
             before.dropped = True
-        order = self._orders[markers.transactional_id] = _Order(shard, markers)
-        self._call_later(0, lambda: self._route(order, markers.partitions))
+        transaction = self._transactions[markers.transactional_id] = _PendingTransaction(shard, markers)
+        self._call_later(0, lambda: self._route(transaction, markers.partitions))
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
-    def _route(self, order: _Order, partitions: Iterable[PartitionKey]) -> None:
+    def _route(self, transaction: _PendingTransaction, partitions: Iterable[PartitionKey]) -> None:
         """Queues partitions for their current leaders; deleted ones are complete.
 
         A partition without a leader waits, and so does one of a topic that cannot be read: it may exist and would keep
         its readers waiting for ever.
         """
-        if order.dropped:
+        if transaction.dropped:
             return
         image = self._image()
         deleted: list[PartitionKey] = []
@@ -150,164 +150,164 @@ class MarkerLink:
                 continue
             leader = topic.partitions[partition[1]].leader
             if leader == self._broker_id or leader in image.brokers:
-                self._enqueue(leader, order, partition)
+                self._enqueue(leader, transaction, partition)
             else:
                 leaderless.append(partition)
-        self._late.difference_update(deleted)
-        if deleted or not order.owed:
-            self._done(order, deleted)
+        self._slow_partitions.difference_update(deleted)
+        if deleted or not transaction.unconfirmed:
+            self._on_written(transaction, deleted)
         if leaderless:
-            self._retry_later(order, leaderless)
+            self._retry_later(transaction, leaderless)
 
-    def _enqueue(self, broker_id: int, order: _Order, partition: PartitionKey) -> None:
-        way = broker_id, partition in self._late
-        load = self._loads.get(way)
-        if load is None:
-            load = self._loads[way] = {}
-            self._spawn(self._serve(way))
-        load.setdefault(order, set()).add(partition)
+    def _enqueue(self, broker_id: int, transaction: _PendingTransaction, partition: PartitionKey) -> None:
+        destination = broker_id, partition in self._slow_partitions
+        batch = self._batches.get(destination)
+        if batch is None:
+            batch = self._batches[destination] = {}
+            self._spawn(self._serve(destination))
+        batch.setdefault(transaction, set()).add(partition)
 
-    def _retry_later(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
-        if order.dropped:
+    def _retry_later(self, transaction: _PendingTransaction, partitions: Collection[PartitionKey]) -> None:
+        if transaction.dropped:
             return
-        if self._report(order.shard, order.markers, ()) is False:
-            self._forget(order)
+        if self._report(transaction.shard, transaction.markers, ()) is False:
+            self._forget(transaction)
             return
-        delay_ms = order.retry_ms
-        order.attempts += 1
-        self._call_later(delay_ms, lambda: self._route(order, partitions))
+        delay_ms = transaction.retry_ms
+        transaction.attempts += 1
+        self._call_later(delay_ms, lambda: self._route(transaction, partitions))
 
     # -- requests to one broker ----------------------------------------------------------------------------------------
 
-    async def _serve(self, way: _Way) -> None:
+    async def _serve(self, destination: _Destination) -> None:
         """Sends requests to one destination until no marker is pending for it."""
         while True:
-            load = self._take(way)
-            if not load:
-                del self._loads[way]
+            batch = self._next_batch(destination)
+            if not batch:
+                del self._batches[destination]
                 return
-            if way[0] == self._broker_id:
+            if destination[0] == self._broker_id:
                 # Local writes share no connection, so each transaction waits only for the followers of its own
                 # partitions.
-                for order, partitions in load.items():
-                    self._spawn(self._send_request(way, {order: partitions}))
+                for transaction, partitions in batch.items():
+                    self._spawn(self._send_request(destination, {transaction: partitions}))
             else:
-                await self._send_request(way, load)
+                await self._send_request(destination, batch)
 
-    async def _send_request(self, way: _Way, load: _Load) -> None:
-        broker_id, late = way
+    async def _send_request(self, destination: _Destination, batch: _Batch) -> None:
+        broker_id, is_slow = destination
         try:
             if broker_id == self._broker_id:
-                response = await self._write_here(_request(load))
+                response = await self._write_locally(_request(batch))
             else:
-                brokers = self._brokers[late]
-                response = await brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(load))
-            self._on_response(load, response)
+                brokers = self._brokers[is_slow]
+                response = await brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(batch))
+            self._on_response(batch, response)
         except PeerUnavailable as reason:
-            log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
-            for order, partitions in load.items():
-                self._retry_later(order, partitions)
+            log.info("markers_not_sent", broker=broker_id, transactions=len(batch), reason=str(reason))
+            for transaction, partitions in batch.items():
+                self._retry_later(transaction, partitions)
         # a programming error with one transaction must not leave the markers of others unsent for ever
         except Exception:
-            log.exception("markers_failed", broker=broker_id, transactions=len(load))
-            self._call_later(RETRY_MS_MAX, lambda: self._reroute(load))
+            log.exception("markers_failed", broker=broker_id, transactions=len(batch))
+            self._call_later(RETRY_MS_MAX, lambda: self._reroute(batch))
 
-    def _reroute(self, load: _Load) -> None:
+    def _reroute(self, batch: _Batch) -> None:
         """Retries partitions that are still pending; the next transaction of completed ones may have begun."""
-        for order, partitions in load.items():
-            if left := partitions & order.owed:
-                self._retry_later(order, left)
+        for transaction, partitions in batch.items():
+            if unconfirmed := partitions & transaction.unconfirmed:
+                self._retry_later(transaction, unconfirmed)
 
-    def _take(self, way: _Way) -> _Load:
+    def _next_batch(self, destination: _Destination) -> _Batch:
         """Removes and returns the markers for the next request."""
-        waiting = self._loads[way]
-        taken: _Load = {}
+        waiting = self._batches[destination]
+        batch: _Batch = {}
         producer_ids: set[int] = set()
-        room = PARTITIONS_PER_REQUEST_MAX
-        for order in tuple(waiting):
-            if order.dropped:
-                del waiting[order]
+        partitions_left = PARTITIONS_PER_REQUEST_MAX
+        for transaction in tuple(waiting):
+            if transaction.dropped:
+                del waiting[transaction]
                 continue
             # A response distinguishes markers by producer id.
-            if order.markers.producer_id in producer_ids:
+            if transaction.markers.producer_id in producer_ids:
                 continue
-            if taken and (len(taken) == TRANSACTIONS_PER_REQUEST_MAX or room < len(waiting[order])):
+            if batch and (len(batch) == TRANSACTIONS_PER_REQUEST_MAX or partitions_left < len(waiting[transaction])):
                 break
-            producer_ids.add(order.markers.producer_id)
-            room -= len(waiting[order])
-            taken[order] = waiting.pop(order)
-        return taken
+            producer_ids.add(transaction.markers.producer_id)
+            partitions_left -= len(waiting[transaction])
+            batch[transaction] = waiting.pop(transaction)
+        return batch
 
-    def _on_response(self, load: _Load, response: WriteTxnMarkersResponse) -> None:
+    def _on_response(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
         errors: dict[tuple[int, str, int], int] = {}
         for marker in response.markers:
             for topic in marker.topics:
                 for partition in topic.partitions:
                     errors[marker.producer_id, topic.name, partition.partition_index] = partition.error_code
-        for order, partitions in load.items():
-            if order.dropped:
+        for transaction, partitions in batch.items():
+            if transaction.dropped:
                 continue
             missing = int(ErrorCode.REQUEST_TIMED_OUT)
-            codes = {key: errors.get((order.markers.producer_id, *key), missing) for key in partitions}
-            self._on_codes(order, codes)
+            codes = {key: errors.get((transaction.markers.producer_id, *key), missing) for key in partitions}
+            self._on_codes(transaction, codes)
 
-    def _on_codes(self, order: _Order, codes: dict[PartitionKey, int]) -> None:
+    def _on_codes(self, transaction: _PendingTransaction, codes: dict[PartitionKey, int]) -> None:
         done = [partition for partition, code in codes.items() if code in _DONE]
         refused = [partition for partition, code in codes.items() if code == _REFUSED]
-        again = [
+        to_retry = [
             partition for partition, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)
         ]
-        self._late.difference_update(codes)
-        self._late.update(partition for partition in again if codes[partition] == _LATE)
+        self._slow_partitions.difference_update(codes)
+        self._slow_partitions.update(partition for partition in to_retry if codes[partition] == _TIMED_OUT)
         if done:
-            self._done(order, done)
+            self._on_written(transaction, done)
         if refused or _FENCED in codes.values():
             log.warning(
                 "markers_refused",
-                transactional_id=order.markers.transactional_id,
+                transactional_id=transaction.markers.transactional_id,
                 partitions=sorted(partition for partition, code in codes.items() if code in (_REFUSED, _FENCED)),
                 codes=sorted({_REFUSED, _FENCED}.intersection(codes.values())),
             )
         if _FENCED in codes.values():
-            self._forget(order)
-        if again and not order.dropped:
-            self._retry_later(order, again)
-        order.owed.difference_update(refused)
-        if not order.owed and not order.dropped:
-            self._forget(order)
+            self._forget(transaction)
+        if to_retry and not transaction.dropped:
+            self._retry_later(transaction, to_retry)
+        transaction.unconfirmed.difference_update(refused)
+        if not transaction.unconfirmed and not transaction.dropped:
+            self._forget(transaction)
 
     # -- completion ----------------------------------------------------------------------------------------------------
 
-    def _done(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
-        wanted = self._report(order.shard, order.markers, partitions)
-        if wanted is None:
-            self._retry_later(order, partitions)
+    def _on_written(self, transaction: _PendingTransaction, partitions: Collection[PartitionKey]) -> None:
+        is_coordinator = self._report(transaction.shard, transaction.markers, partitions)
+        if is_coordinator is None:
+            self._retry_later(transaction, partitions)
             return
-        order.owed.difference_update(partitions)
-        if not wanted or not order.owed:
-            self._forget(order)
+        transaction.unconfirmed.difference_update(partitions)
+        if not is_coordinator or not transaction.unconfirmed:
+            self._forget(transaction)
 
-    def _forget(self, order: _Order) -> None:
-        order.dropped = True
-        if self._orders.get(order.markers.transactional_id) is order:
-            del self._orders[order.markers.transactional_id]
+    def _forget(self, transaction: _PendingTransaction) -> None:
+        transaction.dropped = True
+        if self._transactions.get(transaction.markers.transactional_id) is transaction:
+            del self._transactions[transaction.markers.transactional_id]
 
 
-def _request(load: _Load) -> WriteTxnMarkersRequest:
+def _request(batch: _Batch) -> WriteTxnMarkersRequest:
     markers = []
-    for order, partitions in load.items():
+    for transaction, partitions in batch.items():
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(partitions):
             topics.setdefault(topic, []).append(index)
         markers.append(
             WritableTxnMarker(
-                producer_id=order.markers.producer_id,
-                producer_epoch=order.markers.producer_epoch,
-                transaction_result=order.markers.committed,
+                producer_id=transaction.markers.producer_id,
+                producer_epoch=transaction.markers.producer_epoch,
+                transaction_result=transaction.markers.committed,
                 topics=[
                     WritableTxnMarkerTopic(name=topic, partition_indexes=indexes) for topic, indexes in topics.items()
                 ],
-                coordinator_epoch=order.markers.coordinator_epoch,
+                coordinator_epoch=transaction.markers.coordinator_epoch,
             )
         )
     return WriteTxnMarkersRequest(markers=markers)

@@ -11,7 +11,7 @@ from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from brokers.engine.replication.fetch_plan import Followed
+from brokers.engine.replication.fetch_plan import PartitionFetchState
 from brokers.engine.replication.truncation import OutOfRange, after_out_of_range
 
 VERSION: Final = 7
@@ -24,7 +24,9 @@ class OffsetsQuery:
     Two are needed because a request may name a partition only once.
     """
 
-    def __init__(self, followed: Sequence[Followed], end_offsets: Mapping[PartitionKey, int] | None = None) -> None:
+    def __init__(
+        self, followed: Sequence[PartitionFetchState], end_offsets: Mapping[PartitionKey, int] | None = None
+    ) -> None:
         self._followed = {(member.partition.topic, member.partition.index): member for member in followed}
         self._end_offsets = end_offsets
         self.next: OffsetsQuery | None = None
@@ -48,7 +50,7 @@ class OffsetsQuery:
 
     def results(
         self, buffer: memoryview, start: int, end: int, correlation_id: int
-    ) -> Iterator[tuple[Followed, OutOfRange]]:
+    ) -> Iterator[tuple[PartitionFetchState, OutOfRange]]:
         """Yields the partitions that the response decides; `next` is then the query for the others.
 
         Raises MalformedRequest.
@@ -57,7 +59,7 @@ class OffsetsQuery:
         if answered != correlation_id:
             raise MalformedRequest(f"response {answered} to request {correlation_id}")
         response: Any = decode_response(ApiKey.LIST_OFFSETS, VERSION, buffer, body, end)
-        undecided: list[Followed] = []
+        undecided: list[PartitionFetchState] = []
         end_offsets: dict[PartitionKey, int] = {}
         for topic in response.topics:
             for result in topic.partitions:

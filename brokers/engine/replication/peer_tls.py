@@ -1,6 +1,6 @@
 """Mutual TLS with another broker: handshake outside the event loop and verification of the peer's identity.
 
-Connections within one machine continue without encryption afterwards (`network.tls_stream.IN_CLEAR`).
+Connections within one machine continue without encryption afterwards (`network.tls_stream.PLAINTEXT_ALPN`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from socket import socket
 from typing import Any, Final
 
 from brokers.contract.process_identity import identity_in
-from brokers.engine.network.tls_stream import IN_CLEAR, TlsStream, is_loopback, plain_socket
+from brokers.engine.network.tls_stream import PLAINTEXT_ALPN, TlsStream, is_loopback, plain_socket
 
 THREADS: Final = 2
 
@@ -39,7 +39,7 @@ class PeerTls:
         self._is_revoked = is_revoked
         self._threads: ThreadPoolExecutor | None = None
 
-    async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
+    async def handshake(self, sock: socket, broker_id: int) -> TlsStream | socket:
         """Runs the handshake over a connected non-blocking socket, which then belongs to the stream or is closed.
 
         Returns a plain socket if both sides have ended TLS. Raises OSError.
@@ -54,7 +54,7 @@ class PeerTls:
                 raise ConnectionRefusedError(0, f"its certificate is not that of broker {broker_id}")
             if self._is_revoked(certificate):
                 raise ConnectionRefusedError(0, f"the certificate of broker {broker_id} is revoked")
-            if tls.selected_alpn_protocol() == IN_CLEAR:
+            if tls.selected_alpn_protocol() == PLAINTEXT_ALPN:
                 await self._until_done(tls, tls.unwrap)
                 return plain_socket(tls)
         except asyncio.CancelledError:

@@ -89,25 +89,25 @@ def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
 class _Request:
     """A pending request; `deadline` fires unless it is answered before."""
 
-    __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "version")
+    __slots__ = ("api_key", "correlation_id", "deadline", "frame", "response", "version")
 
     def __init__(self, api_key: int, version: int, correlation_id: int, frame: bytes) -> None:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.deadline: Timer | None = None
 
     def complete(self, response: Any) -> None:
         self._end()
-        if not self.answer.done():
-            self.answer.set_result(response)
+        if not self.response.done():
+            self.response.set_result(response)
 
     def fail(self, reason: str) -> None:
         self._end()
-        if not self.answer.done():
-            self.answer.set_exception(PeerUnavailable(reason))
+        if not self.response.done():
+            self.response.set_exception(PeerUnavailable(reason))
 
     def _end(self) -> None:
         if self.deadline is not None:
@@ -126,12 +126,12 @@ class _Peer:
         self._requests: deque[_Request] = deque()
         self._correlation_id = 0
         self._back_off_ms = BACK_OFF_MS_MIN
-        self._closed_until_ms = 0
+        self._refusing_until_ms = 0
         self._reason = ""
 
     def request(self, api_key: int, version: int, message: Any, timeout_ms: int) -> asyncio.Future[Any]:
         """Sends a request, or queues it until the connection is up. Raises PeerUnavailable if it was not sent."""
-        if self._link is None and self._peers.monotonic_ms() < self._closed_until_ms:
+        if self._link is None and self._peers.monotonic_ms() < self._refusing_until_ms:
             raise PeerUnavailable(self._reason)
         if len(self._requests) >= REQUESTS_MAX:
             raise PeerUnavailable(f"{REQUESTS_MAX} requests wait for broker {self.broker.id}")
@@ -145,7 +145,7 @@ class _Peer:
             self._link = self._peers.connect(self.broker, self)
         elif self._is_up:
             self._link.send(frame)
-        return request.answer
+        return request.response
 
     def on_up(self) -> None:
         assert self._link is not None
@@ -160,9 +160,9 @@ class _Peer:
             if not self._requests:
                 raise MalformedRequest("a response without a request")
             request = self._requests[0]
-            answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
-            if answered != request.correlation_id:
-                raise MalformedRequest(f"response {answered} to request {request.correlation_id}")
+            correlation_id, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+            if correlation_id != request.correlation_id:
+                raise MalformedRequest(f"response {correlation_id} to request {request.correlation_id}")
             response = decode_response(request.api_key, request.version, buffer, body, end)
         except MalformedRequest as fault:
             self._disconnect(str(fault))
@@ -187,7 +187,7 @@ class _Peer:
     def _fail_requests(self, reason: str) -> None:
         self._is_up = False
         self._reason = reason
-        self._closed_until_ms = self._peers.monotonic_ms() + self._back_off_ms
+        self._refusing_until_ms = self._peers.monotonic_ms() + self._back_off_ms
         self._back_off_ms = min(2 * self._back_off_ms, BACK_OFF_MS_MAX)
         waiting, self._requests = self._requests, deque()
         for request in waiting:

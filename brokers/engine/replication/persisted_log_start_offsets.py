@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from brokers.engine.replication.fetch_plan import FetchPlan, Followed
+from brokers.engine.replication.fetch_plan import FetchPlan, PartitionFetchState
 
 # Writes the log start offsets of a directory, and calls back when they are on disk.
 PersistLogStartOffsets = Callable[[Path, Callable[[], object]], object]
@@ -19,35 +19,35 @@ PersistLogStartOffsets = Callable[[Path, Callable[[], object]], object]
 class PersistedLogStartOffsets:
     """Log start offsets of the partitions followed from one leader; `wake` sends the plan's pending reports."""
 
-    def __init__(self, keep: PersistLogStartOffsets, plan: FetchPlan, wake: Callable[[], object]) -> None:
-        self._keep = keep
+    def __init__(self, persist: PersistLogStartOffsets, plan: FetchPlan, wake: Callable[[], object]) -> None:
+        self._persist = persist
         self._plan = plan
         self._wake = wake
-        self._under_way: set[Followed] = set()
+        self._in_progress: set[PartitionFetchState] = set()
 
-    def see_to(self, followed: Followed) -> None:
+    def persist_if_advanced(self, followed: PartitionFetchState) -> None:
         """Persists the log start offset if it has advanced."""
         log = followed.partition.log
-        if log.kept_start_offset < log.log_start_offset and followed not in self._under_way:
-            self._under_way.add(followed)
-            self._keep(log.root, partial(self._done, followed))
+        if log.durable_start_offset < log.log_start_offset and followed not in self._in_progress:
+            self._in_progress.add(followed)
+            self._persist(log.root, partial(self._on_persisted, followed))
 
-    def moved(self, followed: Followed) -> None:
+    def on_advanced(self, followed: PartitionFetchState) -> None:
         """Persists and reports a log start offset that did not come from the leader.
 
         Nothing else would report it, and the leader keeps replicas with a lower log start out of the ISR.
         """
-        self.see_to(followed)
-        if followed not in self._under_way:
+        self.persist_if_advanced(followed)
+        if followed not in self._in_progress:
             self._plan.report_now(followed)
             self._wake()
 
-    def _done(self, followed: Followed) -> None:
-        self._under_way.discard(followed)
+    def _on_persisted(self, followed: PartitionFetchState) -> None:
+        self._in_progress.discard(followed)
         # No file names a deleted log, however often it is written.
         if followed.partition.offline or self._plan.followed.get(followed.key) is not followed:
             return
         self._plan.report_now(followed)
         self._wake()
         # It may have advanced meanwhile.
-        self.see_to(followed)
+        self.persist_if_advanced(followed)

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 # Maximum number of logs that are created at once. A log takes tenths of a millisecond, or several milliseconds on a
 # busy disk; beyond this number and the time limit, other tenants' requests are served in between.
-MADE_AT_ONCE: Final = 25
+CREATED_AT_ONCE_MAX: Final = 25
 
 
 class Following(Protocol):
@@ -39,9 +39,9 @@ class Following(Protocol):
 class Roles:
     """Roles of this broker's partitions, subscribed to the image before all services; `leaders` counts those led here.
 
-    If a tenant creates or deletes very many partitions at once, most are created or deleted by `go_on`, which `wake`
-    requests. A partition whose name checkpoint files may still contain for a deleted topic waits for `on_checkpoint`,
-    which `want_checkpoint` requests: writing the files takes milliseconds.
+    If a tenant creates or deletes very many partitions at once, most are created or deleted by `continue_changes`,
+    which `wake` requests. A partition whose name checkpoint files may still contain for a deleted topic waits for
+    `on_checkpoint`, which `request_checkpoint` requests: writing the files takes milliseconds.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Roles:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         wake: Callable[[], object] | None = None,
-        want_checkpoint: Callable[[], object] | None = None,
+        request_checkpoint: Callable[[], object] | None = None,
     ) -> None:
-        """Creates the roles; without `wake` all partitions are created at once, without `want_checkpoint` none waits
+        """Creates the roles; without `wake` all partitions are created at once, without `request_checkpoint` none waits
         for a checkpoint.
         """
         self._broker_id = broker_id
@@ -64,12 +64,12 @@ class Roles:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._wake = wake
-        self._want_checkpoint = want_checkpoint
+        self._request_checkpoint = request_checkpoint
         self._is_first = True
         self._image: ClusterImage | None = None
         # Partitions to be created, in this order, and the number created for the current image.
         self._to_create: dict[PartitionKey, None] = {}
-        self._made = 0
+        self._created_count = 0
         self._began_ms = 0
         # Partitions to be created when the checkpoint files do not name a deleted partition of the same name any more.
         self._awaiting_checkpoint: dict[PartitionKey, None] = {}
@@ -87,33 +87,33 @@ class Roles:
         return sum(1 for partition in self._table if partition.is_leader)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        self._image, self._made = after, 0
+        self._image, self._created_count = after, 0
         self._began_ms = self._monotonic_ms()
         if before.brokers is not after.brokers or self._is_first:
             self._fetchers.on_brokers(after.brokers)
-        was_me = self._me
-        self._me = me = after.brokers.get(self._broker_id, was_me)
-        is_reborn = me is not None and was_me is not None and me.epoch != was_me.epoch
-        if before.topics is after.topics and not self._is_first and not is_reborn:
+        previous_me = self._me
+        self._me = me = after.brokers.get(self._broker_id, previous_me)
+        has_reregistered = me is not None and previous_me is not None and me.epoch != previous_me.epoch
+        if before.topics is after.topics and not self._is_first and not has_reregistered:
             return
         is_lost = not self._is_first and _is_of_another_tree(before, after)
         if self._is_first:
             self._drop_strays(after)
         elif is_lost:
             self._release_unknown(after)
-        known = {} if self._is_first or is_reborn else before.topics
-        for name in after.changed_topics(before) if known else after.topics:
+        previous_topics = {} if self._is_first or has_reregistered else before.topics
+        for name in after.changed_topics(before) if previous_topics else after.topics:
             topic = after.topics.get(name)
-            if topic is not None and known.get(name) is not topic:
-                self._apply(topic, known.get(name))
+            if topic is not None and previous_topics.get(name) is not topic:
+                self._apply(topic, previous_topics.get(name))
         if not self._is_first and not is_lost:
-            self._drop_gone(before, after)
+            self._delete_removed(before, after)
         self._is_first = False
-        self._recheck()
+        self._report_strays()
         if (self._to_create or self._to_delete) and self._wake is not None:
             self._wake()
 
-    def go_on(self) -> bool:
+    def continue_changes(self) -> bool:
         """Deletes and creates some of the pending partitions; returns True if there are more."""
         self._began_ms = self._monotonic_ms()
         while self._to_delete and not self._is_turn_over():
@@ -122,14 +122,14 @@ class Roles:
             # If the topic was recreated, its log was deleted when the new one was created.
             if local is not None and local.topic_id == topic_id:
                 self._table.delete(name, index, now_ms=self._now_ms())
-        for name, index in list(islice(self._to_create, MADE_AT_ONCE)):
+        for name, index in list(islice(self._to_create, CREATED_AT_ONCE_MAX)):
             if self._is_turn_over():
                 break
             del self._to_create[name, index]
             topic = None if self._image is None else self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
-                self._take(topic, topic.partitions[index], self._table.get(name, index))
-        self._recheck()
+                self._apply_or_report(topic, topic.partitions[index], self._table.get(name, index))
+        self._report_strays()
         return bool(self._to_create or self._to_delete)
 
     def on_checkpoint(self, *, is_written: bool) -> None:
@@ -143,13 +143,13 @@ class Roles:
             self._to_create[key] = None
         if ready and self._wake is not None:
             self._wake()
-        if self._awaiting_checkpoint and self._want_checkpoint is not None:
-            self._want_checkpoint()
+        if self._awaiting_checkpoint and self._request_checkpoint is not None:
+            self._request_checkpoint()
 
     def _is_turn_over(self) -> bool:
         return self._monotonic_ms() - self._began_ms >= TURN_MS_MAX
 
-    def try_again(self) -> None:
+    def retry_failed(self) -> None:
         """Retries partitions that could not be created because of a shortage; called periodically."""
         if not self._short_of_descriptors or self._image is None:
             return
@@ -157,15 +157,15 @@ class Roles:
         for name, index in sorted(partitions):
             topic = self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
-                self._take(topic, topic.partitions[index], self._table.get(name, index))
-        self._recheck()
+                self._apply_or_report(topic, topic.partitions[index], self._table.get(name, index))
+        self._report_strays()
 
-    def _recheck(self) -> None:
+    def _report_strays(self) -> None:
         while self._table.new_strays:
             topic_name, index, directory = self._table.new_strays.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
 
-    def suspect(self) -> None:
+    def suspect_leaderships(self) -> None:
         """Resigns partitions that another broker may lead by now because this process was suspended (CTL-4).
 
         They are led again after `confirm_leadership`.
@@ -186,140 +186,140 @@ class Roles:
         for name, index in sorted(suspected):
             topic, local = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
-                self._take(topic, topic.partitions[index], local)
+                self._apply_or_report(topic, topic.partitions[index], local)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
         if before is not None and before.topic_id != topic.topic_id:
             before = None
-        for wanted in topic.partitions:
-            known = before.partitions[wanted.index] if before and wanted.index < len(before.partitions) else None
-            local = self._table.get(topic.name, wanted.index)
-            if local is not None and known == wanted and before is not None and before.deleting == topic.deleting:
+        for state in topic.partitions:
+            previous = before.partitions[state.index] if before and state.index < len(before.partitions) else None
+            local = self._table.get(topic.name, state.index)
+            if local is not None and previous == state and before is not None and before.deleting == topic.deleting:
                 continue
-            if local is not None and self._is_of_earlier_topic(topic, wanted, local):
-                self._fetchers.unfollow(topic.name, wanted.index)
-                self._table.delete(topic.name, wanted.index, now_ms=self._now_ms())
+            if local is not None and self._is_of_earlier_topic(topic, state, local):
+                self._fetchers.unfollow(topic.name, state.index)
+                self._table.delete(topic.name, state.index, now_ms=self._now_ms())
                 local = None
-            if local is not None or not self._is_postponed(topic, wanted):
-                self._take(topic, wanted, local)
+            if local is not None or not self._is_postponed(topic, state):
+                self._apply_or_report(topic, state, local)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
-    def _is_postponed(self, topic: TopicImage, wanted: PartitionImage) -> bool:
+    def _is_postponed(self, topic: TopicImage, state: PartitionImage) -> bool:
         """True if the creation of a partition must be postponed; it is then queued."""
-        if self._wake is None or self._is_first or not self._is_held_here(topic, wanted):
+        if self._wake is None or self._is_first or not self._is_assigned_here(topic, state):
             return False
-        key = (topic.name, wanted.index)
-        if self._want_checkpoint is not None and key in self._table.flusher.outdated:
+        key = (topic.name, state.index)
+        if self._request_checkpoint is not None and key in self._table.flusher.outdated:
             self._awaiting_checkpoint[key] = None
-            self._want_checkpoint()
+            self._request_checkpoint()
             return True
-        if self._made < MADE_AT_ONCE and not self._is_turn_over():
-            self._made += 1
+        if self._created_count < CREATED_AT_ONCE_MAX and not self._is_turn_over():
+            self._created_count += 1
             return False
         self._to_create[key] = None
         return True
 
-    def _is_held_here(self, topic: TopicImage, wanted: PartitionImage) -> bool:
-        return not topic.deleting and wanted.version is not None and self._broker_id in wanted.replicas
+    def _is_assigned_here(self, topic: TopicImage, state: PartitionImage) -> bool:
+        return not topic.deleting and state.version is not None and self._broker_id in state.replicas
 
-    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, local: Partition) -> bool:
+    def _is_of_earlier_topic(self, topic: TopicImage, state: PartitionImage, local: Partition) -> bool:
         """True if the existing log belongs to an earlier topic and must be deleted, after which the creation may wait.
 
         Logs that were never led or followed here are left to the table.
         """
-        if self._want_checkpoint is None or self._is_first or not self._is_held_here(topic, wanted):
+        if self._request_checkpoint is None or self._is_first or not self._is_assigned_here(topic, state):
             return False
         return bool(local.replicas) and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
-    def _take(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
+    def _apply_or_report(self, topic: TopicImage, state: PartitionImage, local: Partition | None) -> None:
         try:
-            self._apply_partition(topic, wanted, local)
+            self._apply_partition(topic, state, local)
         except (StorageFailed, NoUsableDirectory) as failure:
-            if isinstance(failure, StorageFailed) and failure.passes:
-                self._short_of_descriptors.add((topic.name, wanted.index))
-            log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
+            if isinstance(failure, StorageFailed) and failure.is_transient:
+                self._short_of_descriptors.add((topic.name, state.index))
+            log.error("partition_not_held", topic=topic.name, partition=state.index, reason=str(failure))
 
-    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
-        name, index = topic.name, wanted.index
-        if topic.deleting or wanted.version is None:
+    def _apply_partition(self, topic: TopicImage, state: PartitionImage, local: Partition | None) -> None:
+        name, index = topic.name, state.index
+        if topic.deleting or state.version is None:
             self._fetchers.unfollow(name, index)
             if local is not None and local.is_leader:
                 self._table.resign(name, index)
             if local is not None and local.topic_id == topic.topic_id:
-                self._table.assign(local, wanted.replicas)
-        elif self._broker_id not in wanted.replicas:
+                self._table.assign(local, state.replicas)
+        elif self._broker_id not in state.replicas:
             self._fetchers.unfollow(name, index)
             if local is not None and not _is_of_lost_tree(local, topic):
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
-        elif wanted.leader == self._broker_id and (
-            (name, index) in self._suspected or self._is_of_earlier_incarnation(wanted)
+        elif state.leader == self._broker_id and (
+            (name, index) in self._suspected or self._is_of_earlier_incarnation(state)
         ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
             if local is not None and local.topic_id == topic.topic_id:
                 # It waits for the controller; if the topic is recreated meanwhile, the log is deleted with the old
                 # topic.
-                self._table.assign(local, wanted.replicas)
-        elif wanted.leader == self._broker_id:
-            self._lead(topic, wanted)
+                self._table.assign(local, state.replicas)
+        elif state.leader == self._broker_id:
+            self._lead(topic, state)
         else:
-            self._follow(topic, wanted)
+            self._follow(topic, state)
 
-    def _is_of_earlier_incarnation(self, wanted: PartitionImage) -> bool:
+    def _is_of_earlier_incarnation(self, state: PartitionImage) -> bool:
         """True if this broker got the leadership before it re-registered (CTL-10).
 
         It may have lost records that other replicas have, and only a new leader epoch would distinguish the two logs,
         so it waits for the controller. A single replica cannot diverge.
         """
-        if self._me is None or len(wanted.replicas) == 1:
+        if self._me is None or len(state.replicas) == 1:
             return False
-        return not is_same_incarnation(wanted, {self._me.id: self._me}, self._me.id)
+        return not is_same_incarnation(state, {self._me.id: self._me}, self._me.id)
 
-    def _lead(self, topic: TopicImage, wanted: PartitionImage) -> None:
-        self._fetchers.unfollow(topic.name, wanted.index)
+    def _lead(self, topic: TopicImage, state: PartitionImage) -> None:
+        self._fetchers.unfollow(topic.name, state.index)
         self._table.become_leader(
             topic.name,
-            wanted.index,
+            state.index,
             topic.topic_id,
-            wanted.leader_epoch,
+            state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(wanted),
+            role=self._role(state),
         )
 
-    def _follow(self, topic: TopicImage, wanted: PartitionImage) -> None:
+    def _follow(self, topic: TopicImage, state: PartitionImage) -> None:
         partition = self._table.become_follower(
             topic.name,
-            wanted.index,
+            state.index,
             topic.topic_id,
-            wanted.leader_epoch,
+            state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(wanted),
+            role=self._role(state),
         )
-        if wanted.leader == NO_LEADER or partition.offline:
-            self._fetchers.unfollow(topic.name, wanted.index)
+        if state.leader == NO_LEADER or partition.offline:
+            self._fetchers.unfollow(topic.name, state.index)
         else:
             self._fetchers.follow(partition)
 
-    def _role(self, wanted: PartitionImage) -> PartitionRole:
-        is_known = self._is_known(wanted)
-        return PartitionRole(wanted.replicas, wanted.isr, wanted.leader, is_known, self._monotonic_ms())
+    def _role(self, state: PartitionImage) -> PartitionRole:
+        is_known = self._is_known(state)
+        return PartitionRole(state.replicas, state.isr, state.leader, is_known, self._monotonic_ms())
 
-    def _is_known(self, wanted: PartitionImage) -> bool:
+    def _is_known(self, state: PartitionImage) -> bool:
         """True if this broker may have had the partition before; a replica that is being added never did."""
-        return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
+        return (self._is_first or state.leader_epoch > 0) and self._broker_id not in state.adding
 
-    def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
+    def _delete_removed(self, before: ClusterImage, after: ClusterImage) -> None:
         for name in after.changed_topics(before):
-            topic, there = before.topics.get(name), after.topics.get(name)
+            topic, current = before.topics.get(name), after.topics.get(name)
             if topic is None:
                 continue
             # A topic recreated between two images may have fewer partitions.
-            if there is None or len(there.partitions) < len(topic.partitions):
-                self._drop(topic, 0 if there is None else len(there.partitions))
+            if current is None or len(current.partitions) < len(topic.partitions):
+                self._drop(topic, 0 if current is None else len(current.partitions))
 
     def _release_unknown(self, image: ClusterImage) -> None:
         """Keeps the logs of topics that are not in the image because its ZooKeeper tree was lost."""
@@ -352,7 +352,7 @@ class Roles:
         An unreadable topic record must not be taken for a deletion. If no log belongs to a partition of the image, the
         image is probably of another, empty tree: then nothing is deleted and an operator must investigate.
         """
-        strays, known = [], 0
+        strays, known_count = [], 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
             if partition.topic in image.not_understood:
@@ -362,13 +362,13 @@ class Roles:
                 continue
             # Internal topics are recreated in another tree too; their id shows which tree a log belongs to.
             is_of_this = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
-            known += is_of_this
+            known_count += is_of_this
             is_elsewhere = self._broker_id not in topic.partitions[partition.index].replicas
             if is_elsewhere or (topic.deleting and not is_of_this):
                 # The image of an existing topic names its replicas. A log of an earlier topic is not renamed as a
                 # stray, because the topic gets no log here any more.
                 strays.append(partition)
-        if strays and not known:
+        if strays and not known_count:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
             return
         for partition in strays:
@@ -379,7 +379,7 @@ class Roles:
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
     """True if no topic of the previous image is left: this indicates a lost ZooKeeper tree rather than deletions."""
     topics = before.topics.values()
-    return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
+    return len(topics) > 1 and not any(_exists_or_is_deleting(topic, after) for topic in topics)
 
 
 def _is_of_lost_tree(local: Partition, topic: TopicImage) -> bool:
@@ -387,6 +387,6 @@ def _is_of_lost_tree(local: Partition, topic: TopicImage) -> bool:
     return not local.replicas and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
 
-def _is_there_or_meant_to_go(topic: TopicImage, image: ClusterImage) -> bool:
-    there = image.topics.get(topic.name)
-    return topic.deleting or (there is not None and there.topic_id == topic.topic_id)
+def _exists_or_is_deleting(topic: TopicImage, image: ClusterImage) -> bool:
+    current = image.topics.get(topic.name)
+    return topic.deleting or (current is not None and current.topic_id == topic.topic_id)

@@ -19,8 +19,8 @@ def truncation_offset(epochs: LeaderEpochs, end_offset: int, leader_epoch: int, 
     the local log does not have that epoch, it is truncated to the end of the largest smaller one; the next response
     shows whether that was enough (KIP-279).
     """
-    known, own_end_offset = epochs.end_offset(leader_epoch, end_offset)
-    if known == UNDEFINED:
+    own_epoch, own_end_offset = epochs.end_offset(leader_epoch, end_offset)
+    if own_epoch == UNDEFINED:
         own_end_offset = end_offset
     return min(own_end_offset, leader_end_offset, end_offset)
 

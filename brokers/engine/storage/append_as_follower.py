@@ -63,7 +63,7 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
                 apply_control_batch(log, segment, producer_id, epoch, last_offset, max_timestamp, written)
             else:
                 producers.update_in_transaction(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
-        log.remember(base_offset, position + at)
+        log.cache_position(base_offset, position + at)
         log.log_end_offset = last_offset + 1
         at += size
     producers.end_offset = log.log_end_offset

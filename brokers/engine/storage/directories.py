@@ -57,7 +57,7 @@ class LogRoot:
         self.path = path
         self.clean = False
         # True if a Penstock broker used the root before; those always write the topic id of each log.
-        self.was_ours = False
+        self.was_used_by_penstock = False
         self.partitions = 0
         # Directories that are named like a partition but contain no file of one.
         self.foreign: list[str] = []
@@ -96,11 +96,11 @@ class LogRoot:
             content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
             write_atomically(file, content.encode(), self.path)
             return
-        self.was_ours = not text.startswith("#")  # the file that Apache Kafka writes begins with a comment
-        known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        if known.get("broker.id") != str(broker_id) or known.get("cluster.id") != cluster_id:
+        self.was_used_by_penstock = not text.startswith("#")  # the file that Apache Kafka writes begins with a comment
+        properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        if properties.get("broker.id") != str(broker_id) or properties.get("cluster.id") != cluster_id:
             raise DirectoryRefused(
-                f"{self.path} belongs to broker {known.get('broker.id')} of cluster {known.get('cluster.id')}"
+                f"{self.path} belongs to broker {properties.get('broker.id')} of cluster {properties.get('cluster.id')}"
             )
 
     def unlock(self) -> None:

@@ -2,7 +2,7 @@
 
 Every `OSError` becomes `StorageFailed(directory)`: the partitions of that directory go offline and the process
 continues. The number of open descriptors is bounded (`OpenFiles`): a segment has a descriptor only while it is used. A
-shortage of descriptors is no disk error and is temporary (`StorageFailed.passes`).
+shortage of descriptors is no disk error and is temporary (`StorageFailed.is_transient`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHORT_WRITE_RETRIES_MAX = 16
 # Errors that mean a temporary shortage of the process or the machine and say nothing about the disk.
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # Number of descriptors that are closed at once when none is left; each is reopened when it is needed.
-DESCRIPTORS_MADE_FREE = 32
+DESCRIPTORS_CLOSED_AT_ONCE = 32
 # Maximum number of descriptors that an operation has open at once, plus those other threads open meanwhile.
 DESCRIPTORS_NEEDED = 16
 
@@ -32,14 +32,14 @@ DESCRIPTORS_NEEDED = 16
 class StorageFailed(Exception):
     """An I/O error under `directory`, a root of `log.dirs`; everything in that root is unusable (LOG-3).
 
-    If it `passes`, nothing was changed and the operation may be tried again.
+    If it `is_transient`, nothing was changed and the operation may be tried again.
     """
 
     def __init__(self, directory: Path, cause: OSError, *, halfway: bool = False) -> None:
         super().__init__(f"{directory}: {cause}")
         self.directory = directory
         self.cause = cause
-        self.passes = not halfway and cause.errno in SHORTAGES
+        self.is_transient = not halfway and cause.errno in SHORTAGES
 
 
 @contextlib.contextmanager
@@ -61,14 +61,14 @@ class SegmentFile:
     only.
     """
 
-    __slots__ = ("_pins", "_retired", "ahead", "fd", "path", "recently_used", "root", "table")
+    __slots__ = ("_pins", "_retired", "fd", "path", "read_ahead", "recently_used", "root", "table")
 
     def __init__(self, path: str, root: Path, table: OpenFiles) -> None:
         self.path = path
         self.root = root
         self.table = table
         self.fd = -1
-        self.ahead = ReadAhead()
+        self.read_ahead = ReadAhead()
         self.recently_used = False
         self._pins = 0
         self._retired = False
@@ -81,11 +81,11 @@ class SegmentFile:
                 self.fd = os.open(self.path, _OPENED, 0o600)
             except OSError as error:
                 failure = StorageFailed(self.root, error)
-                if not failure.passes or not self.table.make_room():
+                if not failure.is_transient or not self.table.close_some():
                     raise failure from error
                 with storage_errors(self.root):
                     self.fd = os.open(self.path, _OPENED, 0o600)
-            self.table.opened(self)
+            self.table.on_opened(self)
         return self.fd
 
     @property
@@ -116,8 +116,8 @@ class SegmentFile:
     def _close(self) -> None:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            self.ahead.clear()
-            self.table.closed(self)
+            self.read_ahead.clear()
+            self.table.on_closed(self)
             with storage_errors(self.root):
                 os.close(fd)
 
@@ -145,13 +145,13 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, file: SegmentFile) -> None:
+    def on_opened(self, file: SegmentFile) -> None:
         """Registers a file that was opened, and closes others if too many are open."""
         self._open[file] = None
         if len(self._open) > self.limit:
             self._sweep(keep=file)
 
-    def closed(self, file: SegmentFile) -> None:
+    def on_closed(self, file: SegmentFile) -> None:
         """Removes a file that was closed."""
         self._open.pop(file, None)
 
@@ -167,24 +167,24 @@ class OpenFiles:
                 else:
                     file.close()
 
-    def make_room(self) -> int:
+    def close_some(self) -> int:
         """Closes some descriptors when none is left, the unused ones first; returns how many were closed."""
         closable = [file for file in self._open if not file.pinned]
         closable.sort(key=lambda file: file.recently_used)
-        for file in closable[:DESCRIPTORS_MADE_FREE]:
+        for file in closable[:DESCRIPTORS_CLOSED_AT_ONCE]:
             file.close()
-        return len(closable[:DESCRIPTORS_MADE_FREE])
+        return len(closable[:DESCRIPTORS_CLOSED_AT_ONCE])
 
-    def ran_short(self, failure: StorageFailed) -> None:
+    def record_shortage(self, failure: StorageFailed) -> None:
         """Records a shortage that a client must retry, and closes descriptors so that the retry succeeds."""
-        self.make_room()
+        self.close_some()
         self.shortages += 1
         self.shortage = str(failure)
 
-    def need_room(self, root: Path) -> None:
+    def require_free_descriptors(self, root: Path) -> None:
         """Ensures free descriptors before an operation that must not stop halfway for lack of one.
 
-        Raises a StorageFailed that passes.
+        Raises a transient StorageFailed.
         """
         spare: list[int] = []
         try:
@@ -192,7 +192,7 @@ class OpenFiles:
                 try:
                     spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
-                    if not self.make_room():
+                    if not self.close_some():
                         raise StorageFailed(root, error) from error
         finally:
             for descriptor in spare:
@@ -218,13 +218,13 @@ class FileSlice:
     sender may advance `position` and `length` while it sends.
     """
 
-    __slots__ = ("_ahead", "_file", "fd", "length", "position")
+    __slots__ = ("_file", "_read_ahead", "fd", "length", "position")
 
     def __init__(self, file: SegmentFile, position: int, length: int) -> None:
         self.fd = file.open()
         file.pin()
         self._file: SegmentFile | None = file
-        self._ahead = file.ahead
+        self._read_ahead = file.read_ahead
         self.position = position
         self.length = length
 
@@ -241,18 +241,18 @@ class FileSlice:
     def is_cached(self, length: int) -> bool:
         """True if the first `length` bytes can be sent without waiting for the disk or triggering a read."""
         position = self.position
-        return not self._ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
+        return not self._read_ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
 
     def prefetch(self, length: int | None = None) -> None:
         """Waits until the first `length` bytes, or all, are in the page cache; runs in a thread. Raises OSError."""
-        self._ahead.prefetch(self.fd, self.position, self.length if length is None else length)
+        self._read_ahead.prefetch(self.fd, self.position, self.length if length is None else length)
 
     def release(self) -> None:
         if self._file is not None:
             self._file.unpin()
             self._file = None
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """Reports a disk error that a caller met while reading from `fd` itself."""
         if self._file is not None:
             self._file.table.on_failure(StorageFailed(self._file.root, error))
@@ -301,7 +301,7 @@ def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) ->
     try:
         if wait:
             data: bytes | None = os.pread(fd, length, position)
-        elif file.ahead.is_beyond(position, position + length):
+        elif file.read_ahead.is_beyond(position, position + length):
             data = None
         else:
             data = read_cached(fd, length, position)

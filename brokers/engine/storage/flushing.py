@@ -33,7 +33,7 @@ class FlushJob:
         "_opened",
         "_snapshots",
         "_target",
-        "_trims",
+        "_unflushed_deletions",
     )
 
     def __init__(self, log: Log, *, closing: bool = False) -> None:
@@ -49,7 +49,7 @@ class FlushJob:
         self._opened: list[int] = []  # descriptors that this job closes, the directory last
         log.epochs.save_unsaved()
         self._epoch_saves = log.epochs.saves
-        self._trims = log.trims
+        self._unflushed_deletions = log.unflushed_deletions
         self._snapshots = frozenset(log.producers.unflushed_snapshots)
         try:
             self._plan(log, closing)
@@ -116,8 +116,8 @@ class FlushJob:
                 index.synced = True
             if log.epochs.saves == self._epoch_saves:
                 log.epochs.saves = 0
-            if log.trims == self._trims:
-                log.trims = 0
+            if log.unflushed_deletions == self._unflushed_deletions:
+                log.unflushed_deletions = 0
                 log.producers.unflushed_snapshots -= self._snapshots  # otherwise one may have been replaced since
 
 
@@ -126,7 +126,11 @@ def needs_flush(log: Log) -> bool:
 
     Deletions count because the checkpoint of log start offsets omits starts that the file names express.
     """
-    return log.recovery_point < log.log_end_offset or log.trims > 0 or bool(log.producers.unflushed_snapshots)
+    return (
+        log.recovery_point < log.log_end_offset
+        or log.unflushed_deletions > 0
+        or bool(log.producers.unflushed_snapshots)
+    )
 
 
 def is_durable(log: Log) -> bool:

@@ -17,7 +17,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> list[str]
     A crash during this call leaves a shorter log, never one with a hole: segments are removed from the end, and the
     file that carries the new start offset comes last. The recovery point must be checkpointed before the next append.
     """
-    removed_files = log.empty()
+    removed_files = log.remove_all_segments()
     with storage_errors(log.root):
         for snapshot in Path(log.directory).glob(f"*{SNAPSHOT_SUFFIX}"):
             snapshot.unlink()
@@ -26,7 +26,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> list[str]
     segment.create_file()
     log.segments = [segment]
     log.active = segment
-    log.log_start_offset = log.kept_start_offset = log.log_end_offset = log.recovery_point = offset
+    log.log_start_offset = log.durable_start_offset = log.log_end_offset = log.recovery_point = offset
     log.producers.clear(offset)
     log.epochs.clear()
     return [path for path in removed_files if not path.endswith(SNAPSHOT_SUFFIX)]

@@ -54,7 +54,7 @@ class Aborted(NamedTuple):
 class _Index:
     """Entries of one segment index; `_entries` is None while an idle closed segment has none in memory."""
 
-    __slots__ = ("_entries", "_is_cut", "_stored_bytes", "base_offset", "path", "root", "synced")
+    __slots__ = ("_entries", "_is_file_longer", "_stored_bytes", "base_offset", "path", "root", "synced")
     layout: Struct
 
     def __init__(self, path: str, root: Path, base_offset: int, *, fresh: bool) -> None:
@@ -63,7 +63,7 @@ class _Index:
         self.base_offset = base_offset
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
-        self._is_cut = False  # the file is longer than the stored entries
+        self._is_file_longer = False  # the file is longer than the stored entries
         # True if the content of the file is on disk, which is assumed of a file that was found at start.
         self.synced = True
 
@@ -81,7 +81,7 @@ class _Index:
         """Size in bytes of the entries in memory, 0 if they are not loaded."""
         return 0 if self._entries is None else len(self._entries)
 
-    def ready(self) -> None:
+    def require_cached(self) -> None:
         """Loads the entries into memory. Raises NotCached if that requires waiting for the disk."""
         if self._entries is not None or not os.path.exists(self.path):  # noqa: PTH110
             return
@@ -121,7 +121,7 @@ class _Index:
         """Writes the entries that the file lacks and truncates it to them; `durable` adds an fsync."""
         if self._entries is None:
             return
-        if self._stored_bytes == len(self._entries) and not self._is_cut and not durable:
+        if self._stored_bytes == len(self._entries) and not self._is_file_longer and not durable:
             return
         stored_bytes = max(self._stored_bytes, 0)
         with storage_errors(self.root):
@@ -137,7 +137,7 @@ class _Index:
             finally:
                 os.close(fd)
         self._stored_bytes = len(self._entries)
-        self._is_cut = False
+        self._is_file_longer = False
         self.synced = durable
 
     def make_file(self) -> None:
@@ -151,15 +151,15 @@ class _Index:
 
     def unload(self) -> None:
         """Frees the entries of a closed segment; the next use reads the file again."""
-        if self._entries is not None and self._stored_bytes == len(self._entries) and not self._is_cut:
+        if self._entries is not None and self._stored_bytes == len(self._entries) and not self._is_file_longer:
             self._entries = None
 
-    def _cut(self, count: int) -> None:
+    def _keep_first(self, count: int) -> None:
         """Keeps the first `count` entries."""
-        kept = count * self.layout.size
-        self._entries = bytearray(self.entries[:kept])
-        self._is_cut = self._is_cut or kept < self._stored_bytes
-        self._stored_bytes = min(self._stored_bytes, kept)
+        kept_bytes = count * self.layout.size
+        self._entries = bytearray(self.entries[:kept_bytes])
+        self._is_file_longer = self._is_file_longer or kept_bytes < self._stored_bytes
+        self._stored_bytes = min(self._stored_bytes, kept_bytes)
 
     def reset(self) -> None:
         """Empties the index before it is rebuilt from the log, and marks the content of its file as invalid."""
@@ -236,9 +236,9 @@ class OffsetIndex(_Index):
 
     def truncate(self, offset: int) -> None:
         """Removes the entries of appends that contain `offset` or a later one."""
-        self._cut(self._floor(offset - self.base_offset - 1) + 1)
+        self._keep_first(self._floor(offset - self.base_offset - 1) + 1)
 
-    def sane(self, segment_bytes: int) -> bool:
+    def is_sane(self, segment_bytes: int) -> bool:
         """True if all entries are whole and the last one is not before the base offset and is inside the log file
         (LOG-14).
         """
@@ -283,7 +283,7 @@ class TimeIndex(_Index):
         result, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
         return TimeEntry(result, self.base_offset + relative)
 
-    def above(self, timestamp_ms: int) -> TimeEntry | None:
+    def first_above(self, timestamp_ms: int) -> TimeEntry | None:
         """Returns the first entry with a timestamp > `timestamp_ms`, or None."""
         at = self._floor(timestamp_ms) + 1
         if at >= len(self):
@@ -297,9 +297,9 @@ class TimeIndex(_Index):
         count = len(entries) // TIME_ENTRY.size
         while count and TIME_ENTRY.unpack_from(entries, (count - 1) * TIME_ENTRY.size)[1] >= offset - self.base_offset:
             count -= 1
-        self._cut(count)
+        self._keep_first(count)
 
-    def sane(self) -> bool:
+    def is_sane(self) -> bool:
         """True if all entries are whole, the last offset is not before the base offset and the last timestamp is not
         before the first one (LOG-14).
         """
@@ -325,12 +325,12 @@ class AbortedIndex(_Index):
     def add(self, aborted: Aborted) -> None:
         self._add(ABORTED_ENTRY.pack(ABORTED_VERSION, *aborted))
 
-    def take(self, source: AbortedIndex, end_offset: int) -> None:
+    def copy_from(self, source: AbortedIndex, end_offset: int) -> None:
         """Adds the entries of another index whose markers are at or above this base offset and below `end_offset`.
 
         A damaged source is copied whole: a check then finds this index damaged too, and rebuilds it.
         """
-        if not source.sane(LONG_MAX):
+        if not source.is_sane(LONG_MAX):
             self._add(bytes(source.entries))
             return
         for number in range(source.first_from(self.base_offset), source.first_from(end_offset)):
@@ -356,9 +356,9 @@ class AbortedIndex(_Index):
 
     def truncate(self, offset: int) -> None:
         """Removes the entries whose markers are at `offset` or later."""
-        self._cut(self.first_from(offset))
+        self._keep_first(self.first_from(offset))
 
-    def sane(self, next_offset: int) -> bool:
+    def is_sane(self, next_offset: int) -> bool:
         """True if all entries are whole, have the known version, and their markers increase below `next_offset`
         (LOG-14).
         """

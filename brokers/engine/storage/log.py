@@ -54,20 +54,20 @@ class Log:
         "config",
         "damage_reported",
         "directory",
+        "durable_start_offset",
         "epochs",
         "files",
-        "has_aborts",
         "hole_offset",
         "index",
-        "kept_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "may_have_aborts",
         "producers",
         "recovery_point",
         "root",
         "segments",
         "topic",
-        "trims",
+        "unflushed_deletions",
     )
 
     def __init__(
@@ -90,16 +90,16 @@ class Log:
         self.active = segments[-1]
         self.log_start_offset = segments[0].base_offset
         # Log start offset that a crash cannot undo; an advance beyond it, to `log_start_offset`, is not on disk yet.
-        self.kept_start_offset = self.log_start_offset
+        self.durable_start_offset = self.log_start_offset
         self.log_end_offset = self.active.base_offset
         self.recovery_point = self.log_end_offset
-        self.trims = 0  # deletions of segments that a power cut may still undo
+        self.unflushed_deletions = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
         # Start of the first gap that recovery found, if compaction or a power cut may have removed the records there.
         self.hole_offset = NO_HOLE
         self.damage_reported = ""  # last damage that a reader met, to report each damage once
-        self.has_aborts = False  # True if a segment may list aborted transactions
+        self.may_have_aborts = False  # True if a segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}
 
@@ -130,7 +130,7 @@ class Log:
         size = len(data)
         if segment.size_bytes and self.must_roll(segment, size, last_offset, max_timestamp, now_ms):
             segment = self.roll(now_ms)
-        layout.assign(data, base_offset, leader_epoch)
+        layout.set_offset_and_epoch(data, base_offset, leader_epoch)
         if self.epochs.unsaved:
             self.epochs.save_unsaved()
         position = segment.size_bytes
@@ -178,7 +178,7 @@ class Log:
         self.active = segment
         return segment
 
-    def remember(self, offset: int, position: int) -> None:
+    def cache_position(self, offset: int, position: int) -> None:
         """Caches the position of `offset` in the segment that contains it."""
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
@@ -212,7 +212,7 @@ class Log:
             limit = self.position_of(limit_offset, wait)
             end = segment.size_bytes if limit is None or limit[0] != at else limit[1]
         if end - position > max_bytes:
-            end = self._cut(segment, position, position + max_bytes, end, min_one_batch, wait)
+            end = self._slice_end(segment, position, position + max_bytes, end, min_one_batch, wait)
         return FileSlice(segment.file, position, end - position) if end > position else None
 
     def position_of(self, offset: int, wait: bool = True) -> tuple[int, int] | None:
@@ -233,7 +233,7 @@ class Log:
             located = segment.locate(offset, wait)
             if located is not None:
                 if segment.base_offset <= offset:  # positions are cached only for the segment that contains the offset
-                    self.remember(offset, located[0])
+                    self.cache_position(offset, located[0])
                 return at, located[0]
             segment.check_chain(offset, wait)
             at += 1  # the offset lies in a gap at the end of this segment: the next one starts above it
@@ -247,7 +247,7 @@ class Log:
             start = self.position_of(start_offset)
             end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
         except (DamagedSegment, StorageFailed) as failure:
-            if isinstance(failure, StorageFailed) and not failure.passes:
+            if isinstance(failure, StorageFailed) and not failure.is_transient:
                 raise
             return 0  # a reader of these offsets gets the error
         if start is None:
@@ -263,25 +263,27 @@ class Log:
         at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
         return at, segments[at]
 
-    def _cut(self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool, wait: bool) -> int:
+    def _slice_end(
+        self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool, wait: bool
+    ) -> int:
         """Returns the end of a slice that may not reach `end`.
 
         The end is a batch boundary at or below `wanted_end`, or the end of the first batch if `min_one_batch` is set.
         """
         if not wait:
-            segment.offset_index.ready()
+            segment.offset_index.require_cached()
         boundary = segment.offset_index.floor_position(wanted_end)
         if boundary > position:
             header = self._header_at(segment, boundary, wait)
             if header is not None:
-                self.remember(header.base_offset, boundary)
+                self.cache_position(header.base_offset, boundary)
                 return boundary
         boundary = position
         for at, header in segment.headers(position, end, wait):
             if at + header.size_bytes > wanted_end:
                 if at == position and min_one_batch:
                     return position + header.size_bytes
-                self.remember(header.base_offset, at)
+                self.cache_position(header.base_offset, at)
                 return at
             boundary = at + header.size_bytes
         if boundary == position:
@@ -344,25 +346,25 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
-    def start_kept(self, offset: int) -> None:
+    def on_start_offset_durable(self, offset: int) -> None:
         """Records that a log start offset of at least `offset` is on disk."""
-        self.kept_start_offset = max(self.kept_start_offset, min(offset, self.log_start_offset))
+        self.durable_start_offset = max(self.durable_start_offset, min(offset, self.log_start_offset))
 
-    def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
-        self.segments = kept
-        if kept:
-            self.start_kept(kept[0].base_offset)
-        self.trims += 1
-        self._forget_positions()
+    def _drop(self, removed_segments: list[Segment], remaining: list[Segment]) -> list[str]:
+        self.segments = remaining
+        if remaining:
+            self.on_start_offset_durable(remaining[0].base_offset)
+        self.unflushed_deletions += 1
+        self._clear_position_cache()
         renamed = []
-        for segment in gone:
+        for segment in removed_segments:
             renamed += segment.mark_deleted()
             snapshot = snapshot_path(self.directory, segment.base_offset)
             if snapshot.exists():
                 renamed.append(str(snapshot))
         return renamed
 
-    def empty(self) -> list[str]:
+    def remove_all_segments(self) -> list[str]:
         """Removes all segments, the last one first, and returns the files to unlink.
 
         `full_truncation.truncate_fully_and_start_at` calls it and adds a new segment.
@@ -372,14 +374,14 @@ class Log:
     def detach(self, first: int, end: int) -> list[str]:
         """Removes closed segments that a rewritten one replaces at once (`attach`), and returns the files to unlink."""
         base_offset = self.segments[first].base_offset
-        gone = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
-        kept = str(snapshot_path(self.directory, base_offset))
-        return [path for path in gone if path != kept]
+        removed_files = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
+        kept_snapshot = str(snapshot_path(self.directory, base_offset))
+        return [path for path in removed_files if path != kept_snapshot]
 
     def attach(self, at: int, segment: Segment) -> None:
         """Inserts a closed segment at index `at`."""
         self.segments = [*self.segments[:at], segment, *self.segments[at:]]
-        self.has_aborts = self.has_aborts or segment.aborted is not None
+        self.may_have_aborts = self.may_have_aborts or segment.aborted is not None
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
         """Removes every batch that contains `offset` or a later one, and all batches behind damage; returns files to
@@ -389,28 +391,28 @@ class Log:
         """
         if offset >= self.log_end_offset:
             return []
-        self._forget_positions()
-        keep = [segment for segment in self.segments if segment.base_offset <= offset]
-        gone = self.segments[len(keep) :]
-        gone.reverse()  # a crash in between must not leave a hole, here or with the truncation below
-        renamed = self._drop(gone, keep)
+        self._clear_position_cache()
+        remaining = [segment for segment in self.segments if segment.base_offset <= offset]
+        removed_segments = self.segments[len(remaining) :]
+        removed_segments.reverse()  # a crash in between must not leave a hole, here or with the truncation below
+        renamed = self._drop(removed_segments, remaining)
         sync_directory(Path(self.directory), self.root)
-        if not keep:
-            keep = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
-            keep[0].create_file()
-        self.active = keep[-1]
-        self.active.wake()
+        if not remaining:
+            remaining = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
+            remaining[0].create_file()
+        self.active = remaining[-1]
+        self.active.load_indexes()
         size_bytes, offset = self.active.end_before(offset)
         if size_bytes < self.active.size_bytes:
             self.active.truncate(size_bytes, offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.kept_start_offset = min(self.kept_start_offset, offset)
+        self.durable_start_offset = min(self.durable_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_end(offset)
         return renamed
 
-    def _forget_positions(self) -> None:
+    def _clear_position_cache(self) -> None:
         self._positions = {}
         self._old_positions = {}
 
@@ -423,17 +425,17 @@ class Log:
         for segment in self.segments:
             segment.file.close()
 
-    def rest(self) -> None:
+    def free_memory(self) -> None:
         """Frees the memory of an idle log: cached positions and the indexes of closed segments."""
-        self._forget_positions()
+        self._clear_position_cache()
         for segment in self.segments[:-1]:
-            segment.rest()
+            segment.free_memory()
 
-    def rest_closed(self) -> None:
+    def free_memory_of_closed_segments(self) -> None:
         """Frees the indexes of closed segments whose descriptors were closed because they were idle."""
         for segment in self.segments[:-1]:
             if segment.file.fd < 0:
-                segment.rest()
+                segment.free_memory()
 
     def check(self) -> None:
         """Asserts the invariants, for tests."""

@@ -56,14 +56,14 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     timestamp.
     """
     if not wait:
-        segment.time_index.ready()
+        segment.time_index.require_cached()
     entry = segment.time_index.lookup(timestamp_ms)
     position = 0
     if entry.timestamp_ms != NO_TIMESTAMP:
-        named = segment.locate(entry.offset, wait)
-        if named is None or named[1].max_timestamp != entry.timestamp_ms:
+        entry_batch = segment.locate(entry.offset, wait)
+        if entry_batch is None or entry_batch[1].max_timestamp != entry.timestamp_ms:
             return 0  # a damaged entry; without it the search only takes longer
-        position = named[0]
+        position = entry_batch[0]
     if entry.timestamp_ms < timestamp_ms:
         position = max(position, _all_below(segment, timestamp_ms, wait))
     if log_start_offset > segment.base_offset:
@@ -79,11 +79,13 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     the time index would have an entry for it. So decreasing timestamps do not make a search long. The caller verified
     the time index entry below `timestamp_ms`.
     """
-    later = segment.time_index.above(timestamp_ms) or TimeEntry(segment.max_timestamp, segment.max_timestamp_offset)
-    named = segment.locate(later.offset, wait)
-    if named is None or named[1].max_timestamp != later.timestamp_ms:
+    later = segment.time_index.first_above(timestamp_ms) or TimeEntry(
+        segment.max_timestamp, segment.max_timestamp_offset
+    )
+    entry_batch = segment.locate(later.offset, wait)
+    if entry_batch is None or entry_batch[1].max_timestamp != later.timestamp_ms:
         return 0
-    before = segment.offset_index.floor(named[1].base_offset - 1)
+    before = segment.offset_index.floor(entry_batch[1].base_offset - 1)
     if before is None:
         return 0
     header = next((header_there for _, header_there in segment.headers(before.position, None, wait)), None)
@@ -116,7 +118,7 @@ def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -
         if layout.checksum(data) != header.crc:
             raise Malformed("the checksum is wrong")
         for offset_delta, timestamp_delta in record_deltas(records_block(data), header.record_count):
-            created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
+            created_ms = layout.wrap_to_int64(header.base_timestamp + timestamp_delta)
             timestamp_ms = header.max_timestamp if stamped else created_ms
             yield FoundRecord(timestamp_ms, header.base_offset + offset_delta, header.leader_epoch)
     except (Malformed, Undecodable, Oversized):

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from brokers.engine.records.batch import ENTRY_LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, OFFSET_AND_LENGTH
-from brokers.engine.records.message_set import Corrupt, MessagePosition, checksum_holds, entries
+from brokers.engine.records.message_set import Corrupt, MessagePosition, entries, is_checksum_valid
 
 
 class OldFormat(Exception):
@@ -23,21 +23,21 @@ def old_message_at(path: str, position: int) -> MessagePosition | None:
 
     Raises OSError.
     """
-    left = os.stat(path).st_size - position  # noqa: PTH116
+    remaining_bytes = os.stat(path).st_size - position  # noqa: PTH116
     with Path(path).open("rb") as file:
         file.seek(position)
         head = file.read(MAGIC_AT + 1)
         if len(head) <= MAGIC_AT or head[MAGIC_AT] >= MAGIC:
             return None
         length = OFFSET_AND_LENGTH.unpack_from(head)[1]
-        if not ENTRY_LENGTH_MIN <= length <= left - LOG_OVERHEAD_BYTES:
+        if not ENTRY_LENGTH_MIN <= length <= remaining_bytes - LOG_OVERHEAD_BYTES:
             return None
         data = head + file.read(LOG_OVERHEAD_BYTES + length - len(head))
     try:
         entry = next(entries(data), None)
     except Corrupt:
         return None
-    return entry if entry is not None and checksum_holds(data, entry) else None
+    return entry if entry is not None and is_checksum_valid(data, entry) else None
 
 
 def refuse_old_message(path: str, position: int) -> None:

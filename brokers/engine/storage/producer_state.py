@@ -165,7 +165,7 @@ class ProducerState:
         entry = self.producers.get(producer_id)
         if entry is None:
             if len(self.producers) >= PRODUCERS_MAX:
-                self._make_room()
+                self._evict_one()
             entry = self.producers[producer_id] = ProducerEntry(epoch)
             self._idle[producer_id] = last_offset
         elif entry.epoch != epoch:
@@ -173,7 +173,7 @@ class ProducerState:
             entry.batches.clear()
         return entry
 
-    def _make_room(self) -> None:
+    def _evict_one(self) -> None:
         """Removes the producer that has been idle for longest, never one with an open transaction."""
         removed = -1
         active: list[tuple[int, int]] = []
@@ -263,8 +263,8 @@ class ProducerState:
             for number, (known, since_offset) in enumerate(self._idle.items())
         ]
         idle.sort()
-        opened = [known for known in self.producers if known not in self._idle]
-        for producer_id in opened + [known for _, _, known in idle]:
+        in_transaction = [known for known in self.producers if known not in self._idle]
+        for producer_id in in_transaction + [known for _, _, known in idle]:
             entry = self.producers[producer_id]
             last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
             out += _ENTRY.pack(
@@ -293,7 +293,7 @@ class ProducerState:
         if count < 0 or len(content) < _HEAD.size + count * _ENTRY.size:
             return False
         self.clear(offset)
-        opened: list[tuple[int, int]] = []
+        in_transaction: list[tuple[int, int]] = []
         for number in range(count):
             producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator, open_from = _ENTRY.unpack_from(
                 content, _HEAD.size + number * _ENTRY.size
@@ -303,14 +303,14 @@ class ProducerState:
             entry.coordinator_epoch = coordinator
             entry.transaction_first_offset = open_from
             if open_from >= 0:
-                opened.append((open_from, producer_id))
+                in_transaction.append((open_from, producer_id))
             else:
                 self._idle[producer_id] = last_offset
             if last_offset >= 0:
                 first = sequence - delta if sequence >= 0 else NO_SEQUENCE
                 first = first if first >= 0 or sequence < 0 else first + 2**31
                 entry.batches.append(CachedBatch(first, sequence, last_offset, delta, timestamp_ms))
-        for first_offset, producer_id in sorted(opened):
+        for first_offset, producer_id in sorted(in_transaction):
             self.transactions.begin(producer_id, first_offset)
         return True
 
@@ -347,7 +347,9 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
     state.clear(0)
 
 
-def drop_strays(state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path) -> None:
+def delete_stray_snapshots(
+    state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path
+) -> None:
     """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
 
     Every clean stop leaves a snapshot within the active segment, and no deletion of a segment removes it.

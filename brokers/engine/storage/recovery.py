@@ -21,18 +21,18 @@ from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import (
     SNAPSHOT_SUFFIX,
     begin_segment,
-    drop_strays,
+    delete_stray_snapshots,
     load_newest_snapshot,
     snapshot_path,
 )
 from brokers.engine.storage.rewriting import rewrite_old_segments
-from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, intact, out_of_range, wrong_index
+from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, find_wrong_index, is_intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments
 from brokers.engine.storage.startup_cleanup import clean_up, segment_files
 from brokers.engine.storage.transactions import replay_batch
 
-NOWHERE: Final = 1 << 63
+BEYOND_ALL_OFFSETS: Final = 1 << 63
 INDEX_REBUILT: Final = "contradicts the log or is missing; rebuilt"
 
 
@@ -90,7 +90,7 @@ def load_log(
     )
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
     log = Log(directory, root, *partition, files, config, segments)
-    log.kept_start_offset = max(log.kept_start_offset, start_offset)
+    log.durable_start_offset = max(log.durable_start_offset, start_offset)
     # A crash may have come between the change of the start offset in this file and its checkpoint.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
     damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
@@ -101,26 +101,26 @@ def load_log(
     unlisted: list[int] = []
     if not trusted:
         has_epochs = has_epochs and not any(damage.file == log.epochs.path for damage in damages)
-        dense_from = NOWHERE if dense_from is None else dense_from
+        dense_from = BEYOND_ALL_OFFSETS if dense_from is None else dense_from
         truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs, damages)
     elif log.log_end_offset < start_offset and log.log_end_offset == recovery_point:
         # The broker cannot have stopped in this state: no record is lost, so the start offset is wrong.
         damages.append(_wrong_start_offset(log, start_offset))
-        start_offset = log.kept_start_offset = segments[0].base_offset
+        start_offset = log.durable_start_offset = segments[0].base_offset
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
         damages.append(_wrong_start_offset(log, start_offset))
-        _restart_at(log, start_offset, now_ms)
-    log.log_start_offset = log.kept_start_offset = max(log.segments[0].base_offset, start_offset)
+        _start_empty_at(log, start_offset, now_ms)
+    log.log_start_offset = log.durable_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
-    log.has_aborts = bool(aborting)
+    log.may_have_aborts = bool(aborting)
     # The first offset of a transaction that ends in an `unlisted` segment is only in an older snapshot.
     load_newest_snapshot(log.producers, directory, snapshots, min([log.log_end_offset, *unlisted[:1]]), root)
     _replay_producers(log, unlisted)
-    drop_strays(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
+    delete_stray_snapshots(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
     for segment in log.segments:
-        segment.rest() if segment is not log.active else segment.file.close()
+        segment.free_memory() if segment is not log.active else segment.file.close()
     damages_by_file = {damage.file: damage for damage in damages}
     return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(damages_by_file.values()))
 
@@ -150,7 +150,7 @@ def _segments(
             size = os.stat(f"{directory}/{base:020d}{LOG_SUFFIX}").st_size  # noqa: PTH116
             segment = Segment(directory, root, base, files, now_ms=now_ms, size_bytes=size)
             if base in aborting:
-                segment.find_aborted()
+                segment.open_aborted_index()
             segments.append(segment)
     if not segments:
         segments.append(Segment(directory, root, start_offset, files, now_ms=now_ms))
@@ -165,7 +165,7 @@ def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: b
     A recovery point of 0 is not checked: the directory may have been created without a checkpoint of recovery points.
     """
     for segment in log.segments:
-        if path := wrong_index(segment, is_dense):
+        if path := find_wrong_index(segment, is_dense):
             damages.append(Damage(path, -1, segment.base_offset, INDEX_REBUILT))
             return False
     end = _end_of(log.active)
@@ -173,8 +173,8 @@ def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: b
         return False  # recovery reports the damage
     log.log_end_offset = end
     if recovery_point not in (0, end):
-        what = f"the log ends here, but its recovery point was {recovery_point}"
-        damages.append(Damage(log.active.file.path, -1, end, what))
+        description = f"the log ends here, but its recovery point was {recovery_point}"
+        damages.append(Damage(log.active.file.path, -1, end, description))
         return False
     if epochs_contradicted(log, max(log.segments[0].base_offset, start_offset)):
         damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches or is missing; rebuilt"))
@@ -190,10 +190,10 @@ def _wrong_start_offset(log: Log, start_offset: int) -> Damage:
 def _end_of(segment: Segment) -> int | None:
     """Returns the offset after the last batch of a trusted segment; None if its last bytes are no intact batches."""
     end = segment.base_offset
-    limit = limit_of([segment], 0)
+    limit = offset_limit_of([segment], 0)
     position = segment.offset_index.last_position()
     for at, header in segment.headers(position):
-        if out_of_range(header, end, limit) or not _intact(segment, at, header):
+        if out_of_range(header, end, limit) or not _is_intact(segment, at, header):
             return None
         end, position = header.next_offset, at + header.size_bytes
     return end if position == segment.size_bytes else None
@@ -224,7 +224,7 @@ def _recover(
     epochs: list[tuple[int, int]] = []
     unlisted: list[int] = []
     for number, segment in enumerate(log.segments):
-        wrong = wrong_index(segment, dense_from < NOWHERE) if number < first else ""
+        wrong = find_wrong_index(segment, dense_from < BEYOND_ALL_OFFSETS) if number < first else ""
         if number < first and not wrong:
             if not has_epochs:
                 epochs += ((header.leader_epoch, header.base_offset) for _, header in segment.headers(0))
@@ -232,7 +232,7 @@ def _recover(
             continue
         if wrong:
             damages.append(Damage(wrong, -1, segment.base_offset, INDEX_REBUILT))
-        end, good_bytes, has_markers = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
+        end, good_bytes, has_markers = _rebuild(log, segment, offset_limit_of(log.segments, number), dense_from, epochs)
         if has_markers:
             unlisted.append(segment.base_offset)
         scanned += segment.size_bytes
@@ -243,14 +243,14 @@ def _recover(
         has_hole = bool(later) and max(end, dense_from) < later[0].base_offset
         if good_bytes < segment.size_bytes or has_hole:
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
-            what = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
-            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes truncated"))
+            description = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
+            damages.append(Damage(segment.file.path, good_bytes, end, f"{description}; {truncated} bytes truncated"))
             log.segments = log.segments[: number + 1]
             log.active = segment
             _cut_off(log, later, good_bytes, end)
             break
         if later:
-            _note_hole(log, end, later[0].base_offset)
+            _record_hole(log, end, later[0].base_offset)
             # otherwise its files stay unchanged until the transactions are listed, so that the next start detects an
             # interruption
             if not has_markers:
@@ -277,11 +277,11 @@ def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
     segment.time_index.store()
 
 
-def limit_of(segments: list[Segment], number: int) -> int:
+def offset_limit_of(segments: list[Segment], number: int) -> int:
     """Returns the upper bound of offsets in a segment: the base of the next one, or what an index can express."""
     following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-    most = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
-    return most if following is None else min(following, most)
+    greatest = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
+    return greatest if following is None else min(following, greatest)
 
 
 def _rebuild(
@@ -300,11 +300,11 @@ def _rebuild(
     segment.bytes_since_entry = 0
     next_offset, good_bytes = segment.base_offset, 0
     for position, header in segment.headers(0):
-        if out_of_range(header, next_offset, limit_offset) or not _intact(segment, position, header):
+        if out_of_range(header, next_offset, limit_offset) or not _is_intact(segment, position, header):
             break
         if max(next_offset, dense_from) < header.base_offset:
             break
-        _note_hole(log, next_offset, header.base_offset)
+        _record_hole(log, next_offset, header.base_offset)
         if position == 0:
             segment.first_timestamp = header.max_timestamp
         segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
@@ -314,15 +314,15 @@ def _rebuild(
     return next_offset, good_bytes, has_markers
 
 
-def _note_hole(log: Log, next_offset: int, found_offset: int) -> None:
+def _record_hole(log: Log, next_offset: int, found_offset: int) -> None:
     """Records the first gap in the offsets above the log start: from `next_offset` to `found_offset`."""
-    start_offset = log.kept_start_offset
+    start_offset = log.durable_start_offset
     if max(next_offset, start_offset) < found_offset and log.hole_offset == NO_HOLE:
         log.hole_offset = max(next_offset, start_offset)
 
 
-def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:
-    return intact(segment.batch_at(position, header.size_bytes), header)
+def _is_intact(segment: Segment, position: int, header: BatchHeader) -> bool:
+    return is_intact(segment.batch_at(position, header.size_bytes), header)
 
 
 def _unlink(segment: Segment) -> None:
@@ -332,7 +332,7 @@ def _unlink(segment: Segment) -> None:
             Path(path).unlink(missing_ok=True)
 
 
-def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
+def _start_empty_at(log: Log, start_offset: int, now_ms: int) -> None:
     """Replaces all segments by an empty one at the checkpointed start offset, which is above the whole log (LOG-38)."""
     for segment in log.segments:
         _unlink(segment)

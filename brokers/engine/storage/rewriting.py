@@ -21,10 +21,10 @@ from brokers.engine.records.message_set import (
     Corrupt,
     Invalid,
     Message,
-    checksum_holds,
     entries,
-    opened,
+    is_checksum_valid,
     read_message,
+    unwrap_messages,
 )
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import storage_errors
@@ -128,20 +128,23 @@ def _entries(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(data: bytes) -> tuple[list[Message], int]:
-    """Returns the messages of an entry and their codec, no message for an intact record batch. Raises like `opened`."""
+    """Returns the messages of an entry and their codec, no message for an intact record batch.
+
+    Raises like `unwrap_messages`.
+    """
     if data[layout.MAGIC_AT] == layout.MAGIC:
         header = layout.read_header(data)
         if header.size_bytes != len(data) or layout.checksum(data) != header.crc:
             raise Corrupt("the checksum of a batch is wrong")
         return [], NONE
     entry = next(entries(data), None)
-    if entry is None or not checksum_holds(data, entry):
+    if entry is None or not is_checksum_valid(data, entry):
         raise Corrupt("the checksum of a message is wrong")
     message = read_message(data, entry)
     if message.codec == NONE:
         return [message], NONE
     timestamp_type = message.attributes & layout.LOG_APPEND_TIME if entry.magic else 0
-    return [inner._replace(attributes=timestamp_type) for inner in opened(message, entry.magic)], message.codec
+    return [inner._replace(attributes=timestamp_type) for inner in unwrap_messages(message, entry.magic)], message.codec
 
 
 def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:

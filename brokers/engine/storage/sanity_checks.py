@@ -30,7 +30,7 @@ def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bo
     return header.base_offset < next_offset or header.next_offset > limit_offset
 
 
-def intact(data: bytes, header: BatchHeader) -> bool:
+def is_intact(data: bytes, header: BatchHeader) -> bool:
     """True if these bytes are the batch that `header` begins."""
     return len(data) == header.size_bytes and checksum(data) == header.crc
 
@@ -47,7 +47,7 @@ class Damage(NamedTuple):
     what: str
 
 
-def wrong_index(segment: Segment, is_dense: bool) -> str:
+def find_wrong_index(segment: Segment, is_dense: bool) -> str:
     """Loads a segment's indexes and returns the path of the first that is missing or contradicts the log, else ""
     (LOG-14).
 
@@ -60,9 +60,9 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
             index.reset()
         return ""
     offsets, times, aborted = segment.offset_index, segment.time_index, segment.aborted
-    if not offsets.sane(segment.size_bytes):
+    if not offsets.is_sane(segment.size_bytes):
         return offsets.path
-    if not os.path.exists(times.path) or not times.sane():  # noqa: PTH110
+    if not os.path.exists(times.path) or not times.is_sane():  # noqa: PTH110
         return times.path
     if aborted is not None and not _sane_aborted(segment, aborted, is_dense):
         return aborted.path
@@ -92,7 +92,7 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
     An entry with the wrong producer would present aborted records to read_committed consumers. Compaction may have
     removed the batches of an entry.
     """
-    if not aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
+    if not aborted.is_sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
         return False
     for number in range(max(len(aborted) - ABORTED_CHECKED_MAX, 0), len(aborted)):
         producer_id, first_offset, marker_offset, stable_offset = aborted.entry(number)
@@ -104,8 +104,8 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
             header = _batch_with(segment, offset)
             if header is None and is_dense:
                 return False
-            named = (offset, producer_id, is_control)
-            if header is not None and (header.base_offset, header.producer_id, header.is_control) != named:
+            expected = (offset, producer_id, is_control)
+            if header is not None and (header.base_offset, header.producer_id, header.is_control) != expected:
                 return False
     return True
 
@@ -116,8 +116,8 @@ def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
-    """True if no index of the segment is missing or contradicts its log (`wrong_index`)."""
-    return not wrong_index(segment, is_dense)
+    """True if no index of the segment is missing or contradicts its log (`find_wrong_index`)."""
+    return not find_wrong_index(segment, is_dense)
 
 
 def epochs_contradicted(log: Log, start_offset: int) -> bool:

@@ -181,7 +181,7 @@ class Segment:
             index = self.aborted = self._aborted_index(fresh=True)
         index.add(aborted)
 
-    def find_aborted(self) -> None:
+    def open_aborted_index(self) -> None:
         """Opens the index of aborted transactions, whose file exists."""
         self.aborted = self._aborted_index(fresh=False)
 
@@ -223,17 +223,17 @@ class Segment:
     def locate(self, offset: int, wait: bool = True) -> tuple[int, BatchHeader] | None:
         """Returns (position, header) of the first batch whose last offset is >= `offset` (LOG-22), or None."""
         if not wait:
-            self.offset_index.ready()
+            self.offset_index.require_cached()
         start = self.offset_index.lookup(offset)
-        believed = start == 0
+        is_index_trusted = start == 0
         for position, header in self.headers(start, None, wait):
-            if not believed:
+            if not is_index_trusted:
                 if header.base_offset > offset:
                     break
-                believed = True
+                is_index_trusted = True
             if header.last_offset >= offset:
                 return position, header
-        return None if believed else self._search(offset, wait)
+        return None if is_index_trusted else self._search(offset, wait)
 
     def _search(self, offset: int, wait: bool) -> tuple[int, BatchHeader] | None:
         """Searches as `locate` does but without the index, whose entry points past `offset` because it is damaged."""
@@ -305,12 +305,12 @@ class Segment:
                 index.make_file()
         self.measure_side_files()
 
-    def wake(self) -> None:
+    def load_indexes(self) -> None:
         """Loads the indexes of a closed segment that is appended to again."""
         for index in self.indexes():
             len(index)
 
-    def rest(self) -> None:
+    def free_memory(self) -> None:
         """Closes the descriptor of an idle closed segment and frees the memory of its indexes."""
         self.file.close()
         for index in self.indexes():

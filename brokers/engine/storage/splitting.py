@@ -22,11 +22,11 @@ from brokers.engine.records.batch import (
 )
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, RARE_PART, SWAP_SUFFIX, CleanedSegment
+from brokers.engine.storage.compaction.writing import ABORTED_PART, CLEANED_SUFFIX, PARTS, SWAP_SUFFIX, CleanedSegment
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.indexes import AbortedIndex
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
-from brokers.engine.storage.sanity_checks import intact, out_of_range
+from brokers.engine.storage.sanity_checks import is_intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment, base_name
 
 WRITE_BYTES: Final = 1024 * 1024
@@ -76,7 +76,7 @@ class PartsWriter:
         self._root = root
         self._interval_bytes = interval_bytes
         self._modified_ns = os.stat(stem + LOG_SUFFIX).st_mtime_ns  # noqa: PTH116
-        self._aborted = AbortedIndex(stem + RARE_PART, root, base_offset, fresh=False)
+        self._aborted = AbortedIndex(stem + ABORTED_PART, root, base_offset, fresh=False)
         self._part = self._begin_part(base_offset)
 
     def _begin_part(self, base_offset: int) -> CleanedSegment:
@@ -96,7 +96,7 @@ class PartsWriter:
         self._part.add_rest(data)
 
     def _end_part(self, next_base: int) -> None:
-        self._part.aborted.take(self._aborted, next_base)
+        self._part.aborted.copy_from(self._aborted, next_base)
         self._part.finish(self._modified_ns)
 
     def finish(self) -> None:
@@ -105,8 +105,8 @@ class PartsWriter:
         # From the last to the first: while any file is called `.cleaned`, a start discards all above it.
         for base in reversed(self.bases):
             stem = f"{self._directory}/{base_name(base)}"
-            for part in (*PARTS, RARE_PART):
-                if part != RARE_PART or os.path.exists(stem + part + CLEANED_SUFFIX):  # noqa: PTH110
+            for part in (*PARTS, ABORTED_PART):
+                if part != ABORTED_PART or os.path.exists(stem + part + CLEANED_SUFFIX):  # noqa: PTH110
                     os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
         sync_directory(Path(self._directory), self._root)
         swap.complete(self._directory, self._root)
@@ -132,7 +132,7 @@ def split_far_segments(
             size = os.stat(f"{directory}/{base_name(base)}{LOG_SUFFIX}").st_size  # noqa: PTH116
             segment = Segment(directory, root, base, OpenFiles(), now_ms=0, size_bytes=size)
             try:
-                if reaches_far(segment, following, recovery_point):
+                if needs_split(segment, following, recovery_point):
                     _split(segment, directory, root, following, interval_bytes, recovery_point)
                     count += 1
             finally:
@@ -140,7 +140,7 @@ def split_far_segments(
     return count
 
 
-def reaches_far(segment: Segment, following: int, recovery_point: int) -> bool:
+def needs_split(segment: Segment, following: int, recovery_point: int) -> bool:
     """True if the segment has intact and credible batches that are out of range, before any damage.
 
     `following` is the base of the next segment, LONG_MAX if there is none.
@@ -148,7 +148,7 @@ def reaches_far(segment: Segment, following: int, recovery_point: int) -> bool:
     limit = segment.base_offset + RELATIVE_OFFSET_MAX
     if not segment.size_bytes or _last_offset(segment) <= limit:
         return False
-    batches = believed(_intact_batches(segment, following), segment.base_offset, following, recovery_point)
+    batches = confirmed_batches(_intact_batches(segment, following), segment.base_offset, following, recovery_point)
     return any(batch.last_offset > limit for batch in batches)
 
 
@@ -183,7 +183,7 @@ def _skip_to_last_batch(segment: Segment, position: int) -> int:
     return last
 
 
-def believed(batches: Iterable[Span], base: int, following: int, recovery_point: int) -> Iterator[Span]:
+def confirmed_batches(batches: Iterable[Span], base: int, following: int, recovery_point: int) -> Iterator[Span]:
     """Yields those intact batches of a segment that go into its parts; `base` is the segment's base offset.
 
     No checksum covers a base offset, so a batch that is alone in a part at the end of the log may have a flipped bit.
@@ -207,7 +207,7 @@ def _intact_batches(segment: Segment, following: int) -> Iterator[PositionedBatc
     next_offset = segment.base_offset
     for position, header in segment.headers(0):
         data = segment.batch_at(position, header.size_bytes)
-        if out_of_range(header, next_offset, following) or not intact(data, header):
+        if out_of_range(header, next_offset, following) or not is_intact(data, header):
             return
         yield PositionedBatch(position, header, data)
         next_offset = header.next_offset
@@ -220,7 +220,7 @@ def _split(
     try:
         end = 0
         batches = _intact_batches(segment, following)
-        for position, header, data in believed(batches, segment.base_offset, following, recovery_point):
+        for position, header, data in confirmed_batches(batches, segment.base_offset, following, recovery_point):
             parts.add(data, header.base_offset, header.last_offset, header.max_timestamp)
             end = position + header.size_bytes
         while rest := segment.batch_at(end, min(WRITE_BYTES, segment.size_bytes - end)):

@@ -45,7 +45,7 @@ def apply_control_batch(
     earliest = producers.transactions.first_open_offset
     stable_offset = last_offset + 1 if earliest == NO_OFFSET else earliest
     segment.add_aborted(Aborted(producer_id, first_offset, last_offset, stable_offset))
-    log.has_aborts = True
+    log.may_have_aborts = True
 
 
 def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
@@ -78,21 +78,21 @@ def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True)
         return []
     segment = segments[number]
     if not wait:
-        segment.offset_index.ready()
+        segment.offset_index.require_cached()
     upper = segment.offset_index.offset_from(records.position + records.length)
     if upper < 0:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
-    listed: list[tuple[int, int]] = []
+    aborted: list[tuple[int, int]] = []
     for at in range(number, len(segments)):
         index = segments[at].aborted
         if index is None:
             continue
         if not wait:
-            index.ready()
+            index.require_cached()
         for entry_number in range(index.first_from(offset), len(index)):
             producer_id, first_offset, _, stable_offset = index.entry(entry_number)
             if first_offset < upper:
-                listed.append((producer_id, first_offset))
+                aborted.append((producer_id, first_offset))
             if stable_offset >= upper:
-                return listed
-    return listed
+                return aborted
+    return aborted

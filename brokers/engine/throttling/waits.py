@@ -44,7 +44,7 @@ class QueuedWork(Protocol):
 class LoopShare(Protocol):
     """The share of the event loop that an instance has; the fair queue of its listener implements it."""
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
+    def run_or_enqueue(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once, or queues it until the instance's turn."""
 
 
@@ -146,7 +146,7 @@ class LimiterQueue:
                 break
         is_free = self._first_active(self._requests) is not None and self._turn is None
         if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
-            turn = self._turns.now_or_in_turn(self._admit_next)
+            turn = self._turns.run_or_enqueue(self._admit_next)
             self._turn = None if turn.is_over else turn
         self._schedule()
 

@@ -9,7 +9,7 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
-from brokers.engine.protocol.compile_encode import ChunkedEncoder, compile_piecewise_encoder
+from brokers.engine.protocol.compile_encode import PiecewiseEncoder, compile_piecewise_encoder
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
 from brokers.engine.protocol.registry import message_class
@@ -28,7 +28,7 @@ UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NO_THROTTLE_MS: Final = 0
 
 _piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
-_piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
+_piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
 
 
 class UpstreamExchange(Protocol):
@@ -167,7 +167,7 @@ def _piecewise_decoder(api_key: int, version: int) -> PiecewiseDecoder:
     return decoder
 
 
-def _piecewise_encoder(api_key: int, version: int) -> ChunkedEncoder:
+def _piecewise_encoder(api_key: int, version: int) -> PiecewiseEncoder:
     encoder = _piecewise_encoders.get((api_key, version))
     if encoder is None:
         encoder = compile_piecewise_encoder(message_class(api_key, "request"), APIS[ApiKey(api_key)], version)

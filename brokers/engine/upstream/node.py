@@ -142,7 +142,7 @@ class UpstreamNode:
             self.services.accounting.loop_weights.set(instance.id, tenant, weight)
             tenant_weight = self.services.accounting.loop_weights.of_tenant(tenant)
             self.listeners.set_weights(instance.id, weight, tenant, tenant_weight)
-            bound.go_on()
+            bound.start_accepting()
 
     def keep_going(self, periodic: lifecycle.Periodic) -> None:
         """Starts the periodic work: the check of idle connections, and the end of expired logins."""

@@ -34,7 +34,7 @@ from brokers.engine.protocol.codec import (
     decode_request,
     decoded_at_once_bytes_max,
     encode_response,
-    encode_response_in_chunks,
+    encode_response_in_pieces,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.framing import check_frame_size
@@ -174,7 +174,7 @@ class GatewaySession:
         services = self._node.services
         services.accounting.totals.requests[api_key] += 1
         context = RequestContext(services, self._view, FORWARDED_APIS[api_key], version, client_id or "", self._address)
-        self.channel.hold(raw.size_bytes)
+        self.channel.charge_request_copy(raw.size_bytes)
         self._task = services.spawn(self._run(context, raw.copy()))
 
     def _answer_versions(self, raw: RawRequest) -> None:
@@ -191,7 +191,7 @@ class GatewaySession:
     def listed(self) -> list[Any]:
         return listed({**self._node.served, **OWN})
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         """Does nothing: a fetch that waits at the upstream cannot be ended early."""
 
     def on_closed(self) -> None:
@@ -229,7 +229,7 @@ class GatewaySession:
             request = await self._decoded(context, raw)
             if context.api_key != ApiKey.PRODUCE:
                 raw.buffer.release()  # frees the copy of the frame
-                self.channel.release()
+                self.channel.release_request_copy()
             # A client may wait upstream for long. If too many of its instance do, a fetch is answered at once.
             if permit is not None and not permit.begin_delay():
                 if context.api_key == ApiKey.FETCH:
@@ -237,7 +237,7 @@ class GatewaySession:
                 elif context.api_key in WAIT_FOR_OTHERS:
                     permit.release()  # else members that wait would keep those out that they wait for
             response = await self._answered(call, request, size_bytes)
-            self.channel.release()
+            self.channel.release_request_copy()
             await self._respond(call, response, raw.correlation_id)
         finally:
             call.release()
@@ -287,7 +287,7 @@ class GatewaySession:
             return
         response.throttle_time_ms = delay_ms
         if call.is_long:
-            encoding = encode_response_in_chunks(context.api_key, context.version, response)
+            encoding = encode_response_in_pieces(context.api_key, context.version, response)
             while True:
                 await yield_to_others()
                 try:
@@ -337,7 +337,7 @@ class GatewaySession:
 
     def _on_turn(self, context: RequestContext, spent_s: float) -> None:
         now_s = perf_counter()
-        self.channel.turns.used(now_s - spent_s, now_s)
+        self.channel.turns.charge(now_s - spent_s, now_s)
         charge_time(self, context, spent_s)
         if spent_s >= LONG_TURN_S:
             self._node.services.accounting.loop_turns.record(context.api_key, self.principal.instance_id, spent_s)

@@ -14,7 +14,7 @@ from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest,
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import read_records
-from brokers.engine.records.message_set import checksum_holds, encode_message, entries, opened, read_message
+from brokers.engine.records.message_set import encode_message, entries, is_checksum_valid, read_message, unwrap_messages
 from brokers.engine.records.old_codecs import compress_old
 from tests.differential.batches import GZIP, LZ4, SNAPPY, TIME_MS, ZSTD, batch, compressed, message
 from tests.differential.normalise import RULES, normalised
@@ -265,11 +265,15 @@ def _entries(records: bytes) -> list[Any]:
 
 def _old_entry(records: bytes, entry: Any) -> dict[str, Any]:
     result = read_message(records, entry)
-    shown = {"magic": entry.magic, "crc_holds": checksum_holds(records, entry)}
+    shown = {"magic": entry.magic, "crc_holds": is_checksum_valid(records, entry)}
     if not result.codec:
         return {**shown, **_message(result)}
     raw = read_message(records, entry)._replace(offset=0)
-    return {**shown, **_message(result._replace(value=None)), "inside": [_message(m) for m in opened(raw, entry.magic)]}
+    return {
+        **shown,
+        **_message(result._replace(value=None)),
+        "inside": [_message(m) for m in unwrap_messages(raw, entry.magic)],
+    }
 
 
 def _message(found: Any) -> dict[str, Any]:

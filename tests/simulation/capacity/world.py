@@ -140,7 +140,7 @@ class World:
         broker.over, broker.shortened, broker.hope_until_ms, broker.used_before = {}, {}, {}, {}
         for instance in self.instances:
             room = broker.credits.rooms[instance.name] = StorageRoom()
-            broker.credits.begin(room, instance.bought_bytes, self.used(broker, instance))
+            broker.credits.initialize(room, instance.bought_bytes, self.used(broker, instance))
 
     def write(self, instance: Instance, log: Log, size_bytes: int) -> int:
         broker = self.brokers[log.leader]
@@ -172,7 +172,7 @@ class World:
         uses = broker.credits.reports({instance.name: self.used(broker, instance) for instance in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
-            broker.credits.on_lost(uses)
+            broker.credits.on_unanswered(uses)
             broker.is_complete = False
             return
         broker.is_complete = broker.is_complete or is_everything
@@ -180,7 +180,7 @@ class World:
         if is_everything:
             self.unaware.discard(broker.id)
         if lost < 2 * self.loss:
-            broker.credits.on_lost(uses)
+            broker.credits.on_unanswered(uses)
             broker.is_complete = False
         else:
             broker.credits.apply(self.term, uses, changes)
@@ -190,8 +190,8 @@ class World:
         bought = {instance.name: Bought(instance.bought_bytes, len(BROKERS)) for instance in self.instances}
         ledger, now_ms = self.ledger, self.now_ms
         ledger.on_brokers(BROKERS, now_ms)
-        ledger.begin(broker.id, broker.epoch, broker.is_complete, now_ms)
-        changes = [ledger.take(broker.id, use, bought[use.instance_id], now_ms) for use in uses]
+        ledger.begin_report(broker.id, broker.epoch, broker.is_complete, now_ms)
+        changes = [ledger.handle_report(broker.id, use, bought[use.instance_id], now_ms) for use in uses]
         answered = {change.instance_id for change in changes}
         for name in ledger.to_review(broker.id):
             change = None if name in answered else ledger.review(broker.id, name, bought[name], now_ms)
@@ -208,7 +208,7 @@ class World:
             instance.bought_bytes, total.reported_bytes, total.counted_bytes, self.used(broker, instance)
         )
         was_over, was = broker.over.get(name, False), broker.shortened.get(name, False)
-        is_over = broker.over[name] = shortening.is_shortened(figures, was)
+        is_over = broker.over[name] = shortening.must_shorten(figures, was)
         is_shortened = broker.shortened[name] = is_over and (was_over or was)
         is_heard = self.now_ms - broker.answered_ms <= ANSWER_MS_MAX
         is_known = is_heard and self.now_ms - instance.led_since_ms >= self.moved_ms
@@ -230,7 +230,7 @@ class World:
             logs,
             shortening.excess_bytes(figures),
             now_ms=self.now_ms,
-            floor_ms=FLOOR_MS,
+            age_ms_min=FLOOR_MS,
             is_urgent=shortening.is_urgent(figures),
         )
         for (_, at), count in chosen.items():

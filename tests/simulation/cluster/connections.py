@@ -173,7 +173,7 @@ class Accepted:
             self._waiting.append(message)
             if self._busy:
                 assert self.session is not None
-                self.session.on_more()
+                self.session.on_more_bytes()
             else:
                 self._go_on()
 
@@ -247,13 +247,13 @@ class Accepted:
         if not self.closed:
             self._answered()
 
-    def hold(self, count: int) -> None:
+    def charge_request_copy(self, count: int) -> None:
         """Does nothing: memory is not simulated."""
 
-    def release(self) -> None:
+    def release_request_copy(self) -> None:
         """Does nothing: memory is not simulated."""
 
-    def hold_frame(self) -> None:
+    def retain_frame(self) -> None:
         """Does nothing: memory is not simulated."""
 
     def close(self, reason: str) -> None:

@@ -13,7 +13,7 @@ from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.replication.fetch_plan import Followed
+from brokers.engine.replication.fetch_plan import PartitionFetchState
 from brokers.engine.replication.persisted_log_start_offsets import PersistedLogStartOffsets
 
 Plant = Callable[[pytest.MonkeyPatch], object]
@@ -21,7 +21,7 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 
 def skip_truncation(patch: pytest.MonkeyPatch) -> None:
     """Makes a follower with a diverging log keep its records and continue after them."""
-    patch.setattr(follower_session, "_divergence", lambda partition, wanted: None)
+    patch.setattr(follower_session, "_diverging_epoch", lambda partition, request: None)
 
 
 def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,9 @@ def ignore_leader_epoch(patch: pytest.MonkeyPatch) -> None:
     """Serves requests of any leader epoch, and accepts responses to requests of any leader epoch."""
     refusal = Partition.refusal
     patch.setattr(Partition, "refusal", lambda partition, epoch: refusal(partition, NO_EPOCH))
-    patch.setattr(Followed, "was_asked_in_this_epoch", lambda followed: followed.asked is not None)
+    patch.setattr(
+        PartitionFetchState, "was_requested_in_this_epoch", lambda followed: followed.last_request is not None
+    )
 
 
 def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
@@ -53,27 +55,27 @@ def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
 
 def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     """Makes a follower report deleted records that a crash may still bring back."""
-    patch.setattr(PersistedLogStartOffsets, "see_to", lambda starts, followed: None)
-    wanted = Followed.wanted
+    patch.setattr(PersistedLogStartOffsets, "persist_if_advanced", lambda starts, followed: None)
+    next_request = PartitionFetchState.next_request
 
-    def sent(followed: Followed, bytes_max: int, round_number: int) -> Any:
-        followed.partition.log.start_kept(followed.partition.log.log_start_offset)
-        return wanted(followed, bytes_max, round_number)
+    def sent(followed: PartitionFetchState, bytes_max: int, round_number: int) -> Any:
+        followed.partition.log.on_start_offset_durable(followed.partition.log.log_start_offset)
+        return next_request(followed, bytes_max, round_number)
 
-    patch.setattr(Followed, "wanted", sent)
+    patch.setattr(PartitionFetchState, "next_request", sent)
 
 
 def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
     """Makes a broker use a log with the name of a topic, whatever topic id it has."""
-    hold = PartitionTable._hold
+    get_or_create = PartitionTable._get_or_create
 
     def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any, **more: Any) -> Partition:
         result = table.get(topic, index)
         if result is not None:
             result.topic_id = topic_id
-        return hold(table, topic, index, topic_id, *rest, **more)
+        return get_or_create(table, topic, index, topic_id, *rest, **more)
 
-    patch.setattr(PartitionTable, "_hold", held)
+    patch.setattr(PartitionTable, "_get_or_create", held)
 
 
 def write_by_versions_alone(patch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def _clean(process: Process) -> None:
         checkpoint = partial(cleaner.checkpoint, work.partition.log.root)
         events: list[Event] = []
         try:
-            work.make_durable()
-            cleaner.durable(work)
+            work.flush_log()
+            cleaner.finish_flush(work)
             if work.is_first:
                 checkpoint().write()
             Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
@@ -45,11 +45,11 @@ def _clean(process: Process) -> None:
                 if isinstance(event, Cleaned):
                     assert cleaner.swap_in(work, event, now_ms), "nobody else changes the log meanwhile"
                 elif isinstance(event, Finished):
-                    cleaner.finished(work, event)
+                    cleaner.on_finished(work, event)
                     checkpoint().write()
         except (CleaningFailed, OSError, StorageFailed):
             # An error of the disk, which other parts will meet as well.
-            cleaner.given_up(work)
+            cleaner.abandon(work)
             return
 
 

@@ -79,7 +79,7 @@ def show_open_transactions(patch: pytest.MonkeyPatch) -> None:
 
 def tell_unconfirmed_positions(patch: pytest.MonkeyPatch) -> None:
     """Answers reads without checking that the broker is still the coordinator."""
-    patch.setattr(PartitionLog, "leads_alone", True)
+    patch.setattr(PartitionLog, "is_sole_in_sync_replica", True)
 
 
 PLANTED: Final[Mapping[str, Plant]] = {

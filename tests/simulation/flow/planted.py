@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from brokers.engine.flowmaster.ledger import FlowLedger, GivenShare
+from brokers.engine.flowmaster.ledger import FlowLedger, ShareAnswer
 from brokers.engine.throttling.flow_share import FlowShare
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -15,13 +15,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def raise_before_others_have_lowered(patch: pytest.MonkeyPatch) -> None:
     """Gives each broker its target at once, before those that must lower their shares have done so."""
-    give = FlowLedger._give
+    next_share = FlowLedger._next_share
 
-    def at_once(self: FlowLedger, account: Any, broker_id: int, now_ms: int) -> GivenShare:
-        given = give(self, account, broker_id, now_ms)
+    def at_once(self: FlowLedger, account: Any, broker_id: int, now_ms: int) -> ShareAnswer:
+        given = next_share(self, account, broker_id, now_ms)
         return given if account.targets is None else given._replace(share_bps=account.targets[broker_id])
 
-    patch.setattr(FlowLedger, "_give", at_once)
+    patch.setattr(FlowLedger, "_next_share", at_once)
 
 
 def fall_back_to_the_static_share(patch: pytest.MonkeyPatch) -> None:
@@ -49,16 +49,16 @@ def a_new_master_does_not_wait(patch: pytest.MonkeyPatch) -> None:
 
 def forget_what_was_offered(patch: pytest.MonkeyPatch) -> None:
     """Counts only reported shares, without answers that are on the way."""
-    take = FlowLedger.take
+    handle_report = FlowLedger.handle_report
 
-    def forgetful(self: FlowLedger, broker_id: int, key: Any, *rest: Any) -> GivenShare | None:
-        given = take(self, broker_id, key, *rest)
+    def forgetful(self: FlowLedger, broker_id: int, key: Any, *rest: Any) -> ShareAnswer | None:
+        given = handle_report(self, broker_id, key, *rest)
         account = self._accounts.get(key)
         if account is not None and given is not None:
             account.parts[broker_id].offered_bps = account.parts[broker_id].in_force_bps
         return given
 
-    patch.setattr(FlowLedger, "take", forgetful)
+    patch.setattr(FlowLedger, "handle_report", forgetful)
 
 
 PLANTED: Final[Mapping[str, Plant]] = {

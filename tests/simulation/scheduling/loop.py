@@ -66,7 +66,7 @@ class Socket:
             return
         self.waits_since_s = self.ready_s
         self.ready_s = None
-        if self.turns.is_spent and self.turns.must_wait(self.loop.now_s):
+        if self.turns.may_have_to_queue and self.turns.must_queue(self.loop.now_s):
             self.is_queued = True
             self.turns.enqueue(self)
         else:
@@ -87,7 +87,7 @@ class Socket:
             self.loop.work(self.cost_s)
             if self.loop.now_s - began_s >= TURN_S:
                 break
-        self.turns.used(began_s, self.loop.now_s)
+        self.turns.charge(began_s, self.loop.now_s)
         self.ready_s = self.loop.now_s + self.pause_s
         if not self.pause_s:
             self.loop.call_soon(self.on_ready)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from brokers.engine.network.fair_turns import FairTurns, InstanceLine, TenantTurns
+from brokers.engine.network.fair_turns import FairTurns, InstanceLoopQueue, TenantTurns
 from brokers.engine.scheduling.fair_queue import FairQueue
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -27,7 +27,7 @@ def charge_instances_alone(patch: pytest.MonkeyPatch) -> None:
 def forget_weights(patch: pytest.MonkeyPatch) -> None:
     """All have the same part, whatever they bought."""
 
-    def set_weights(self: FairTurns, line: InstanceLine, weight: float, tenant_weight: float) -> None:
+    def set_weights(self: FairTurns, line: InstanceLoopQueue, weight: float, tenant_weight: float) -> None:
         """Changes nothing."""
 
     patch.setattr(FairTurns, "set_weights", set_weights)

@@ -41,8 +41,10 @@ def figure_of(used_bytes: int) -> int | None:
 def is_refused(used_bytes: int) -> bool:
     ledger = StorageLedger(0)
     ledger.on_brokers([1], 0)
-    ledger.begin(1, 7, True, 0)
-    return ledger.take(1, ReportedUse("ins-00000000", used_bytes, 0, 0, 0, False), Bought(BOUGHT, 1), 0).is_full
+    ledger.begin_report(1, 7, True, 0)
+    return ledger.handle_report(
+        1, ReportedUse("ins-00000000", used_bytes, 0, 0, 0, False), Bought(BOUGHT, 1), 0
+    ).is_full
 
 
 @given(st.integers(0, 2 * BOUGHT) | st.integers(BOUGHT - 2, BOUGHT + 2))

@@ -101,8 +101,8 @@ class CertificateRoute:
         return session
 
     def handshake_failed(self, peer_host: str, error: Exception) -> None:
-        """Records a failed handshake (`network.listener_rules.NoteFailure`), unless the peer did not speak TLS or
-        disconnected, which is no attempt to sign in.
+        """Records a failed handshake (`network.listener_rules.OnHandshakeFailure`), unless the peer did not speak TLS
+        or disconnected, which is no attempt to sign in.
         """
         reason = refusal_reason(error)
         if reason is not None:

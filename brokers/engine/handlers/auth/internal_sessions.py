@@ -54,7 +54,7 @@ class UnauthenticatedSession:
     def frame_bytes_max_of(self, _api_key: int) -> int:
         return self.frame_bytes_max
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         """Does nothing: a rejection keeps its delay."""
 
     def on_closed(self) -> None:

@@ -73,7 +73,7 @@ class SignedInSession(Protocol):
 
     def frame_bytes_max_of(self, api_key: int) -> int: ...
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
-    def on_more(self) -> None: ...
+    def on_more_bytes(self) -> None: ...
     def on_closed(self) -> None: ...
 
 
@@ -250,7 +250,7 @@ class TenantSaslSession(UnauthenticatedSession):
             except Exception as error:  # see `_await_proof`
                 self.channel.fail(error)
 
-        turn = self.channel.turns.now_or_in_turn(contained)
+        turn = self.channel.turns.run_or_enqueue(contained)
         self._cancel = None if turn.is_over else turn.cancel
 
     def _apply(self, outcome: Outcome, reply: SaslReply) -> None:
@@ -411,8 +411,8 @@ class _Expiry:
         else:
             self._channel.close("the session has expired")
 
-    def on_more(self) -> None:
-        self._session.on_more()
+    def on_more_bytes(self) -> None:
+        self._session.on_more_bytes()
 
     def on_closed(self) -> None:
         self._session.on_closed()

@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-from brokers.engine.handlers.context import HeldFrame
+from brokers.engine.handlers.context import RetainedFrame
 from brokers.engine.handlers.session import Session
 from brokers.engine.loop_turns import timed
 from brokers.engine.throttling.accounting import InstanceAccounting
@@ -59,7 +59,7 @@ def _start(
 def _used(session: Session, spent_s: float) -> None:
     """Charges a step to the instance's share of the event loop."""
     now_s = perf_counter()
-    session.channel.turns.used(now_s - spent_s, now_s)
+    session.channel.turns.charge(now_s - spent_s, now_s)
 
 
 def serve_in_turns(
@@ -92,12 +92,12 @@ def charged_turn(session: Session, api_key: int) -> Iterator[None]:
     finally:
         session.end_turn()
         ended_s = perf_counter()
-        session.channel.turns.used(began_s, ended_s)
+        session.channel.turns.charge(began_s, ended_s)
         session.services.accounting.loop_turns.record(api_key, session.principal.instance_id, ended_s - began_s)
 
 
 async def run_in_converter_thread(
-    session: Session, client_id: str | None, work: Callable[[], float], held: HeldFrame | None = None
+    session: Session, client_id: str | None, work: Callable[[], float], held: RetainedFrame | None = None
 ) -> int:
     """Runs `work` in a converter thread. Returns the resulting delay of the client in ms.
 

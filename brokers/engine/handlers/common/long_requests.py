@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.served_api import SplitLists
-from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
+from brokers.engine.protocol.codec import EncodedResponse, encode_response_in_pieces
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # Number of elements of a request that are processed in one turn of the event loop, some microseconds each.
@@ -107,15 +107,15 @@ def is_long_response(context: RequestContext, response: Any) -> bool:
     return context.request_bytes > REQUEST_BYTES_MAX or response_length(response) > ELEMENTS_AT_ONCE_MAX
 
 
-async def encode_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
+async def encode_in_chunks(api_key: int, version: int, response: Any) -> EncodedResponse:
     """Encodes a response, one chunk in each turn of the event loop. Lazy lists in it are generated at the same time."""
-    chunks = encode_response_in_chunks(api_key, version, response)
+    chunks = encode_response_in_pieces(api_key, version, response)
     await yield_to_others()  # creating a long response took this turn
     while True:
         try:
             next(chunks)
         except StopIteration as end:
-            return Encoded(end.value, getattr(response, "throttle_time_ms", 0))
+            return EncodedResponse(end.value, getattr(response, "throttle_time_ms", 0))
         await yield_to_others()
 
 

@@ -204,7 +204,7 @@ async def _write(
     def checked(current: dict[str, str]) -> dict[str, str]:
         before = dict(current)
         after = change(current)
-        topic_config.check_together(after, context.services.metadata.topic_defaults)
+        topic_config.check_combination(after, context.services.metadata.topic_defaults)
         topic_config.check_message_bytes(after, message_bytes_max(context), current)
         written[:] = before, after
         return after

@@ -40,7 +40,7 @@ def start_from_disk(request: FetchRequest, uncached_reads: Sequence[UncachedRead
 
 def start_long(session: Session, raw: RawRequest) -> None:
     """Decodes and serves a request with many partitions, in a task that is cancelled when the connection closes."""
-    session.channel.hold(raw.size_bytes)
+    session.channel.charge_request_copy(raw.size_bytes)
     serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve_long(session, raw.copy()))
 
 
@@ -69,7 +69,7 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
     permit = await session.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
     try:
         frame = await _decode(session, raw)
-        session.channel.release()
+        session.channel.release_request_copy()
         # `serve_special` responds or starts another task, whose `cancel` is then the session's.
         cancel_task, session.cancel = session.cancel, None
         if not serve_special(session, raw, frame):

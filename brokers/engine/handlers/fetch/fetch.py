@@ -124,7 +124,7 @@ class DelayedFetch:
         first, and the same request may append more bytes.
         """
         session = self._request.session
-        self._turn = session.channel.turns.in_turn(session.services.loop.call_soon, self._serve)
+        self._turn = session.channel.turns.schedule(session.services.loop.call_soon, self._serve)
 
     def _serve(self) -> None:
         self._turn = None

@@ -228,7 +228,7 @@ def _apply_request(session: Session, fetch_session: FollowerSession, frame: Fetc
             if fetch_session.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
-        services.storage.leadership_checks.check()
+        services.storage.leadership_checks.evaluate()
 
 
 def _find(storage: StorageServices, session: Session, topic_id: bytes, index: int) -> Partition | int:
@@ -245,7 +245,7 @@ def _respond(request: FollowerFetch, read_result: FollowerRead) -> None:
     """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
     session, fetch_session = request.session, request.fetch_session
     services = session.services
-    for followed in fetch_session.changed():
+    for followed in fetch_session.take_changed():
         partition = followed.partition
         if partition is not None and followed.key not in read_result.diverging:
             read_result.add(followed, _without_records(followed, partition))
@@ -310,7 +310,7 @@ def _read_records(
     wait: bool,
 ) -> int:
     """Returns the number of bytes read, -1 if the next batch does not fit. With `min_one_batch` it always fits."""
-    index, leader_epoch, offset, _, _, bytes_max = followed.wanted
+    index, leader_epoch, offset, _, _, bytes_max = followed.request
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,

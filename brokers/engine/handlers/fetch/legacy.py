@@ -78,7 +78,7 @@ def _all_partitions(topics: _Topics) -> Iterator[_PartitionRead]:
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """Serves a Fetch of versions 0 to 3 in a task."""
     if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
-        session.channel.hold(raw.size_bytes)
+        session.channel.charge_request_copy(raw.size_bytes)
         serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
         return
     request: FetchRequest = decode_request(
@@ -109,7 +109,7 @@ async def _fetch_long(session: Session, raw: RawRequest) -> None:
     )
     try:
         request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
-        session.channel.release()
+        session.channel.release_request_copy()
         await _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit).run()
     finally:
         if permit is not None:

@@ -42,13 +42,13 @@ def preferred_replica(
     best_replica, best_rank = NO_PREFERRED_REPLICA, (-1, -1, -1)
     for replica in leadership.isr:
         follower, endpoint = leadership.followers.get(replica), endpoints.get(replica)
-        if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.away:
+        if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.unavailable_brokers:
             continue
         rank = (follower.end_offset, follower.caught_up_ms, replica)
         if _has_offset(follower, offset) and rank > best_rank:
             best_replica, best_rank = replica, rank
     if best_replica != NO_PREFERRED_REPLICA:
-        services.storage.high_watermark_pushes.keep(partition, best_replica, services.clock.monotonic_ms())
+        services.storage.high_watermark_pushes.begin_or_extend(partition, best_replica, services.clock.monotonic_ms())
     return best_replica
 
 

@@ -12,7 +12,7 @@ from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
@@ -23,7 +23,7 @@ ZSTD_FROM: Final = 10
 def read(
     request: FetchRequest,
     client: ClientContext,
-    topics: list[TopicWanted],
+    topics: list[FetchTopicRequest],
     limit_bytes: int,
     *,
     wait: bool,
@@ -80,7 +80,7 @@ def read(
                 wait=wait,
                 from_follower=by_rack,
             )
-            if isolation and records is not None and partition.log.has_aborts:
+            if isolation and records is not None and partition.log.may_have_aborts:
                 code, records, uncached = list_aborted(read_result.aborted, key, partition, offset, records, wait)
             if records is not None:
                 length = records.length
@@ -107,7 +107,7 @@ def _redirect_to_preferred_replica(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: PartitionWanted,
+    wanted: FetchPartitionRequest,
 ) -> bool:
     """Returns True if the client should read the partition from another replica, and adds that replica to the result
     (WIRE-32).
@@ -131,7 +131,7 @@ def _resolve_read(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: PartitionWanted,
+    wanted: FetchPartitionRequest,
     by_rack: bool,
 ) -> tuple[int, int]:
     """Returns an error code and the offset to read from, for the rare cases: a negative limit, records that the

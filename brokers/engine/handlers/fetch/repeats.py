@@ -5,12 +5,12 @@ that a partition is read and watched once, however often a request names it.
 from __future__ import annotations
 
 from brokers.engine.protocol.fast_codec import FetchFrame
-from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # Last entry of each partition, by topic name or id and partition index.
-Latest = dict[tuple[bytes, int], PartitionWanted]
+Latest = dict[tuple[bytes, int], FetchPartitionRequest]
 
 
 def without_repeats(frame: FetchFrame) -> FetchFrame:
@@ -30,7 +30,7 @@ async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
     return frame._replace(topics=_group_by_topic(latest))
 
 
-def has_repeats(topics: list[TopicWanted]) -> bool:
+def has_repeats(topics: list[FetchTopicRequest]) -> bool:
     if len(topics) > 1 and len({key for key, _ in topics}) < len(topics):
         return True
     return any(
@@ -39,7 +39,7 @@ def has_repeats(topics: list[TopicWanted]) -> bool:
     )
 
 
-def _latest_entries(topics: list[TopicWanted]) -> Latest:
+def _latest_entries(topics: list[FetchTopicRequest]) -> Latest:
     latest: Latest = {}
     for key, partitions in topics:
         for partition in partitions:
@@ -47,8 +47,8 @@ def _latest_entries(topics: list[TopicWanted]) -> Latest:
     return latest
 
 
-def _group_by_topic(latest: Latest) -> list[TopicWanted]:
-    grouped: list[TopicWanted] = []
+def _group_by_topic(latest: Latest) -> list[FetchTopicRequest]:
+    grouped: list[FetchTopicRequest] = []
     for (key, _), entry in latest.items():
         if grouped and grouped[-1][0] == key:
             grouped[-1][1].append(entry)

@@ -35,7 +35,13 @@ def append_topics(request: ProduceRequest, client: ClientContext, topics: Produc
         results: list[PartitionResult] = []
         for index, records_start, records_end in partitions:
             partition = topic.partitions.get(index)
-            if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
+            if (
+                partition is None
+                or error
+                or records_start < 0
+                or verification is not None
+                or budget.remaining_bytes < 0
+            ):
                 resolved = _resolve_partition(request, topic, name, index, records_start)
                 if isinstance(resolved, tuple):
                     request.has_errors = True
@@ -130,7 +136,7 @@ def _resolve_partition(
         return index, result, -1, -1, -1, None
     if records_start < 0:
         return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
-    if request.decompression_budget.left_bytes < 0:
+    if request.decompression_budget.remaining_bytes < 0:
         return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_DECOMPRESSED
     return result
 
@@ -151,6 +157,6 @@ def _append_batch(
         acks=request.acks,
         produce_version=request.raw.version,
         verification_token=NO_TXN_ID if verification is None else verification.verification_token(name, index),
-        ahead=None if checked_batches is None else checked_batches.get(records_start),
+        prechecked=None if checked_batches is None else checked_batches.get(records_start),
         budget=request.decompression_budget,
     )

@@ -74,9 +74,9 @@ class DelayedProduce:
         session.services.deadlines.drop(self._operation, self._tick)
         turns = session.channel.turns
         if self._deferred_response is None:
-            self._turn = turns.in_turn(session.services.loop.call_soon, self._respond)
+            self._turn = turns.schedule(session.services.loop.call_soon, self._respond)
         else:
-            self._turn = turns.now_or_in_turn(self._complete)
+            self._turn = turns.run_or_enqueue(self._complete)
 
     def _respond(self) -> None:
         self._turn = self._session.cancel = None

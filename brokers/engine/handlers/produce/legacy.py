@@ -32,14 +32,14 @@ from brokers.engine.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from brokers.engine.records.batch import MAGIC
-from brokers.engine.records.conversion import ConversionBudget, OldSet, inspect, to_batch
+from brokers.engine.records.conversion import CheckedMessageSet, ConversionBudget, check_message_set, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
     DECOMPRESSED_PER_REQUEST_MAX,
     PRODUCE_ZSTD_FROM,
     BatchRules,
-    CheckedAhead,
     DecompressionBudget,
+    Prechecked,
     claims_transaction,
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
@@ -76,20 +76,20 @@ class _MessageSet:
     rules: BatchRules | None = None
     batch: bytearray | None = None
     partition: Partition | None = None
-    checked_batch: CheckedAhead | None = None
+    prechecked: Prechecked | None = None
 
     def convert(self, conversion: ConversionBudget, now_ms: int, decompression: DecompressionBudget) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
-            old_set: OldSet = inspect(self.records, self.rules.batch_bytes_max)
+            old_set: CheckedMessageSet = check_message_set(self.records, self.rules.batch_bytes_max)
             if old_set.magic == MAGIC:
                 self.batch = bytearray(self.records)
             elif old_set.entries:
                 self.batch = to_batch(self.records, old_set, conversion, log_append_time=self.rules.log_append_time)
             if self.batch is not None and self.rules.codec is not None:
                 batch = memoryview(self.batch)
-                self.checked_batch = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, decompression)
+                self.prechecked = Prechecked(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, decompression)
         except BatchRejected as rejection:
             self.error = rejection.code
 
@@ -197,12 +197,11 @@ class _OldProduce:
         remaining_in_turn = PARTITIONS_PER_TURN_MAX
         for name, record_sets in self.topics:
             partition_results: list[PartitionResult] = []
-            resolved_topic = self._resolve_topic(
-                client, name
-            )  # again: the right to produce is checked at the time of the append
+            # Again: the right to produce is checked at the time of the append.
+            resolved_topic = self._resolve_topic(client, name)
             for record_set in record_sets:
                 record_set.error = record_set.error or resolved_topic.error
-                if budget.left_bytes < 0:
+                if budget.remaining_bytes < 0:
                     record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
                 remaining_in_turn -= 1
                 if not remaining_in_turn:
@@ -246,7 +245,12 @@ class _OldProduce:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
         return record_set.partition.append(
-            records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=record_set.checked_batch, budget=budget
+            records,
+            now_ms,
+            acks=acks,
+            produce_version=PRODUCE_ZSTD_FROM,
+            prechecked=record_set.prechecked,
+            budget=budget,
         )
 
     @staticmethod

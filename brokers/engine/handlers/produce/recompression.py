@@ -17,8 +17,8 @@ from brokers.engine.records.validation import (
     DECOMPRESSED_AT_ONCE_BYTES_MAX,
     WALKED_RECORDS_MAX,
     BatchRules,
-    CheckedAhead,
     DecompressionBudget,
+    Prechecked,
 )
 from brokers.engine.records.walk import has_headers_at_most
 
@@ -91,7 +91,7 @@ def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
 async def check_in_thread(request: ProduceRequest, slow_batches: SlowBatches) -> None:
     """Checks and recompresses `slow_batches` in a thread, and stores the results in the request for its append."""
     session, raw = request.session, request.raw
-    checked_batches: dict[int, CheckedAhead] = {}
+    checked_batches: dict[int, Prechecked] = {}
     now_ms = session.services.clock.now_ms()
     try:
         request.checking_delay_ms = await run_in_converter_thread(
@@ -105,11 +105,9 @@ async def check_in_thread(request: ProduceRequest, slow_batches: SlowBatches) ->
     request.checked_batches = checked_batches
 
 
-def _check(
-    slow_batches: SlowBatches, frame: memoryview, version: int, now_ms: int, checked_batches: dict[int, CheckedAhead]
-) -> float:
+def _check(slow_batches: SlowBatches, frame: memoryview, version: int, now_ms: int, checked_batches: dict[int, Prechecked]) -> float:
     """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
     began_s, budget = thread_time(), DecompressionBudget()
     for start, end, rules in slow_batches:
-        checked_batches[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
+        checked_batches[start] = Prechecked(frame[start:end], version, rules, now_ms, budget)
     return thread_time() - began_s

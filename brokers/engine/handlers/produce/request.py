@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX
-from brokers.engine.handlers.context import HeldFrame
+from brokers.engine.handlers.context import RetainedFrame
 from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
@@ -15,7 +15,7 @@ from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, CheckedAhead, DecompressionBudget
+from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DecompressionBudget, Prechecked
 from brokers.engine.throttling.charging import Limiter, in_debt
 
 # Index, error code, base offset, append time, log start offset, message. The codec takes plain tuples: a NamedTuple
@@ -95,7 +95,7 @@ class ProduceRequest(ProduceCharges):
         super().__init__(session, raw.client_id, raw.end - raw.start)
         self.raw = raw
         self.is_copied = False
-        self.held_frame: HeldFrame | None = None
+        self.held_frame: RetainedFrame | None = None
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
         # True if the frame is only partly decoded: `async_produce` decodes the rest.
         self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
@@ -107,7 +107,7 @@ class ProduceRequest(ProduceCharges):
         # Set by the verify stage; None without transactional batches.
         self.verification: TransactionVerification | None = None
         # Checked batches by the start of their record set, set by the recompress stage; None if no batch was slow.
-        self.checked_batches: dict[int, CheckedAhead] | None = None
+        self.checked_batches: dict[int, Prechecked] | None = None
         self.decompression_budget = DecompressionBudget(batch_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         # Results with record errors.
@@ -161,10 +161,10 @@ class ProduceRequest(ProduceCharges):
         """Retains the frame, or copies it, for stages that run after the call that received it. The copy of a long
         request (`is_long`) is decoded later.
         """
-        self.held_frame = self.session.channel.hold_frame()
+        self.held_frame = self.session.channel.retain_frame()
         if self.held_frame is None:
             self.is_copied = True
-            self.session.channel.hold(self.raw.size_bytes)
+            self.session.channel.charge_request_copy(self.raw.size_bytes)
             self.raw = raw = self.raw.copy()
             if not self.is_long:
                 self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
@@ -174,7 +174,7 @@ class ProduceRequest(ProduceCharges):
         if self.held_frame is not None:
             self.held_frame.release()
         elif self.is_copied:
-            self.session.channel.release()
+            self.session.channel.release_request_copy()
 
 
 def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:

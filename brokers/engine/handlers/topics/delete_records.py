@@ -48,7 +48,7 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=results))
     if unpersisted:
-        await context.services.storage.durable_start_offsets.kept(partition.log.root for partition, _ in unpersisted)
+        await context.services.storage.durable_start_offsets.wait_until_durable(partition.log.root for partition, _ in unpersisted)
         for partition, result in unpersisted:
             if partition.room.is_full:
                 # Storage is freed now, not in the next retention round.
@@ -83,7 +83,7 @@ def _delete(
     )
     # The log start may not be on disk even if this request did not move it: another request or a former leader may have
     # done so. Until it is on disk, segments that retention deleted may reappear after a power failure as well.
-    if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
+    if not error and (partition.log.durable_start_offset < low_watermark or partition.log.unflushed_deletions):
         unpersisted.append((partition, result))
     if not error and partition.leadership is not None:
         replicated.append((partition, result))

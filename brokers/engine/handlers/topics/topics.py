@@ -199,7 +199,7 @@ async def _create(
                 context.services.metadata.topic_defaults,
                 operator=context.view.instance_id is None,
             )
-            topic_config.check_together(config, context.services.metadata.topic_defaults)
+            topic_config.check_combination(config, context.services.metadata.topic_defaults)
             topic_config.check_message_bytes(config, message_bytes_max(context), {})
         except topic_config.InvalidTopicConfig as error:
             # Kafka checks the configuration last: any other error takes precedence.

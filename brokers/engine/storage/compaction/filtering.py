@@ -23,13 +23,13 @@ class BatchRetention(NamedTuple):
     """Retention of a batch as far as it is known without its records.
 
     `drop_records`: the transaction was aborted, or all records are superseded, or the marker is no longer needed.
-    `keep_empty`: the batch carries the last sequence of a producer. `marker_served`: a control batch whose transaction
-    has no data left; it gets a delete horizon.
+    `keep_empty`: the batch carries the last sequence of a producer. `is_marker_obsolete`: a control batch whose
+    transaction has no data left; it gets a delete horizon.
     """
 
     drop_records: bool = False
     keep_empty: bool = False
-    marker_served: bool = False
+    is_marker_obsolete: bool = False
 
 
 class Rewritten(NamedTuple):
@@ -46,7 +46,7 @@ class Rewritten(NamedTuple):
     largest_timestamp: int
 
 
-def horizon_of(header: BatchHeader) -> int | None:
+def delete_horizon_of(header: BatchHeader) -> int | None:
     """Returns the time after which the tombstones of the batch may be removed, None if it is not set yet."""
     return header.base_timestamp if header.attributes & layout.DELETE_HORIZON else None
 
@@ -69,18 +69,18 @@ def rewrite(
     if header.base_offset > offsets.latest_offset:
         return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
     if header.record_count == 0:
-        return _untouched(data, header) if retention.keep_empty else _without_records(header, False, 0, 0)
+        return _unchanged(data, header) if retention.keep_empty else _without_records(header, False, 0, 0)
     block = records_block(data)
     records = read_fields(block, header.record_count)
     if header.is_control:
-        if not retention.marker_served or horizon_of(header) is not None:
+        if not retention.is_marker_obsolete or delete_horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
         return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
     kept, keyless, has_tombstones = _retained_records(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
         return _without_records(header, retention.keep_empty, dropped, keyless)
-    needs_horizon = has_tombstones and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
+    needs_horizon = has_tombstones and delete_horizon_of(header) is None and header.last_offset <= offsets.latest_offset
     if not dropped and not needs_horizon:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
     horizon = _horizon(now_ms, delete_retention_ms) if needs_horizon else None
@@ -92,7 +92,7 @@ def _retained_records(
 ) -> tuple[list[Fields], int, bool]:
     """Returns (retained records, number of records without a key, whether tombstones are retained)."""
     latest, get, base = offsets.latest_offset, offsets.get, header.base_offset
-    horizon = horizon_of(header)
+    horizon = delete_horizon_of(header)
     tombstones_stay = horizon is None or now_ms < horizon
     kept = []
     keyless = 0
@@ -112,7 +112,7 @@ def _retained_records(
     return kept, keyless, has_tombstones
 
 
-def _untouched(data: memoryview, header: BatchHeader) -> Rewritten:
+def _unchanged(data: memoryview, header: BatchHeader) -> Rewritten:
     return Rewritten(data, 0, 0, 0, header.max_timestamp)
 
 
@@ -139,7 +139,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
         attributes |= layout.DELETE_HORIZON
         parts = []
         for record in kept:
-            delta = layout.wrapped((header.max_timestamp if stamped else base + record[1]) - horizon)
+            delta = layout.wrap_to_int64((header.max_timestamp if stamped else base + record[1]) - horizon)
             body = b"\x00" + encode_signed(delta) + block[record[3] : record[4]]
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
@@ -152,7 +152,7 @@ def _largest(base: int, kept: list[Fields]) -> int:
     least, greatest = base + min(record[1] for record in kept), base + max(record[1] for record in kept)
     if least >= layout.LONG_MIN and greatest <= layout.LONG_MAX:
         return greatest
-    return max(layout.wrapped(base + record[1]) for record in kept)
+    return max(layout.wrap_to_int64(base + record[1]) for record in kept)
 
 
 def _horizon(now_ms: int, delete_retention_ms: int) -> int:
@@ -173,5 +173,5 @@ def _encode(
     )
     layout.HEADER.pack_into(out, 0, *changed)
     out += payload
-    layout.seal(out)
+    layout.write_crc(out)
     return out

@@ -80,7 +80,7 @@ class Fault(StrEnum):
     """A batch is damaged or cannot be rewritten: another run would fail too (CMP-15)."""
     DISK = "disk"
     """An I/O error that takes the directory offline, as in the rest of the storage (LOG-3)."""
-    PASSING = "passing"
+    TRANSIENT = "passing"
     """A shortage of disk space or memory, a file that was removed, or a killed process: the run is repeated."""
 
 

@@ -20,8 +20,8 @@ except ImportError:
 
 HASH_BYTES: Final = 16
 # The dictionary takes up to about 30 MB in addition to the buffer.
-YOUNG_KEYS_MAX: Final = 131_072
-YOUNG_KEY_BYTES_MAX: Final = 64
+RECENT_KEYS_MAX: Final = 131_072
+RECENT_KEY_BYTES_MAX: Final = 64
 # Offsets are stored plus one, so that zeroed memory means a free slot.
 _ENTRY = Struct("=16sq")
 _STORED = Struct("=q")
@@ -51,7 +51,7 @@ class OffsetMap:
         load_factor: float,
         *,
         keys_max: int | None = None,
-        young_max: int = YOUNG_KEYS_MAX,
+        recent_max: int = RECENT_KEYS_MAX,
     ) -> None:
         """Allocates the map; `keys_max` bounds the number of possible keys, so that a small job uses little memory."""
         slots = slots_of(buffer_bytes)
@@ -64,7 +64,7 @@ class OffsetMap:
         self._table = bytearray(slots * ENTRY_BYTES)
         # Entries that supersede those of the table.
         self._recent: dict[bytes, int] = {}
-        self._recent_max = young_max
+        self._recent_max = recent_max
 
     @property
     def entries(self) -> int:
@@ -86,7 +86,7 @@ class OffsetMap:
             self._flush_recent()
             if self._entries >= self.entries_max:
                 return self._store(key, offset)
-        if len(key) > YOUNG_KEY_BYTES_MAX:
+        if len(key) > RECENT_KEY_BYTES_MAX:
             return self._store(key, offset)
         recent[key] = offset
         return True

@@ -42,8 +42,8 @@ def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batc
             if size < layout.HEADER_BYTES or position + size > size_bytes:
                 raise CleaningFailed(path, position, f"a batch claims {size} bytes")
             if len(chunk) - at < size:
-                wanted = max(buffer_bytes, size)
-                chunk, chunk_at, at = _read(fd, path, position, wanted, size_bytes, pacer), position, 0
+                read_bytes = max(buffer_bytes, size)
+                chunk, chunk_at, at = _read(fd, path, position, read_bytes, size_bytes, pacer), position, 0
             data = chunk[at : at + size]
             if layout.checksum(data) != header.crc:
                 raise CleaningFailed(
@@ -55,10 +55,10 @@ def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batc
         os.close(fd)
 
 
-def _read(fd: int, path: str, position: int, wanted: int, size_bytes: int, pacer: Pacer) -> memoryview:
-    wanted = min(wanted, size_bytes - position)
-    pacer.spend(wanted)
-    data = os.pread(fd, wanted, position)
-    if len(data) < wanted:
+def _read(fd: int, path: str, position: int, read_bytes: int, size_bytes: int, pacer: Pacer) -> memoryview:
+    read_bytes = min(read_bytes, size_bytes - position)
+    pacer.spend(read_bytes)
+    data = os.pread(fd, read_bytes, position)
+    if len(data) < read_bytes:
         raise CleaningFailed(path, position, "the file is shorter than the log says")
     return memoryview(data)

@@ -17,7 +17,7 @@ from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.control import marker_kind
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
-from brokers.engine.storage.compaction.filtering import BatchRetention, horizon_of, rewrite
+from brokers.engine.storage.compaction.filtering import BatchRetention, delete_horizon_of, rewrite
 from brokers.engine.storage.compaction.grouping import SourceSegment, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
 from brokers.engine.storage.compaction.live_offsets import LiveOffsetFilter
@@ -88,16 +88,16 @@ class Run:
         dirty = [
             (base, size, end) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.first_dirty
         ]
-        has_learned = False
+        has_outcomes = False
         for base, size, end in dirty:
             with closing(self._batches(base, size)) as batch_stream:
                 for header, data in batch_stream:
                     if header.last_offset < job.first_dirty:
                         continue
-                    if header.is_transactional and not has_learned:
+                    if header.is_transactional and not has_outcomes:
                         # Most logs have no transactions and do not need a second pass.
-                        self._learn_outcomes([(base, size) for base, size, _ in dirty])
-                        has_learned = True
+                        self._collect_outcomes([(base, size) for base, size, _ in dirty])
+                        has_outcomes = True
                     if not self._map_batch(base, header, data):
                         if self._offsets.latest_offset < job.first_dirty:
                             raise CleaningFailed(
@@ -126,22 +126,22 @@ class Run:
             self._keyless += keyless
         return True
 
-    def _learn_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
+    def _collect_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
         """Determines how the transactions of the head ended; their markers may lie beyond it."""
         for base, size in dirty:
             with closing(self._batches(base, size)) as batch_stream:
                 for header, data in batch_stream:
                     if header.is_control or header.is_transactional:
-                        self._outcomes.saw(header, _kind_of(header, data))
+                        self._outcomes.add_batch(header, _marker_kind_of(header, data))
         for base, size in self._job.ahead:
-            if not self._outcomes.undecided:
+            if not self._outcomes.has_undecided:
                 return
             with closing(self._batches(base, size)) as batch_stream:
                 for header, data in batch_stream:
                     if header.base_offset >= self._job.committed_offset:
                         break
-                    self._outcomes.saw(header, _kind_of(header, data), beyond=True)
-        if self._outcomes.undecided:
+                    self._outcomes.add_batch(header, _marker_kind_of(header, data), is_beyond_head=True)
+        if self._outcomes.has_undecided:
             directory = self._job.directory
             raise CleaningFailed(directory, 0, "a transaction below the last stable offset has no end")
 
@@ -164,7 +164,7 @@ class Run:
         target = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, job.buffer_bytes, self._pacer)
         try:
             for source in members:
-                self._listed = _listed_in(job.directory, source.base_offset)
+                self._listed = _read_aborted_index(job.directory, source.base_offset)
                 with closing(self._batches(source.base_offset, source.size_bytes)) as batch_stream:
                     for header, data in batch_stream:
                         self._rewrite_batch(source.base_offset, header, data, target)
@@ -203,19 +203,19 @@ class Run:
         if rewritten.data is not None:
             target.add(rewritten.data, header.last_offset, rewritten.largest_timestamp)
             aborted = self._listed.get(header.last_offset)
-            if aborted is not None and not retention.marker_served:
+            if aborted is not None and not retention.is_marker_obsolete:
                 # The source still had data of this transaction, which a reader may be reading (CMP-22).
                 target.add_aborted(aborted)
 
     def _retention(self, header: BatchHeader) -> BatchRetention:
-        served = self._markers.has_served(header)
+        is_obsolete = self._markers.is_obsolete(header)
         if header.is_control:
-            horizon = horizon_of(header)
-            drop = served and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
+            horizon = delete_horizon_of(header)
+            drop = is_obsolete and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
         else:
             is_live = not header.record_count or self._live_offsets.any_of(header.base_offset, header.last_offset)
             drop = not is_live or self._outcomes.is_aborted(header)
-        return BatchRetention(drop, self._is_last_of_producer(header), served)
+        return BatchRetention(drop, self._is_last_of_producer(header), is_obsolete)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """True if the batch carries the last sequence of a live producer (CMP-23)."""
@@ -232,7 +232,7 @@ class Run:
         return CleaningFailed(path, 0, f"the batch at offset {header.base_offset} cannot be read: {error}")
 
 
-def _kind_of(header: BatchHeader, data: memoryview) -> int | None:
+def _marker_kind_of(header: BatchHeader, data: memoryview) -> int | None:
     """Returns the marker type of a control batch that still has its record, else None."""
     if not header.is_control or not header.record_count:
         return None
@@ -243,7 +243,7 @@ def _kind_of(header: BatchHeader, data: memoryview) -> int | None:
     return marker_kind(key) if key is not None and len(key) >= 4 else None
 
 
-def _listed_in(directory: str, base_offset: int) -> dict[int, Aborted]:
+def _read_aborted_index(directory: str, base_offset: int) -> dict[int, Aborted]:
     path = f"{directory}/{base_name(base_offset)}{TRANSACTION_INDEX_SUFFIX}"
     index = AbortedIndex(path, Path(directory).parent, base_offset, fresh=False)
     entries = [index.entry(number) for number in range(len(index))]

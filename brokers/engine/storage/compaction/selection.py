@@ -21,7 +21,7 @@ class CompactionFacts(NamedTuple):
     first_timestamp_ms: Callable[[], int]
 
 
-class Range(NamedTuple):
+class CleanableRange(NamedTuple):
     """Cleanable range of one log: the clean tail ends at `first_dirty`, the cleanable head at `first_uncleanable`."""
 
     first_dirty: int
@@ -57,14 +57,14 @@ def measure(
     first_dirty: int,
     stable_offset: int,
     now_ms: int,
-) -> Range:
+) -> CleanableRange:
     """Returns the cleanable range of a log; the last of `segments` is the active one and is never cleaned (CMP-8).
 
     `stable_offset` is the end of the records that are committed, belong to decided transactions and are on disk.
     """
     limit = min(stable_offset, segments[-1].base_offset)
     closed = segments[:-1]
-    first = _holding(segments, first_dirty)
+    first = _segment_containing(segments, first_dirty)
     dirty = [segment for segment in closed[first:] if segment.base_offset < limit]
     if rules.lag_ms_min > 0:
         for segment in dirty:
@@ -76,7 +76,7 @@ def measure(
     end = max((at for at in ends if at <= limit), default=segments[0].base_offset)
     cleanable = [segment for segment in dirty if segment.base_offset < end]
     overdue = rules.lag_ms_max < LONG_MAX and _overdue(cleanable, now_ms - rules.lag_ms_max)
-    return Range(
+    return CleanableRange(
         first_dirty,
         max(end, first_dirty),
         sum(segment.size_bytes for segment in closed[:first]),
@@ -85,7 +85,7 @@ def measure(
     )
 
 
-def _holding(segments: Sequence[CompactionFacts], offset: int) -> int:
+def _segment_containing(segments: Sequence[CompactionFacts], offset: int) -> int:
     """Returns the number of the segment that contains `offset`."""
     return max(sum(1 for segment in segments if segment.base_offset <= offset) - 1, 0)
 
@@ -97,7 +97,9 @@ def _overdue(dirty: Sequence[CompactionFacts], before_ms: int) -> bool:
     return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty)
 
 
-def filthiest(candidates: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
+def dirtiest(
+    candidates: Iterable[tuple[Key, CleanableRange, CompactionRules]],
+) -> tuple[Key, CleanableRange, CompactionRules] | None:
     """Returns the eligible log with the greatest dirty share, None if there is none (CMP-13)."""
     eligible = [candidate for candidate in candidates if candidate[1].eligible(candidate[2])]
     return max(eligible, key=lambda candidate: candidate[1].ratio, default=None)

@@ -14,14 +14,14 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.compaction.job import Cleaned
-from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, RARE_PART, SWAP_SUFFIX
+from brokers.engine.storage.compaction.writing import ABORTED_PART, CLEANED_SUFFIX, PARTS, SWAP_SUFFIX
 from brokers.engine.storage.files import storage_errors
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, base_name
 
 _TRANSIENT: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.cleaned|\.swap)$")
 _LOG: Final = re.compile(r"^\d{20}\.log$")
-_SEGMENT_PARTS: Final = (*PARTS, RARE_PART)
+_SEGMENT_PARTS: Final = (*PARTS, ABORTED_PART)
 
 
 def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
@@ -37,7 +37,7 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     if not intact or sum(source.size_bytes for source in sources) != cleaned.bytes_before:
         discard(log.directory, log.root)
         return None
-    parts = _SEGMENT_PARTS if os.path.exists(stem + RARE_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
+    parts = _SEGMENT_PARTS if os.path.exists(stem + ABORTED_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
     with storage_errors(log.root, halfway=True):
         for part in parts:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
@@ -56,7 +56,7 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
     segment.indexed_timestamp = segment.max_timestamp
     if parts is not PARTS:
-        segment.find_aborted()
+        segment.open_aborted_index()
     log.attach(numbers[0], segment)
     return removed_files
 

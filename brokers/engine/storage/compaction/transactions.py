@@ -30,21 +30,21 @@ class Outcomes:
         self._aborted: dict[int, list[AbortedSpan]] = {}
 
     @property
-    def undecided(self) -> bool:
-        """True if a transaction has begun whose marker was not seen yet."""
+    def has_undecided(self) -> bool:
+        """True if a transaction has begun whose marker has not been added yet."""
         return bool(self._open)
 
-    def saw(self, header: BatchHeader, marker: int | None, *, beyond: bool = False) -> None:
+    def add_batch(self, header: BatchHeader, marker: int | None, *, is_beyond_head: bool = False) -> None:
         """Adds a batch; `marker` is the type of a control batch.
 
-        `beyond` the head only ends of open transactions count.
+        With `is_beyond_head` only ends of open transactions count.
         """
         producer = header.producer_id
         if header.is_control:
             first = self._open.pop(producer, None)
             if marker == ABORT and first is not None:
                 self._aborted.setdefault(producer, []).append(AbortedSpan(first, header.base_offset))
-        elif header.is_transactional and not beyond:
+        elif header.is_transactional and not is_beyond_head:
             self._open.setdefault(producer, header.base_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -64,7 +64,7 @@ class Markers:
     def __init__(self) -> None:
         self._with_data: set[int] = set()
 
-    def has_served(self, header: BatchHeader) -> bool:
+    def is_obsolete(self, header: BatchHeader) -> bool:
         """True for a control batch whose transaction has no data left; False for a data batch."""
         if header.is_control:
             if header.record_count and header.producer_id in self._with_data:

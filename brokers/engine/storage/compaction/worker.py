@@ -22,7 +22,7 @@ NICENESS = 10
 AUTOGROUP = "/proc/self/autogroup"
 # Errors that are no disk errors: a run needs space that appends may not need, and the files it reads may be deleted
 # meanwhile. Where appends fail too, they take the directory offline themselves.
-PASSING = frozenset(
+TRANSIENT_ERRORS = frozenset(
     (
         errno.ENOSPC,
         errno.EDQUOT,
@@ -39,13 +39,13 @@ def main() -> int:
     install_compiled_modules()
     from brokers.engine.storage.compaction.job import job_from_json
 
-    give_way()
+    lower_priority()
     for line in sys.stdin:
         work(job_from_json(line))
     return 0
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lowers the priority, so that the process uses only idle CPU time.
 
     Niceness applies only within one session where the scheduler weighs sessions against each other (autogroup, the
@@ -83,8 +83,8 @@ def work(job: object) -> None:
         report(Failed(str(error), Fault.LOG))
     except (OSError, StorageFailed) as error:
         cause = error.cause if isinstance(error, StorageFailed) else error
-        passes = cause.errno in PASSING
-        report(Failed(str(error), Fault.PASSING if passes else Fault.DISK, cause.errno or errno.EIO))
+        is_transient = cause.errno in TRANSIENT_ERRORS
+        report(Failed(str(error), Fault.TRANSIENT if is_transient else Fault.DISK, cause.errno or errno.EIO))
 
 
 @contextlib.contextmanager

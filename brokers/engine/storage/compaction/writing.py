@@ -20,7 +20,7 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 # Files of every rewritten segment, and the one that only a segment with aborted transactions has.
 PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-RARE_PART: Final = TRANSACTION_INDEX_SUFFIX
+ABORTED_PART: Final = TRANSACTION_INDEX_SUFFIX
 
 
 class CleanedSegment:
@@ -49,7 +49,7 @@ class CleanedSegment:
         self.path = stem + LOG_SUFFIX + CLEANED_SUFFIX
         self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
         self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
-        self.aborted = AbortedIndex(stem + RARE_PART + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.aborted = AbortedIndex(stem + ABORTED_PART + CLEANED_SUFFIX, root, base_offset, fresh=True)
         self.size_bytes = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset

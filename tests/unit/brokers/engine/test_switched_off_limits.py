@@ -36,7 +36,7 @@ def woken_work_does_not_queue(patch: pytest.MonkeyPatch) -> None:
         result.on_turn()
         return result
 
-    patch.setattr(InstanceTurns, "in_turn", at_once)
+    patch.setattr(InstanceTurns, "schedule", at_once)
 
 
 def announced_bytes_count(patch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def announced_bytes_count(patch: pytest.MonkeyPatch) -> None:
         buffer = rent(buffers, size, owner)
         if buffer is None or not buffers.has_room(buffer, size, owner):
             return None
-        buffers.received(buffer, size, owner)
+        buffers.charge_received(buffer, size, owner)
         return buffer
 
     patch.setattr(FrameBuffers, "rent", rented)

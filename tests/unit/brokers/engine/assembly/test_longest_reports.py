@@ -15,7 +15,7 @@ from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, clos
 from brokers.engine.assembly.topic_clients import CLIENTS_PER_PAGE, topic_clients
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.handlers.session import Session
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.inbound_frames import InboundFrames
@@ -27,7 +27,7 @@ INSTANCE = "ins-aaaaaaaa"
 REFERENCE = [["name", number, 1.5, None, "x" * 64] for number in range(2_000)]
 REFERENCES_PER_TURN = 4
 TRIES = 7
-BUFFERS = FrameBuffers(soon=lambda call: call())
+BUFFERS = FrameBuffers(call_soon=lambda call: call())
 LONGEST_NAME = "\x00" * 32_767
 TOPICS = 10_000
 
@@ -55,7 +55,7 @@ def connected(number: int, name: str) -> Connection:
     session._client, session.last_client_id, session.route_name = None, name, "default"
     session.principal = Principal(name, INSTANCE)
     session.software = ("x" * 64, "1" * 64)
-    connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"
+    connection.number, connection.started_s, connection.peer_host = number, 0.0, "2001:db8::1"
     connection.inbound = InboundFrames(UnreadBytes(), BUFFERS, INSTANCE)
     connection.inbound.frames = number
     connection.session = session
@@ -75,7 +75,7 @@ class Ports:
     def group_of(self, name: str) -> Any:
         return self._group if name == INSTANCE else None
 
-    def end(self, connection: Connection, reason: str) -> None:
+    def close_connection(self, connection: Connection, reason: str) -> None:
         self.ended.append((connection.number, reason))
 
 
@@ -109,7 +109,7 @@ def test_nobody_sees_or_closes_connections_of_another_instance_or_of_the_cluster
     assert not close_connection(protected, INSTANCE, 2)
     assert close_connection(ports, INSTANCE, 2)
     assert not close_connection(ports, INSTANCE, 9)
-    assert (ports.ended, protected.ended) == ([(2, endings.CLOSED_BY_OWNER)], [])
+    assert (ports.ended, protected.ended) == ([(2, closing.CLOSED_BY_OWNER)], [])
 
 
 def test_a_page_of_ten_thousand_topics_with_all_counters_is_one_short_turn() -> None:

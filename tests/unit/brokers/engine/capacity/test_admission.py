@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import FRESH_MS, GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
-from brokers.engine.capacity.room import ASKED, FULL, OK, StorageRoom
+from brokers.engine.capacity.room import FULL, OK, RETRY_LATER, StorageRoom
 
 NAME = "ins-aaaaaaaa"
 BOUGHT = 1_000_000
@@ -30,7 +30,7 @@ class Node:
     def start(self) -> None:
         self.credits = StorageCredits()
         self.room = self.credits.rooms[NAME] = StorageRoom()
-        self.credits.begin(self.room, BOUGHT, self.used_bytes)
+        self.credits.initialize(self.room, BOUGHT, self.used_bytes)
         self.is_complete = False
 
     def append(self, size_bytes: int) -> int:
@@ -65,18 +65,18 @@ class World:
         node.credits.on_controller_epoch(self.term)
         uses = node.credits.reports({NAME: node.used_bytes})
         if request_lost:
-            node.credits.on_lost(uses)
+            node.credits.on_unanswered(uses)
             return
         changes = self.answer(node, uses)
         self.unaware.discard(id)
         if answer_lost:
-            node.credits.on_lost(uses)
+            node.credits.on_unanswered(uses)
         else:
             node.credits.apply(self.term, uses, changes)
 
     def answer(self, node: Node, uses: list[ReportedUse]) -> list[StorageGrant]:
-        self.ledger.begin(node.id, node.epoch, True, self.now_ms)
-        changes = [self.ledger.take(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
+        self.ledger.begin_report(node.id, node.epoch, True, self.now_ms)
+        changes = [self.ledger.handle_report(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
         names = [] if uses else self.ledger.to_review(node.id)
         reviewed = (self.ledger.review(node.id, name, Bought(BOUGHT, len(BROKERS)), self.now_ms) for name in names)
         return [*changes, *(change for change in reviewed if change is not None)]
@@ -170,8 +170,8 @@ def test_an_append_that_did_not_fit_is_reported_again_after_a_lost_report() -> N
     node = Node(1)
     node.start()
     large_bytes = BOUGHT // 2
-    assert [node.append(1), node.append(large_bytes)] == [OK, ASKED]
-    node.credits.on_lost(node.credits.reports({NAME: node.used_bytes}))
+    assert [node.append(1), node.append(large_bytes)] == [OK, RETRY_LATER]
+    node.credits.on_unanswered(node.credits.reports({NAME: node.used_bytes}))
     (again,) = node.credits.reports({NAME: node.used_bytes})
     assert (again.wanted_bytes, again.is_busy) == (large_bytes, True)
 
@@ -207,7 +207,7 @@ def test_broker_whose_reports_are_lost_spends_what_it_has_and_no_more() -> None:
     for _second in range(20):
         world.now_ms += 1_000
         world.exchange(1, answer_lost=True)
-        assert world.nodes[1].append(1_000) == ASKED
+        assert world.nodes[1].append(1_000) == RETRY_LATER
     assert appended <= BOUGHT / 2
 
 
@@ -273,15 +273,15 @@ def test_a_reclaimed_grant_is_counted_once_among_any_other_reports() -> None:
     ledger.on_brokers(BROKERS, GONE_MS)
     left = dict.fromkeys(BROKERS, 1_000 * BOUGHT)
     for id in BROKERS:
-        ledger.begin(id, 1, True, GONE_MS)
-        change = ledger.take(id, ReportedUse(NAME, 0, left[id], 0, 0, False), Bought(BOUGHT, 3), GONE_MS)
+        ledger.begin_report(id, 1, True, GONE_MS)
+        change = ledger.handle_report(id, ReportedUse(NAME, 0, left[id], 0, 0, False), Bought(BOUGHT, 3), GONE_MS)
         left[id] += change.delta_bytes
     assert left[1] < BOUGHT
 
-    ledger.begin(1, 1, True, GONE_MS)
+    ledger.begin_report(1, 1, True, GONE_MS)
     assert NAME in ledger.to_review(1)
     assert ledger.review(1, NAME, Bought(BOUGHT, 3), GONE_MS) is None
 
-    ledger.begin(1, 1, True, GONE_MS)
-    change = ledger.take(1, ReportedUse(NAME, 0, left[1], 1, 1, True), Bought(BOUGHT, 3), GONE_MS)
+    ledger.begin_report(1, 1, True, GONE_MS)
+    change = ledger.handle_report(1, ReportedUse(NAME, 0, left[1], 1, 1, True), Bought(BOUGHT, 3), GONE_MS)
     assert (change.used_bytes, change.is_full) == (0, False)

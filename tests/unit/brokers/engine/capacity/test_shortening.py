@@ -11,9 +11,9 @@ from brokers.engine.capacity.shortening import (
     SHORTEN_PERCENT,
     OldSegment,
     StorageFigures,
+    active_segment_bytes_max,
     excess_bytes,
-    is_shortened,
-    piece_bytes,
+    must_shorten,
     segments_to_delete,
 )
 
@@ -30,7 +30,7 @@ def aged(*ages_ms: int, size: int = 100) -> list[OldSegment]:
 def chosen(
     logs: dict[tuple[str, int], list[OldSegment]], wanted_bytes: int, *, is_urgent: bool = False
 ) -> dict[tuple[str, int], int]:
-    return segments_to_delete(logs, wanted_bytes, now_ms=NOW_MS, floor_ms=FLOOR_MS, is_urgent=is_urgent)
+    return segments_to_delete(logs, wanted_bytes, now_ms=NOW_MS, age_ms_min=FLOOR_MS, is_urgent=is_urgent)
 
 
 def test_oldest_segments_of_all_topics_go_first() -> None:
@@ -89,10 +89,10 @@ def figures(used_bytes: int, counted_bytes: int, held_bytes: int | None = None) 
 
 
 def test_shortening_begins_at_95_percent_and_ends_below_90() -> None:
-    assert not is_shortened(figures(949_999, 0), False)
-    assert is_shortened(figures(950_000, 0), False)
-    assert is_shortened(figures(900_000, 0), True)
-    assert not is_shortened(figures(899_999, 0), True)
+    assert not must_shorten(figures(949_999, 0), False)
+    assert must_shorten(figures(950_000, 0), False)
+    assert must_shorten(figures(900_000, 0), True)
+    assert not must_shorten(figures(899_999, 0), True)
 
 
 def test_broker_frees_the_part_that_it_holds() -> None:
@@ -123,6 +123,8 @@ def test_brokers_together_free_what_is_beyond_the_release_and_a_segment_each(hel
 
 
 def test_active_segment_is_closed_at_a_part_of_what_was_bought() -> None:
-    assert piece_bytes(3_000_000_000, 3) * 3 * 5 == 3_000_000_000 * (SHORTEN_PERCENT - RELEASE_PERCENT) // 100
-    assert piece_bytes(1_000_000, 3) == PIECE_BYTES_MIN
-    assert piece_bytes(1_000_000_000, 0) == 10_000_000
+    assert (
+        active_segment_bytes_max(3_000_000_000, 3) * 3 * 5 == 3_000_000_000 * (SHORTEN_PERCENT - RELEASE_PERCENT) // 100
+    )
+    assert active_segment_bytes_max(1_000_000, 3) == PIECE_BYTES_MIN
+    assert active_segment_bytes_max(1_000_000_000, 0) == 10_000_000

@@ -52,7 +52,7 @@ class FakeLog:
         self.refuses = 0
         self.unreadable = False
         self.batches: list[Stored] = []
-        self.leads_alone = True
+        self.is_sole_in_sync_replica = True
         self._at_once = at_once
         self._waiting: list[FakeCommit] = []
         self._asking: list[FakeCommit] = []

@@ -291,7 +291,7 @@ def test_a_topic_that_does_not_exist_has_no_coordinator(house: House) -> None:
 def test_a_read_waits_until_it_is_known_that_nobody_else_coordinates(house: House) -> None:
     """Decision 76: the state of a deposed coordinator may be behind that of its successor."""
     house.lead()
-    house.log.leads_alone = False
+    house.log.is_sole_in_sync_replica = False
     call = Call()
 
     assert house.get(call) is REPLY_PENDING
@@ -302,7 +302,7 @@ def test_a_read_waits_until_it_is_known_that_nobody_else_coordinates(house: Hous
 
 def test_a_read_of_what_was_just_written_waits_for_both_at_a_time(house: House) -> None:
     house.lead()
-    house.log.leads_alone = False
+    house.log.is_sole_in_sync_replica = False
     house.put(b"1")
     first, second = Call(), Call()
     house.get(first)
@@ -321,7 +321,7 @@ def test_a_read_of_what_was_just_written_waits_for_both_at_a_time(house: House) 
 def test_a_read_that_nobody_confirms_is_to_be_asked_again(house: House) -> None:
     """A time-out is fatal to clients, and NOT_COORDINATOR would claim what is not known."""
     house.lead()
-    house.log.leads_alone = False
+    house.log.is_sole_in_sync_replica = False
     call = Call()
     house.get(call)
 
@@ -334,7 +334,7 @@ def test_a_read_that_nobody_confirms_is_to_be_asked_again(house: House) -> None:
 
 def test_a_read_at_a_coordinator_that_was_deposed_is_sent_elsewhere(house: House) -> None:
     house.lead()
-    house.log.leads_alone = False
+    house.log.is_sole_in_sync_replica = False
     machine = house.machine
     call = Call()
     house.get(call)
@@ -348,7 +348,7 @@ def test_a_read_at_a_coordinator_that_was_deposed_is_sent_elsewhere(house: House
 def test_a_write_waits_for_its_own_record_alone(house: House) -> None:
     """The commit of the record proves that this broker still leads."""
     house.lead()
-    house.log.leads_alone = False
+    house.log.is_sole_in_sync_replica = False
     call = Call()
     house.put(b"1", call)
 

@@ -159,34 +159,35 @@ def test_a_new_limit_is_in_force_within_two_intervals() -> None:
 
 def test_an_outdated_report_is_ignored() -> None:
     ledger = FlowLedger(0)
-    assert ledger.begin(1, 7, 2, 0)
-    assert not ledger.begin(1, 7, 2, 0)
-    assert not ledger.begin(1, 7, 1, 0)
-    assert not ledger.begin(1, 6, 3, 0), "of an earlier incarnation"
-    assert ledger.begin(1, 8, 1, 0)
+    assert ledger.begin_report(1, 7, 2, 0)
+    assert not ledger.begin_report(1, 7, 2, 0)
+    assert not ledger.begin_report(1, 7, 1, 0)
+    assert not ledger.begin_report(1, 6, 3, 0), "of an earlier incarnation"
+    assert ledger.begin_report(1, 8, 1, 0)
 
 
 def test_a_share_with_another_basis_is_not_answered() -> None:
     ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
-    ledger.begin(1, 1, 1, 0)
+    ledger.begin_report(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(20) + 1, 20, 7, 7, 70)
-    assert ledger.take(1, ("ins-aaaaaaaa", 0, ""), line, layout, 0) is None
-    assert ledger.take(4, ("ins-aaaaaaaa", 0, ""), line._replace(basis=layout.basis(20)), layout, 0) is None
+    assert ledger.handle_report(1, ("ins-aaaaaaaa", 0, ""), line, layout, 0) is None
+    assert ledger.handle_report(4, ("ins-aaaaaaaa", 0, ""), line._replace(basis=layout.basis(20)), layout, 0) is None
 
 
 def test_invented_clients_of_an_instance_use_only_its_own_capacity() -> None:
     ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
-    ledger.begin(1, 1, 1, 0)
+    ledger.begin_report(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(9_000), 9_000, 3_000, 3_000, 9_000)
     given = [
-        ledger.take(1, ("ins-aaaaaaaa", 0, f"client-{number}"), line, layout, 0) for number in range(KEYS_MAX + 10)
+        ledger.handle_report(1, ("ins-aaaaaaaa", 0, f"client-{number}"), line, layout, 0)
+        for number in range(KEYS_MAX + 10)
     ]
     assert [share is None for share in given] == [False] * KEYS_MAX + [True] * 10
-    assert ledger.take(1, ("ins-bbbbbbbb", 0, "client"), line, layout, 0) is not None
-    assert ledger.take(1, ("ins-aaaaaaaa", 0, ""), line, layout, 0) is not None
+    assert ledger.handle_report(1, ("ins-bbbbbbbb", 0, "client"), line, layout, 0) is not None
+    assert ledger.handle_report(1, ("ins-aaaaaaaa", 0, ""), line, layout, 0) is not None
     ledger.sweep(UNREPORTED_MS)
     assert len(ledger) == 0
-    assert ledger.take(1, ("ins-aaaaaaaa", 0, "another"), line, layout, UNREPORTED_MS) is not None
+    assert ledger.handle_report(1, ("ins-aaaaaaaa", 0, "another"), line, layout, UNREPORTED_MS) is not None
 
 
 @pytest.mark.parametrize("policy", ["normalised", "adaptive"])

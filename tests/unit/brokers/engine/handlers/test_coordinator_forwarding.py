@@ -234,14 +234,14 @@ async def test_a_client_that_goes_away_while_it_waits_takes_its_way_with_it(pair
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=pair.far))
     await until_rebalancing(pair, leader)
-    assert forwarders.busy == 1
+    assert forwarders.pending_requests == 1
     held = len(forwarders)
 
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await second.close()
 
-    await pair.one.until(lambda: not forwarders.busy and len(forwarders) == held - 1)
+    await pair.one.until(lambda: not forwarders.pending_requests and len(forwarders) == held - 1)
 
 
 async def log_in_for(client: WireClient, address: str, username: str) -> int:

@@ -196,7 +196,7 @@ class Blocker:
         self.others = others
         self.then = then
         self.is_over = False
-        turns.used(0.0, 1.0)
+        turns.charge(0.0, 1.0)
         turns.enqueue(self)
 
     def on_turn(self) -> None:

@@ -71,14 +71,14 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
     positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
     await commit(ready.mine, positions)
     taken = 0
-    encode = long_requests.encode_response_in_chunks
+    encode = long_requests.encode_response_in_pieces
 
     def counted(api_key: int, version: int, response: object) -> Generator[None, None, bytes]:
         nonlocal taken
         taken += 1
         return (yield from encode(api_key, version, response))
 
-    monkeypatch.setattr(long_requests, "encode_response_in_chunks", counted)
+    monkeypatch.setattr(long_requests, "encode_response_in_pieces", counted)
     for lines_at_once, in_chunks in ((12, 0), (11, 1)):  # ten partitions of two topics
         monkeypatch.setattr(long_requests, "ELEMENTS_AT_ONCE_MAX", lines_at_once)
         for version in range(2, 10):

@@ -44,7 +44,7 @@ def append(partition: Partition) -> tuple[Partition, int]:
 def copied(partition: Partition) -> None:
     """Lets both followers catch up."""
     for replica in (2, 3):
-        partition.follower_fetched(replica, 1, partition.log_end_offset, 0, NOW_MS)
+        partition.update_follower_fetch_state(replica, 1, partition.log_end_offset, 0, NOW_MS)
 
 
 def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
@@ -93,6 +93,6 @@ def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> 
 
     def shrink() -> None:
         table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), (1, 2)))
-        partition.follower_fetched(2, 1, partition.log_end_offset, 0, NOW_MS)
+        partition.update_follower_fetch_state(2, 1, partition.log_end_offset, 0, NOW_MS)
 
     assert sent(shrink, appended) == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.partitions.high_watermark_push import KEPT_MS
+from brokers.engine.partitions.high_watermark_push import PUSH_DURATION_MS
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
@@ -199,7 +199,7 @@ async def test_high_watermarks_are_pushed_only_while_clients_read_from_followers
     assert len(pushes) == 0
     await fetch(zones.at[1], TOPIC, rack="west")
     (push,) = zones.replica(1).waits
-    assert push.until_ms > KEPT_MS
+    assert push.until_ms > PUSH_DURATION_MS
     push.until_ms = 0  # as if nobody had been sent there for long
     await produce(zones.at[1], TOPIC, batch(b"b"), acks=-1)
     await zones.trio.until(lambda: len(pushes) == 0)

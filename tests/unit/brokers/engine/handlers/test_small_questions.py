@@ -33,7 +33,7 @@ from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame, encode_produced_topics
-from brokers.engine.protocol.fast_codec_fetch import TopicWanted
+from brokers.engine.protocol.fast_codec_fetch import FetchTopicRequest
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -250,7 +250,7 @@ async def test_topics_without_partitions_that_a_transaction_names_are_answered_i
 
 
 async def test_a_fetch_of_very_many_topics_without_partitions_is_refused_in_turns() -> None:
-    wanted: list[TopicWanted] = [(name.encode(), []) for name in HOLLOW]
+    wanted: list[FetchTopicRequest] = [(name.encode(), []) for name in HOLLOW]
     frame = FetchFrame(-1, 500, 1, 1 << 20, 0, 0, -1, wanted, [], "")
     async with counted_turns() as turns:
         answer = await encode_rejection(12, 7, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)

@@ -307,7 +307,7 @@ async def test_a_marker_is_answered_when_it_is_replicated_or_the_time_is_over(
     services = house.broker.broker.services
     ending = asyncio.create_task(marked(house, committed=True))
     await house.broker.until(lambda: partition.log_end_offset == 3)
-    partition.follower_fetched(2, 1, 3, 0, services.clock.monotonic_ms())
+    partition.update_follower_fetch_state(2, 1, 3, 0, services.clock.monotonic_ms())
     assert await ending == 0
     assert await marked(house, committed=True, epoch=-1) == ErrorCode.INVALID_REQUEST
 

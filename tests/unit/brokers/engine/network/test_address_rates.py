@@ -13,7 +13,7 @@ from brokers.contract import paths
 from brokers.contract.documents import config_change_to_json, config_to_json
 from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.network.accept_policy import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
-from brokers.engine.network.admission import ADDRESSES_MAX, FORGOTTEN_MS, AddressLimit, AddressRates
+from brokers.engine.network.admission import ADDRESSES_MAX, COUNTER_EXPIRY_MS, AddressLimit, AddressRates
 from quotas.rates import SAMPLE_COUNT, SAMPLE_WIDTH_MS
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
@@ -63,7 +63,7 @@ def test_a_refused_connection_does_not_count() -> None:
     rates = AddressRates()
     for _ in range(BURST_OF_ONE + 100):
         rates.charge("a", ONE_PER_S, 1_000)
-    later_ms = 1_000 + FORGOTTEN_MS
+    later_ms = 1_000 + COUNTER_EXPIRY_MS
     assert rates.charge("a", ONE_PER_S, later_ms) == 0
 
 
@@ -75,7 +75,7 @@ def test_addresses_beyond_the_bound_share_one_counter_until_others_are_forgotten
     assert beyond[:-1] == [0] * BURST_OF_ONE
     assert beyond[-1] > 0
     assert len(rates) == ADDRESSES_MAX
-    assert rates.charge("another", ONE_PER_S, 1_000 + FORGOTTEN_MS) == 0
+    assert rates.charge("another", ONE_PER_S, 1_000 + COUNTER_EXPIRY_MS) == 0
     assert len(rates) < ADDRESSES_MAX
 
 
@@ -103,15 +103,15 @@ async def test_throttled_connections_per_instance_are_limited() -> None:
     held = ThrottledConnections(asyncio.get_running_loop())
     sockets = [socket.socket() for _ in range(THROTTLED_PER_INSTANCE_MAX + 2)]
     for each in sockets:
-        held.hold(MINE, each, SAMPLE_WIDTH_MS)
-    held.hold(THEIRS, other := socket.socket(), SAMPLE_WIDTH_MS)
+        held.add(MINE, each, SAMPLE_WIDTH_MS)
+    held.add(THEIRS, other := socket.socket(), SAMPLE_WIDTH_MS)
     assert [each.fileno() >= 0 for each in sockets] == [True] * THROTTLED_PER_INSTANCE_MAX + [False] * 2
     assert (held.count, other.fileno() >= 0) == (THROTTLED_PER_INSTANCE_MAX + 1, True)
-    held.end_one()
+    held.close_one()
     assert held.count == THROTTLED_PER_INSTANCE_MAX
     assert other.fileno() >= 0
-    held.end_all(MINE)
-    held.end_all(THEIRS)
+    held.close_all(MINE)
+    held.close_all(THEIRS)
     assert held.count == 0
     assert all(each.fileno() < 0 for each in (*sockets, other))
 

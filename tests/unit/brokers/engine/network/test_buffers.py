@@ -11,7 +11,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.buffers import (
     FREED_AT_ONCE_BYTES_MAX,
     RECEIVED_AT_ONCE_BYTES_MAX,
@@ -24,7 +24,7 @@ from brokers.engine.network.buffers import (
     RentedBuffer,
     UnreadBytes,
 )
-from brokers.engine.network.endings import slowest
+from brokers.engine.network.closing import slowest
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.protocol.apis import ApiKey
@@ -56,7 +56,7 @@ def rented(buffers: FrameBuffers, size: int, owner: str) -> RentedBuffer:
     buffer = buffers.rent(size, owner)
     assert buffer is not None
     assert buffers.has_room(buffer, size, owner)
-    buffers.received(buffer, size, owner)
+    buffers.charge_received(buffer, size, owner)
     return buffer
 
 
@@ -76,7 +76,7 @@ def test_an_announced_frame_that_does_not_arrive_takes_no_memory(announced_bytes
     for number in range(15):
         buffer = buffers.rent(announced_bytes, f"hostile-{number}")
         assert buffer is not None
-        buffers.received(buffer, 70_000, f"hostile-{number}")
+        buffers.charge_received(buffer, 70_000, f"hostile-{number}")
     assert buffers.rented_bytes == 15 * UNIT
     for size_bytes in (200_000, 1_000_000, 100_000_000):
         rented(buffers, size_bytes, f"honest {size_bytes}")
@@ -85,7 +85,7 @@ def test_an_announced_frame_that_does_not_arrive_takes_no_memory(announced_bytes
 def test_each_owner_has_room_for_the_largest_message_whatever_others_have() -> None:
     buffers = FrameBuffers()
     for number in range(40):
-        buffers.count(RENTED_BYTES_MAX // 40, f"hostile-{number}")
+        buffers.charge(RENTED_BYTES_MAX // 40, f"hostile-{number}")
     for number in range(20):
         rented(buffers, 1_100_000, f"honest-{number}")
     assert buffers.rent(UNIT, "hostile-1") is None
@@ -100,11 +100,11 @@ def test_an_owner_that_can_have_nothing_yet_keeps_no_other_owner_waiting() -> No
     for waiter in honest:
         buffers.wait("honest", waiter)
 
-    buffers.give_back(other, "other")
+    buffers.return_buffer(other, "other")
 
     assert [hostile.sent, *(waiter.sent for waiter in honest)] == [0, 1, 1]
     for buffer in held:
-        buffers.give_back(buffer, "hostile")
+        buffers.return_buffer(buffer, "hostile")
     assert (hostile.sent, buffers.rented_bytes) == (1, 0)
 
 
@@ -115,8 +115,8 @@ def test_a_waiter_that_went_away_is_not_woken_in_the_place_of_another() -> None:
     buffers.wait("b", gone)
     buffers.wait("b", there)
 
-    buffers.forget("b", gone)
-    buffers.give_back(held, "a")
+    buffers.cancel_wait("b", gone)
+    buffers.return_buffer(held, "a")
 
     assert (gone.sent, there.sent) == (0, 1)
 
@@ -132,7 +132,7 @@ def test_a_frame_that_finds_no_room_waits_and_goes_on_when_there_is() -> None:
     waiter = Waiting()
     buffers.wait("f", waiter, second, 3 * UNIT)
     for buffer, owner in zip(others, "abcd", strict=True):
-        buffers.give_back(buffer, owner)
+        buffers.return_buffer(buffer, owner)
     assert waiter.sent == 1
 
 
@@ -160,12 +160,12 @@ def test_frames_that_are_all_half_received_come_to_their_end(owners: int) -> Non
                 waiting[number] = Waiting()
                 buffers.wait(owner, waiting[number], buffer, end)
                 continue
-            buffers.received(buffer, end, owner)
+            buffers.charge_received(buffer, end, owner)
             frames[number] = owner, buffer, end
             most = max(most, buffers.rented_bytes)
             if end == size_bytes:
                 del frames[number]
-                buffers.give_back(buffer, owner)
+                buffers.return_buffer(buffer, owner)
     assert most <= 64 * MIB + size_bytes + owners * RENTED_BYTES_PER_OWNER_MIN
     assert buffers.rented_bytes == 0
     assert not buffers.is_short
@@ -179,19 +179,19 @@ def test_frames_of_one_owner_are_limited_and_its_oldest_is_received_whole() -> N
         filled = 0
         while filled < 100 * MIB and buffers.has_room(buffer, filled + 2 * MIB, MINE):
             filled += 2 * MIB
-            buffers.received(buffer, filled, MINE)
+            buffers.charge_received(buffer, filled, MINE)
     assert [buffer.counted_bytes for buffer in frames if buffer is not None][:2] == [100 * MIB, UNIT]
     assert buffers.rented_bytes < 100 * MIB + RENTED_BYTES_PER_OWNER_MAX
 
 
 def test_a_large_buffer_is_freed_in_turns_and_its_owner_has_it_until_then() -> None:
     later: list[Callable[[], None]] = []
-    buffers = FrameBuffers(soon=later.append)
+    buffers = FrameBuffers(call_soon=later.append)
     size_bytes = 2 * FREED_AT_ONCE_BYTES_MAX + UNIT + 1
     held = [rented(buffers, size_bytes, owner) for owner in (MINE, THEIRS)]
     for buffer, owner in zip(held, (MINE, THEIRS), strict=True):
         buffer.view[:size_bytes] = b"x" * size_bytes
-        buffers.give_back(buffer, owner)
+        buffers.return_buffer(buffer, owner)
 
     left = []
     while later:
@@ -247,7 +247,7 @@ async def test_answers_ready_before_a_large_frame_had_to_wait_are_sent(tmp_path:
 
         assert (await client.receive(ApiKey.METADATA, 12)).topics == []
         assert buffers._waiting
-        buffers.give_back(held, "somebody")
+        buffers.return_buffer(held, "somebody")
         await broker.until(lambda: buffers.rented_bytes == UNIT)
 
 
@@ -275,9 +275,9 @@ async def test_the_slowest_sender_is_closed_when_others_wait_for_memory(tmp_path
         assert (await mine.call(ApiKey.PRODUCE, 9, large)).responses[0].partition_responses[0].error_code == 0
 
         assert time.monotonic() - began_s < 5
-        ended = listeners.counters.ended.get(endings.SLOW_REQUEST, 0)
+        ended = listeners.counters.ended.get(closing.SLOW_REQUEST, 0)
         assert bool(ended) is (hostile > 1), "one alone leaves room"
-        assert listeners.counters.ended.keys() <= {endings.SLOW_REQUEST}
+        assert listeners.counters.ended.keys() <= {closing.SLOW_REQUEST}
         assert not mine.writer.is_closing()
 
 
@@ -300,7 +300,7 @@ class Sending:
         frame = self.inbound.large
         assert frame is not None
         frame.filled += filled
-        buffers.received(frame.buffer, frame.filled, self.inbound.owner)
+        buffers.charge_received(frame.buffer, frame.filled, self.inbound.owner)
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)

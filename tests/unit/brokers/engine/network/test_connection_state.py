@@ -44,7 +44,7 @@ class SilentSession:
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         self.frames += 1
 
-    def on_more(self) -> None:
+    def on_more_bytes(self) -> None:
         """Does nothing: the request waits."""
 
     def on_closed(self) -> None:
@@ -81,7 +81,7 @@ async def connected() -> AsyncIterator[Peer]:
     with ThreadPoolExecutor(1) as readers:
         listeners = Listeners(asyncio.get_running_loop(), LIMITS, NetworkReports(lambda: 0), readers)
         listener = listeners.bind("ins-a", HOST, 0, make_session)
-        listener.go_on()
+        listener.start_accepting()
         reader, writer = await asyncio.open_connection(HOST, listener.port)
         await until(lambda: bool(sessions))
         try:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.network.entry_queue import EntryQueue, Queued, network_of
+from brokers.engine.network.entry_queue import EntryQueue, QueuedCount, network_of
 
 
 class Loop:
@@ -46,11 +46,11 @@ class Socket:
 class Instance:
     """An instance that admits one connection after the other."""
 
-    def __init__(self, of_all: Queued | None = None, places: int = 1_000) -> None:
+    def __init__(self, of_all: QueuedCount | None = None, places: int = 1_000) -> None:
         self.loop = Loop()
         self.entered: list[str] = []
         self.dropped: list[str] = []
-        self.of_all = of_all or Queued()
+        self.of_all = of_all or QueuedCount()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.places = places
         self.queue = EntryQueue(loop, self.exceeded, self.drop, self.of_all)
@@ -99,13 +99,13 @@ def test_the_address_with_most_loses_its_newest() -> None:
 
 
 def test_those_that_wait_are_counted_over_all_instances() -> None:
-    of_all = Queued()
+    of_all = QueuedCount()
     instances = [Instance(of_all), Instance(of_all)]
     for number, instance in enumerate(instances):
         for _ in range(3 + number):
             instance.come("192.0.2.1", "somebody")
     assert of_all.count == 7
-    instances[0].queue.end_all()
+    instances[0].queue.close_all()
     assert of_all.count == 4
     instances[1].pass_time()
     assert of_all.count == 0

@@ -37,7 +37,7 @@ class Loop:
 
     def spend(self, turns: InstanceTurns, spent_s: float) -> None:
         began_s, self.now_s = self.now_s, self.now_s + spent_s
-        turns.used(began_s, self.now_s)
+        turns.charge(began_s, self.now_s)
 
 
 class Socket:
@@ -52,7 +52,7 @@ class Socket:
 def spent(loop: Loop) -> InstanceTurns:
     turns = InstanceTurns(loop.fair_turns)
     loop.spend(turns, TURN_S + SLICE_S)
-    assert turns.must_wait(loop.now_s)
+    assert turns.must_queue(loop.now_s)
     return turns
 
 
@@ -62,7 +62,7 @@ def test_an_instance_that_uses_less_than_its_turn_never_queues() -> None:
     for _ in range(1_000):
         loop.spend(turns, TURN_S * 0.9)
         loop.now_s += WINDOW_S
-        assert not turns.is_spent
+        assert not turns.may_have_to_queue
     assert not loop.soon
 
 
@@ -70,7 +70,7 @@ def test_many_short_uses_in_one_window_count_together() -> None:
     loop = Loop()
     turns = InstanceTurns(loop.fair_turns)
     uses = 0
-    while not turns.is_spent:
+    while not turns.may_have_to_queue:
         loop.spend(turns, TURN_S / 40)
         uses += 1
     assert 40 <= uses <= 41
@@ -80,8 +80,8 @@ def test_a_socket_after_a_pause_of_a_window_is_served_at_once_again() -> None:
     loop = Loop()
     turns = spent(loop)
     loop.now_s += WINDOW_S + 0.001
-    assert not turns.must_wait(loop.now_s)
-    assert not turns.is_spent
+    assert not turns.must_queue(loop.now_s)
+    assert not turns.may_have_to_queue
 
 
 def test_a_socket_queues_behind_others_of_its_instance() -> None:
@@ -89,7 +89,7 @@ def test_a_socket_queues_behind_others_of_its_instance() -> None:
     turns = spent(loop)
     turns.enqueue(Socket(loop, "first", 0.0))
     loop.now_s += 10 * WINDOW_S
-    assert turns.must_wait(loop.now_s)
+    assert turns.must_queue(loop.now_s)
 
 
 def test_one_turn_of_the_loop_serves_a_long_line_for_one_turn() -> None:
@@ -104,7 +104,7 @@ def test_one_turn_of_the_loop_serves_a_long_line_for_one_turn() -> None:
         assert len(served) <= 22
         orders += served
     assert orders == [str(at) for at in range(1_000)]
-    assert not turns.is_spent
+    assert not turns.may_have_to_queue
 
 
 def test_a_short_line_waits_for_no_long_one() -> None:
@@ -134,7 +134,7 @@ def test_the_clusters_own_connections_never_queue() -> None:
     loop = Loop()
     turns = InstanceTurns(None)
     loop.spend(turns, 1.0)
-    assert not turns.must_wait(loop.now_s)
+    assert not turns.must_queue(loop.now_s)
 
 
 @given(st.lists(st.tuples(st.sampled_from(INSTANCES), st.floats(0.0, 0.01)), max_size=60))
@@ -161,10 +161,10 @@ def test_everybody_in_line_is_served_once_and_in_the_order_of_its_instance(
 def test_work_of_an_instance_that_need_not_queue_is_done_in_the_next_round() -> None:
     loop = Loop()
     turns, done = InstanceTurns(loop.fair_turns), []
-    turns.in_turn(loop.soon.append, lambda: done.append("soon"))
+    turns.schedule(loop.soon.append, lambda: done.append("soon"))
     assert not done, "never inside the event that woke it"
     loop.turn()
-    turns.now_or_in_turn(lambda: done.append("now"))
+    turns.run_or_enqueue(lambda: done.append("now"))
     assert done == ["soon", "now"]
 
 
@@ -178,7 +178,7 @@ def test_a_thousand_pieces_of_work_that_one_event_woke_are_done_in_many_rounds()
         loop.spend(turns, TURN_S / 10)
 
     for _ in range(1_000):
-        turns.in_turn(loop.soon.append, work)
+        turns.schedule(loop.soon.append, work)
     rounds = 0
     while loop.soon:
         before = done
@@ -192,8 +192,8 @@ def test_a_thousand_pieces_of_work_that_one_event_woke_are_done_in_many_rounds()
 def test_work_that_is_cancelled_in_the_line_is_not_done() -> None:
     loop = Loop()
     turns, done = spent(loop), []
-    cancelled = turns.now_or_in_turn(lambda: done.append("cancelled"))
-    kept = turns.now_or_in_turn(lambda: done.append("kept"))
+    cancelled = turns.run_or_enqueue(lambda: done.append("cancelled"))
+    kept = turns.run_or_enqueue(lambda: done.append("kept"))
     assert not done
     cancelled.cancel()
     while loop.soon:
@@ -268,10 +268,10 @@ def test_eight_instances_that_each_stay_below_the_bound_queue_as_one() -> None:
     members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-many")) for _ in range(8)]
     other = InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-other"))
     for turns in members:
-        assert not turns.is_spent
+        assert not turns.may_have_to_queue
         loop.spend(turns, TURN_S / 7.5)
-    assert all(turns.must_wait(loop.now_s) for turns in members)
-    assert not other.must_wait(loop.now_s)
+    assert all(turns.must_queue(loop.now_s) for turns in members)
+    assert not other.must_queue(loop.now_s)
 
 
 def test_eight_instances_of_a_tenant_are_served_as_long_as_one_of_another() -> None:
@@ -313,7 +313,7 @@ def test_an_instance_that_moves_to_another_tenant_takes_its_line_along() -> None
     loop.fair_turns.exit(before)
     assert (before.is_queued, before.instance_count) == (False, 1)
     assert loop.turn() == ["moved"]
-    assert first.tenant is before and not second.is_spent
+    assert first.tenant is before and not second.may_have_to_queue
 
 
 def test_a_tenant_is_forgotten_with_its_last_instance() -> None:
@@ -331,7 +331,7 @@ def test_time_that_is_reported_twice_is_charged_once() -> None:
     outer_s = loop.now_s
     loop.spend(turns, 0.0003)
     loop.now_s += 0.0001
-    turns.used(outer_s, loop.now_s)
+    turns.charge(outer_s, loop.now_s)
     assert abs(turns.line.used_s - 0.0004) < 1e-9
 
 
@@ -339,7 +339,7 @@ def test_one_long_step_makes_all_sockets_behind_it_queue() -> None:
     loop = Loop()
     turns = InstanceTurns(loop.fair_turns)
     loop.spend(turns, 10 * TURN_S)
-    assert turns.must_wait(loop.now_s), "however long ago it began"
+    assert turns.must_queue(loop.now_s), "however long ago it began"
 
 
 def test_a_turn_is_shorter_while_another_tenant_uses_the_loop() -> None:
@@ -361,7 +361,7 @@ def test_time_used_without_queueing_is_waited_for_when_others_queue() -> None:
         victim.enqueue(Socket(loop, "victim", 0.0001))
     for _ in range(20):  # like resumed tasks
         loop.spend(hostile, 0.0005)
-    assert hostile.must_wait(loop.now_s)
+    assert hostile.must_queue(loop.now_s)
     hostile.enqueue(Socket(loop, "hostile", 0.0001))
     before = hostile.line.tenant.credit
     served: list[str] = []
@@ -378,7 +378,7 @@ def test_a_tenant_alone_owes_nothing_whatever_it_used() -> None:
         loop.spend(busy, 0.01)
     loop.now_s += 100.0
     other.enqueue(Socket(loop, "other", 0.0001))
-    assert not busy.must_wait(loop.now_s)
+    assert not busy.must_queue(loop.now_s)
 
 
 WEIGHTS = st.sampled_from([1 / 32, 0.05, 0.2, 1.0])

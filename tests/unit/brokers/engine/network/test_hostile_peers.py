@@ -292,13 +292,13 @@ class _Deaf:
     def finish_without_response(self, delay_ms: int = 0, mute: object = None) -> None:
         return
 
-    def hold(self, count: int) -> None:
+    def charge_request_copy(self, count: int) -> None:
         return
 
-    def release(self) -> None:
+    def release_request_copy(self) -> None:
         return
 
-    def hold_frame(self) -> None:
+    def retain_frame(self) -> None:
         return
 
     def close(self, reason: str) -> None:

@@ -9,7 +9,7 @@ from struct import pack
 
 import pytest
 
-from brokers.engine.network import buffers, endings
+from brokers.engine.network import buffers, closing
 from brokers.engine.network.connection import CORKED_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -43,7 +43,7 @@ async def test_small_requests_that_are_half_here_take_no_more_than_their_instanc
         assert (await honest.call(ApiKey.METADATA, 12, EVERYTHING)).topics == [], "tiny requests need no buffer"
         broker.broker.listeners.sweep()
         broker.broker.listeners.sweep()
-        await broker.until(lambda: broker.broker.listeners.counters.ended.get(endings.SLOW_REQUEST, 0) >= 4)
+        await broker.until(lambda: broker.broker.listeners.counters.ended.get(closing.SLOW_REQUEST, 0) >= 4)
         for client in hostile:
             await client.close()
         await broker.until(lambda: listener.unread.count == 0 and rented.rented_bytes == 0)
@@ -88,7 +88,7 @@ async def test_a_client_that_reads_no_answers_loses_its_place_to_others_of_its_i
         deaf = [await connected(port) for _ in range(3)]
         loop, frames = asyncio.get_running_loop(), names(5_000) * 10
         sending = [asyncio.create_task(loop.sock_sendall(client, frames)) for client in deaf]
-        await broker.until(lambda: broker.broker.listeners.counters.ended.get(endings.UNREAD_ANSWERS, 0) == 2)
+        await broker.until(lambda: broker.broker.listeners.counters.ended.get(closing.UNREAD_RESPONSES, 0) == 2)
         honest = await broker.client(port)
         assert (await honest.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
         await broker.until(lambda: len(listener.connections) == 2)
@@ -109,7 +109,7 @@ async def test_unread_answers_of_all_instances_of_a_tenant_have_a_limit_together
         loop, frames = asyncio.get_running_loop(), names(5_000) * 10
         sending = [asyncio.create_task(loop.sock_sendall(client, frames)) for client in deaf]
         ended = broker.broker.listeners.counters.ended
-        await broker.until(lambda: ended.get(endings.UNREAD_ANSWERS, 0) == 2)  # the last one may go on
+        await broker.until(lambda: ended.get(closing.UNREAD_RESPONSES, 0) == 2)  # the last one may go on
         honest = await broker.client(await broker.create_instance(MINE))
         assert (await honest.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
         for task in sending:

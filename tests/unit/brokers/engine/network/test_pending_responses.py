@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.network.buffers import UnsentBytes
 from brokers.engine.network.pending_responses import PendingResponses
-from brokers.engine.network.sending import Outgoing, joined_up
+from brokers.engine.network.sending import Outgoing, merge_plain_responses
 
 
 class Wire:
@@ -25,7 +25,7 @@ class Wire:
         self.notified += 1
 
     def take(self) -> None:
-        for outgoing in self.pending_responses.take():
+        for outgoing in self.pending_responses.pop_complete():
             self.sent += outgoing.parts
 
 
@@ -76,6 +76,6 @@ def test_an_unfinished_response_hears_that_the_connection_is_gone() -> None:
 
 def test_plain_answers_are_sent_together_and_others_by_themselves() -> None:
     sent = Outgoing([b"c"], lambda count: None)
-    joined = joined_up([Outgoing([b"a"], None), Outgoing([b"b"], None), sent, Outgoing([b"d"], None)])
+    joined = merge_plain_responses([Outgoing([b"a"], None), Outgoing([b"b"], None), sent, Outgoing([b"d"], None)])
     assert [outgoing.parts for outgoing in joined] == [[b"ab"], [b"c"], [b"d"]]
     assert joined[1] is sent

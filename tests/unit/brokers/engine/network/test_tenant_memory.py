@@ -73,7 +73,7 @@ def test_a_tenant_leaves_free_as_much_as_it_has() -> None:
 
 def test_four_instances_of_a_tenant_have_their_minimum_while_other_tenants_use_all_memory() -> None:
     buffers = with_tenants(dict.fromkeys(INSTANCES, "tenant"))
-    buffers.count(RENTED_BYTES_MAX, "others")
+    buffers.charge(RENTED_BYTES_MAX, "others")
 
     assert fill(buffers, INSTANCES) == MINIMA_PER_TENANT * RENTED_BYTES_PER_OWNER_MIN
 
@@ -87,7 +87,7 @@ def test_memory_that_one_instance_frees_goes_to_a_waiting_instance_of_its_tenant
     for waiter in waiters:
         buffers.wait(INSTANCES[7], waiter)
 
-    buffers.give_back(held, INSTANCES[0])
+    buffers.return_buffer(held, INSTANCES[0])
 
     assert [waiter.woken for waiter in waiters] == [1, 0]
     assert buffers.missing_bytes == 0, "no other tenant is asked to free memory"
@@ -106,12 +106,12 @@ def test_the_oldest_request_of_each_instance_completes_beyond_the_limit_of_the_t
 def test_an_instance_takes_its_memory_along_to_another_tenant() -> None:
     buffers = with_tenants({"ins-a": "before", "ins-b": "before", "ins-c": "after"})
     for owner, size_bytes in (("ins-a", 5), ("ins-b", 7), ("ins-c", 11)):
-        buffers.count(size_bytes, owner)
+        buffers.charge(size_bytes, owner)
 
     buffers.assign("ins-a", "after")
-    assert [buffers.rented_with(owner) for owner in ("ins-a", "ins-b", "ins-c")] == [16, 7, 16]
+    assert [buffers.tenant_rented_bytes(owner) for owner in ("ins-a", "ins-b", "ins-c")] == [16, 7, 16]
     buffers.assign("ins-c", None)
-    assert [buffers.rented_with(owner) for owner in ("ins-a", "ins-b", "ins-c")] == [5, 7, 11]
+    assert [buffers.tenant_rented_bytes(owner) for owner in ("ins-a", "ins-b", "ins-c")] == [5, 7, 11]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from(["rent", "give back", "move"]))))
@@ -129,10 +129,10 @@ def test_a_tenant_always_has_the_sum_of_its_instances(steps: list[tuple[int, int
             assert buffer is not None
             held.setdefault(owner, []).append(buffer)
         elif held.get(owner):
-            buffers.give_back(held[owner].pop(), owner)
+            buffers.return_buffer(held[owner].pop(), owner)
         for one, of in tenants.items():
             together = [other for other, other_of in tenants.items() if other_of == of]
-            assert buffers.rented_with(one) == sum(buffers.rented_by(other) for other in together)
+            assert buffers.tenant_rented_bytes(one) == sum(buffers.owner_rented_bytes(other) for other in together)
 
 
 def test_half_sent_small_requests_of_one_tenant_leave_others_their_reading_ahead() -> None:
@@ -142,10 +142,10 @@ def test_half_sent_small_requests_of_one_tenant_leave_others_their_reading_ahead
     neighbour = UnreadBytes(UnreadBytes(of_all, UNREAD_BYTES_PER_TENANT_MAX), UNREAD_BYTES_PER_INSTANCE_MAX)
 
     for unread in hostile:
-        unread.change(UNREAD_BYTES_PER_INSTANCE_MAX)
+        unread.add(UNREAD_BYTES_PER_INSTANCE_MAX)
 
-    assert all(unread.are_many for unread in hostile)
-    assert not neighbour.are_many
+    assert all(unread.is_over_limit for unread in hostile)
+    assert not neighbour.is_over_limit
     hostile[0].move_to(UnreadBytes(of_all, UNREAD_BYTES_PER_TENANT_MAX))
-    assert [unread.are_many for unread in hostile] == [False] * 5
+    assert [unread.is_over_limit for unread in hostile] == [False] * 5
     assert of_all.count == 5 * UNREAD_BYTES_PER_INSTANCE_MAX

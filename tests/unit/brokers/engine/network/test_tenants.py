@@ -31,8 +31,8 @@ async def test_instances_of_one_tenant_share_what_it_uses_of_the_loop(tmp_path: 
         await broker.create_instance(ALONE)
         first, second, alone = (turns_of(broker, instance_id) for instance_id in (FIRST, SECOND, ALONE))
         now_s = first.clock_s()
-        first.used(now_s, now_s + 2 * TURN_S)
-        assert second.is_spent and not alone.is_spent
+        first.charge(now_s, now_s + 2 * TURN_S)
+        assert second.may_have_to_queue and not alone.may_have_to_queue
         assert alone.tenant.key == ALONE, "an instance whose document names no tenant is its own"
         assert broker.broker.services.metadata.current.tenant_of(SECOND) == TENANT
         assert broker.broker.services.metadata.current.tenant_of(ALONE) == ALONE

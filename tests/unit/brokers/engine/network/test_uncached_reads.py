@@ -57,7 +57,7 @@ async def client(broker: InProcessBroker, port: int) -> WireClient:
     log = partition_of(broker).log
     for segment in log.segments:
         segment.finish()
-    log.rest()
+    log.free_memory()
     return client
 
 
@@ -199,7 +199,7 @@ async def test_small_answers_come_from_the_disk_as_well(
     await broker.create_topic(client, TOPIC, 1)
     for at in range(3):
         await produce(client, TOPIC, batch(bytes([at]) * size))
-    partition_of(broker).log.rest()
+    partition_of(broker).log.free_memory()
     disk = SlowDisk(monkeypatch, [partition_of(broker).log.active.file.path])
     held = hold_readers(broker)
 
@@ -219,7 +219,7 @@ async def test_many_uncached_partitions_are_pulled_in_together(
         await produce(client, TOPIC, batch(b"%d" % index), partition=index)
     logs = [broker.broker.table.get(f"{INSTANCE}.{TOPIC}", index).log for index in range(count)]
     for log in logs:
-        log.rest()
+        log.free_memory()
     disk = SlowDisk(monkeypatch, [log.active.file.path for log in logs])
     held = hold_readers(broker)
     request = fetch_request(TOPIC)

@@ -36,7 +36,7 @@ async def test_the_loop_has_nothing_read_ahead_of_a_reader_of_an_old_log(broker:
         assert (await produce(client, TOPIC, batch(VALUE))).error_code == 0
     partition = broker.broker.table.get(f"{INSTANCE}.{TOPIC}", 0)
     assert partition is not None
-    partition.log.rest()
+    partition.log.free_memory()
     evict(Path(partition.log.active.file.path))
     by_process, by_loop = blocks_read(resource.RUSAGE_SELF), blocks_read(resource.RUSAGE_THREAD)
 

@@ -49,15 +49,15 @@ def _do(cleaner: Cleaner, work: LogToClean, now_ms: int = NOW_MS) -> Finished:
         assert isinstance(group, Cleaned)
         assert cleaner.swap_in(work, group, now_ms)
     assert isinstance(last, Finished)
-    cleaner.finished(work, last)
+    cleaner.on_finished(work, last)
     cleaner.checkpoint(work.partition.log.root).write()
     return last
 
 
 def _prepare(cleaner: Cleaner, work: LogToClean) -> list[Event]:
     """Runs the steps before the first swap and returns the event of the run."""
-    work.make_durable()
-    cleaner.durable(work)
+    work.flush_log()
+    cleaner.finish_flush(work)
     if work.is_first:
         cleaner.checkpoint(work.partition.log.root).write()
     events: list[Event] = []
@@ -125,7 +125,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
     work = cleaner.plan(NOW_MS)
     assert work is not None
     assert work.job.first_dirty == end_offset
-    cleaner.given_up(work)
+    cleaner.abandon(work)
 
     _produce(_lead(table, "t", b"2" * 16), 60)
     work = cleaner.plan(NOW_MS)
@@ -154,17 +154,17 @@ def test_records_written_after_a_truncation_are_cleaned(tmp_path: Path, when: st
         assert all(isinstance(group, Cleaned) and cleaner.swap_in(work, group, NOW_MS) for group in groups)
         _cut(table, partition, 20)
         assert isinstance(last, Finished)
-        cleaner.finished(work, last)
+        cleaner.on_finished(work, last)
         assert cleaner.checkpoint(tmp_path).offsets["t", 0] <= 20
     else:
         assert _do(cleaner, work).end_offset > 20
         _cut(table, partition, 20)
-        assert cleaner.lowered == {tmp_path}
+        assert cleaner.roots_to_checkpoint == {tmp_path}
     _produce(partition, 60, keys=1_000)
     work = cleaner.plan(NOW_MS)
     assert work is not None
     assert work.job.first_dirty <= 20
-    cleaner.given_up(work)
+    cleaner.abandon(work)
     table.close()
 
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_past_the_log_end_at_start_stays_ignored_when_the_log_grows
     cleaner = Cleaner(table, CleanerSettings())
     _produce(_lead(table, "t"), 40)
     work = cleaner.plan(NOW_MS)
-    assert (cleaner.disbelieved, work is not None and work.job.first_dirty) == ([("t", 0)], 0)
+    assert (cleaner.ignored_checkpoints, work is not None and work.job.first_dirty) == ([("t", 0)], 0)
     table.close()
 
 
@@ -188,7 +188,7 @@ def test_a_damaged_log_is_excluded_until_the_next_start(tmp_path: Path) -> None:
     _produce(_lead(table, "t"), 60)
     cleaner, work = _planned(table)
     (Path(work.job.directory) / "00000000000000000000.log.cleaned").touch()
-    assert cleaner.failed(work, Failed("a batch is damaged", Fault.LOG), NOW_MS) is None
+    assert cleaner.on_failed(work, Failed("a batch is damaged", Fault.LOG), NOW_MS) is None
     assert not list(Path(work.job.directory).glob("*.cleaned"))
     assert cleaner.plan(NOW_MS) is None
     assert table.cleaned.uncleanable == 1
@@ -217,7 +217,7 @@ def test_a_log_that_is_truncated_during_a_run_is_cleaned_later(tmp_path: Path) -
     table.truncate(partition, 24, NOW_MS)
     with pytest.raises(CleaningFailed) as failure:
         _prepare(cleaner, work)
-    assert cleaner.failed(work, Failed(str(failure.value), Fault.LOG), NOW_MS) is None
+    assert cleaner.on_failed(work, Failed(str(failure.value), Fault.LOG), NOW_MS) is None
     again = cleaner.plan(NOW_MS)
     assert again is not None
     _do(cleaner, again)
@@ -232,7 +232,7 @@ def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Pa
     for _ in range(9):
         work = cleaner.plan(now_ms)
         assert work is not None
-        wait_ms = cleaner.failed(work, Failed("killed", Fault.PASSING), now_ms)
+        wait_ms = cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), now_ms)
         assert wait_ms is not None
         assert cleaner.plan(now_ms + wait_ms - 1) is None
         waits.append(wait_ms)
@@ -245,7 +245,7 @@ def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Pa
     _produce(_lead(table, "t"), 60)
     work = cleaner.plan(now_ms)
     assert work is not None
-    assert cleaner.failed(work, Failed("killed", Fault.PASSING), now_ms) == 15_000
+    assert cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), now_ms) == 15_000
     table.close()
 
 
@@ -281,7 +281,7 @@ def test_a_recreated_log_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner, work = _planned(table)
-    cleaner.failed(work, Failed("no room", Fault.PASSING), NOW_MS)
+    cleaner.on_failed(work, Failed("no room", Fault.TRANSIENT), NOW_MS)
     _produce(_lead(table, "t", b"2" * 16), 60)
     assert cleaner.plan(NOW_MS) is not None
     assert table.cleaned.waiting == 0
@@ -294,8 +294,8 @@ def test_an_error_in_the_swap_takes_the_directory_offline(tmp_path: Path, monkey
     partition = _lead(table, "t")
     _produce(partition, 60)
     cleaner, work = _planned(table)
-    work.make_durable()
-    cleaner.durable(work)
+    work.flush_log()
+    cleaner.finish_flush(work)
     events: list[Event] = []
     Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
     assert isinstance(events[0], Cleaned)
@@ -308,7 +308,7 @@ def test_an_error_in_the_swap_takes_the_directory_offline(tmp_path: Path, monkey
         assert not cleaner.swap_in(work, events[0], NOW_MS)
     assert partition.offline
     assert list(table.offline_directories) == [tmp_path]
-    cleaner.given_up(work)
+    cleaner.abandon(work)
     assert cleaner.plan(NOW_MS) is None
     table.close()
     again = opened(tmp_path)
@@ -337,11 +337,11 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     cleaner, work = _planned(table)
     events: list[Event] = []
     Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
-    cleaner.durable(work)
+    cleaner.finish_flush(work)
     table.delete("t", 0, now_ms=NOW_MS)
     assert isinstance(events[0], Cleaned)
     assert not cleaner.swap_in(work, events[0], NOW_MS)
-    cleaner.given_up(work)
+    cleaner.abandon(work)
     table.close()
 
 
@@ -355,7 +355,7 @@ def test_a_run_ends_when_the_topic_is_no_longer_compacted(tmp_path: Path) -> Non
     assert isinstance(group, Cleaned)
     table.update_config("t", {**COMPACT, "cleanup.policy": "delete"})
     assert not cleaner.swap_in(work, group, NOW_MS)
-    cleaner.given_up(work)
+    cleaner.abandon(work)
     assert [offset for offset, _ in read_all(partition.log)] == list(range(60))
     table.update_config("t", COMPACT)
     again = cleaner.plan(NOW_MS)

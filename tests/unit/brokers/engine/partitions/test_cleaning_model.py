@@ -167,8 +167,8 @@ class CleanedPartition(RuleBasedStateMachine):
         for offset, record in self.written.items():
             if work.job.first_dirty <= offset < work.job.end_offset:
                 assert record.timestamp_ms <= self.now_ms - self.lag_ms_min or not self.lag_ms_min, "CMP-2"
-        work.make_durable()
-        self.cleaner.durable(work)
+        work.flush_log()
+        self.cleaner.finish_flush(work)
         if work.is_first:
             self.cleaner.checkpoint(self.home).write()
         self.run = SteppedRun(work.job)
@@ -194,7 +194,7 @@ class CleanedPartition(RuleBasedStateMachine):
         assert self.run is not None and self.work is not None
         self.run.kill()
         work, self.run, self.work = self.work, None, None
-        assert self.cleaner.failed(work, Failed("killed", Fault.PASSING), self.now_ms) is not None
+        assert self.cleaner.on_failed(work, Failed("killed", Fault.TRANSIENT), self.now_ms) is not None
         assert self.cleaner.plan(self.now_ms) is None
 
     def _step(self, run: SteppedRun) -> None:
@@ -212,19 +212,19 @@ class CleanedPartition(RuleBasedStateMachine):
                     self.completed.setdefault(offset, work.job.now_ms + MARKER_MS)
         elif isinstance(event, Finished):
             run.kill()
-            self.cleaner.finished(work, event)
+            self.cleaner.on_finished(work, event)
             self.cleaner.checkpoint(self.home).write()
             self.work = self.run = None
             self._tail_is_clean(event.end_offset)
         elif run.is_over:
             assert isinstance(run.error, FileNotFoundError), run.error
-            self.cleaner.failed(work, Failed(str(run.error), Fault.PASSING), self.now_ms)
+            self.cleaner.on_failed(work, Failed(str(run.error), Fault.TRANSIENT), self.now_ms)
             self.work = self.run = None
 
     def _stop_run(self) -> None:
         if self.run is not None and self.work is not None:
             self.run.kill()
-            self.cleaner.given_up(self.work)
+            self.cleaner.abandon(self.work)
         self.work = self.run = None
 
     # -- invariants ---------------------------------------------------------------------------------------------------

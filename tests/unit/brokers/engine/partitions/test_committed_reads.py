@@ -31,7 +31,7 @@ from tests.unit.brokers.engine.partitions.transactional import (
 
 
 def fetched(partition: Partition, offset: int) -> None:
-    partition.follower_fetched(2, 1, offset, 0, NOW_MS)
+    partition.update_follower_fetch_state(2, 1, offset, 0, NOW_MS)
 
 
 def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[PartitionTable, Partition]:

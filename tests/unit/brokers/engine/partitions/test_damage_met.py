@@ -55,7 +55,7 @@ def test_a_reader_gets_an_error_and_is_not_led_past_damage(log: SimulatedLog, tm
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     position = second_batch(partition)
     flip(file, position + LENGTH_AT + 1)
-    partition.log.rest()
+    partition.log.free_memory()
     with capture_logs() as lines:
         for _ in range(2):
             assert partition.read(2, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
@@ -76,10 +76,10 @@ def test_repeated_reads_behind_damage_need_no_other_scan(log: SimulatedLog, tmp_
     """The file has been deleted, so a scan would fail."""
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     flip(file, second_batch(partition) + LENGTH_AT + 1)
-    partition.log.rest()
+    partition.log.free_memory()
     for offset in (2, 3):
         assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
-    partition.log.rest()
+    partition.log.free_memory()
     away = file.rename(file.with_suffix(".away"))
     for offset in (3, 2):
         assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE

@@ -24,7 +24,7 @@ def follow(table: PartitionTable, index: int, count: int) -> Partition:
     )
     for offset in range(count):
         data = build_batch([Record(NOW_MS, b"k", b"v")])
-        layout.assign(data, offset, EPOCH)
+        layout.set_offset_and_epoch(data, offset, EPOCH)
         append_fetched(partition, memoryview(data), offset + 1, 0, NOW_MS)
     return partition
 

@@ -69,7 +69,7 @@ def test_appends_and_reads_cost_the_same_in_a_log_ten_times_as_long(partition: P
     def cost() -> tuple[int, int]:
         data = memoryview(build_batch([Record(NOW_MS, b"k", b"v" * 100)] * 10))
         appended = calls(lambda: partition.append(data, NOW_MS, acks=1, produce_version=9))
-        partition.log.rest()
+        partition.log.free_memory()
         result = []
         looked = calls(
             lambda: result.append(partition.read(partition.log_end_offset // 2, 1 << 20, min_one_batch=True))

@@ -42,8 +42,8 @@ def follow(table: PartitionTable, *offsets: int) -> Partition:
         records, expected = memoryview(batch(offset)), partition.log_end_offset
         append_fetched(partition, records, offset + 1, 0, NOW_MS)
         if has_holes(records, expected):
-            table.flusher.note_holes(partition)
-    table.flusher.keep_holes()
+            table.flusher.record_holes(partition)
+    table.flusher.persist_holes()
     return partition
 
 
@@ -175,9 +175,9 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
         offset_files, "write_atomically", lambda path, *rest, **how: (written.append(path), write(path, *rest, **how))
     )
     for partition in followed:
-        table.flusher.note_holes(partition)
-    table.flusher.keep_holes()
-    table.flusher.keep_holes()
+        table.flusher.record_holes(partition)
+    table.flusher.persist_holes()
+    table.flusher.persist_holes()
     assert written == [tmp_path / checkpoints.RECOVERY_POINTS]
     assert named(tmp_path) == {}
     table.close()

@@ -54,7 +54,7 @@ def session(tmp_path: Path) -> FollowerSession:
             )
             session.update_position((topic.encode()[:16], index), (index, 5, 0, -1, 0, 1_000), led, NOW_MS)
             line = session.partitions[topic.encode()[:16], index]
-            session.ready(line)
+            session.mark_ready(line)
     return session
 
 

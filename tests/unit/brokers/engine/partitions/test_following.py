@@ -52,7 +52,7 @@ def follow(table: PartitionTable, *, in_small_segments: bool = False) -> Partiti
 def stored(base_offset: int, count: int = 1, epoch: int = EPOCH, **more: int) -> bytes:
     """Returns a batch as it is stored in a leader's log."""
     data = build_batch([Record(NOW_MS + at, None, b"v%d" % (base_offset + at)) for at in range(count)], **more)
-    layout.assign(data, base_offset, epoch)
+    layout.set_offset_and_epoch(data, base_offset, epoch)
     return bytes(data)
 
 
@@ -216,7 +216,7 @@ def test_records_behind_damage_are_removed_by_a_truncation(table: PartitionTable
     content = bytearray(file.read_bytes())
     content[2 * len(batches[0]) + 16] = 7  # the magic of the third batch
     file.write_bytes(content)
-    partition.log.rest()
+    partition.log.free_memory()
 
     with structlog.testing.capture_logs() as written:
         table.truncate(partition, 4, NOW_MS)
@@ -246,7 +246,7 @@ def test_a_restarted_log_has_no_earlier_records(table: PartitionTable, tmp_path:
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, producer_id=3, base_sequence=number) for number in range(10)), high_watermark=10)
 
-    table.restart_at(partition, 50, NOW_MS)
+    table.truncate_fully_and_start_at(partition, 50, NOW_MS)
 
     log = partition.log
     assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (50, 50, 50)

@@ -59,19 +59,19 @@ def clean(table: PartitionTable, now_ms: int) -> int:
     cleaner = Cleaner(table, CleanerSettings())
     runs = 0
     while (work := cleaner.plan(now_ms)) is not None:
-        work.make_durable()
-        cleaner.durable(work)
+        work.flush_log()
+        cleaner.finish_flush(work)
         events: list[Any] = []
         try:
             Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
         except CleaningFailed:
-            cleaner.given_up(work)
+            cleaner.abandon(work)
             return runs
         for event in events:
             if isinstance(event, Cleaned):
                 assert cleaner.swap_in(work, event, now_ms)
             elif isinstance(event, Finished):
-                cleaner.finished(work, event)
+                cleaner.on_finished(work, event)
         runs += 1
     return runs
 

@@ -26,7 +26,7 @@ def wait() -> DelayedReplication:
 def test_members_of_both_isrs_count_during_a_write() -> None:
     """REP-24."""
     made = leadership()
-    made.followers[2].fetched(10, 0, 10, 0)
+    made.followers[2].update_fetch_state(10, 0, 10, 0)
     assert made.committed(10) == -1
     made.propose((1, 2))
     assert made.committed(10) == -1
@@ -38,19 +38,19 @@ def test_members_of_both_isrs_count_during_a_write() -> None:
 def test_the_high_watermark_waits_for_a_follower_only_while_it_keeps_up() -> None:
     """REP-11: it is about to join and must not miss records that were committed meanwhile."""
     made = leadership(isr=(1, 2))
-    made.followers[2].fetched(10, 0, 10, 5_000)
-    made.followers[3].fetched(7, 0, 7, 5_000)
+    made.followers[2].update_fetch_state(10, 0, 10, 5_000)
+    made.followers[3].update_fetch_state(7, 0, 7, 5_000)
     assert made.committed(10) == 7
-    made.followers[3].judge(40_000, 30_000)
+    made.followers[3].update_keeps_up(40_000, 30_000)
     assert made.committed(10) == 10
 
 
 def test_the_high_watermark_does_not_wait_for_dead_or_stopping_brokers() -> None:
     """REP-34: it was caught up a moment ago and will not fetch again."""
     made = leadership(isr=(1, 2))
-    made.followers[2].fetched(10, 0, 10, 5_000)
-    made.followers[3].fetched(7, 0, 7, 5_000)
-    made.away = frozenset({3})
+    made.followers[2].update_fetch_state(10, 0, 10, 5_000)
+    made.followers[3].update_fetch_state(7, 0, 7, 5_000)
+    made.unavailable_brokers = frozenset({3})
     assert made.committed(10) == 10
     made.confirm((2, 3), (1, 2, 3))
     assert made.committed(10) == 7
@@ -59,16 +59,16 @@ def test_the_high_watermark_does_not_wait_for_dead_or_stopping_brokers() -> None
 def test_a_follower_with_deleted_records_does_not_join_the_isr() -> None:
     """LOG-46: the deletion was confirmed to a client while the replica was down."""
     made = leadership(isr=(1, 2))
-    made.followers[3].fetched(10, 0, 10, 5_000)
+    made.followers[3].update_fetch_state(10, 0, 10, 5_000)
     assert made.candidates(10, start_offset=4) == []
-    made.followers[3].fetched(10, 4, 10, 5_000)
+    made.followers[3].update_fetch_state(10, 4, 10, 5_000)
     assert made.candidates(10, start_offset=4) == [3]
 
 
 def test_an_epoch_begins_without_knowledge_of_followers() -> None:
     """REP-26."""
     made = leadership()
-    made.followers[2].fetched(10, 0, 10, 5)
+    made.followers[2].update_fetch_state(10, 0, 10, 5)
     made.begin((2, 3), (1, 2), epoch_start_offset=10, now_ms=99)
     assert [made.followers[id].end_offset for id in (2, 3)] == [-1, -1]
     assert [made.followers[id].caught_up_ms for id in (2, 3)] == [99, 0]
@@ -76,7 +76,7 @@ def test_an_epoch_begins_without_knowledge_of_followers() -> None:
 
 def test_new_replicas_are_unknown_and_remaining_ones_are_known() -> None:
     made = leadership()
-    made.followers[2].fetched(10, 0, 10, 5)
+    made.followers[2].update_fetch_state(10, 0, 10, 5)
     made.confirm((2, 4), (1, 2))
     assert {id: follower.end_offset for id, follower in made.followers.items()} == {2: 10, 4: -1}
 
@@ -84,9 +84,9 @@ def test_new_replicas_are_unknown_and_remaining_ones_are_known() -> None:
 def test_the_low_watermark_is_the_lowest_log_start_of_in_sync_replicas() -> None:
     made = leadership(isr=(1, 2))
     assert made.low_watermark(5) == -1
-    made.followers[2].fetched(10, 3, 10, 0)
+    made.followers[2].update_fetch_state(10, 3, 10, 0)
     assert made.low_watermark(5) == 3
-    made.followers[2].fetched(10, 5, 10, 0)
+    made.followers[2].update_fetch_state(10, 5, 10, 0)
     assert made.low_watermark(5) == 5
 
 
@@ -99,7 +99,7 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
         wanted[pending] = offset
         made.await_commit(pending, offset)
     for watermark in watermarks:
-        result = [wanted.pop(pending) for pending in made.committed_below(watermark)]
+        result = [wanted.pop(pending) for pending in made.pop_committed(watermark)]
         assert result == sorted(result)
         assert all(offset < watermark for offset in result)
         assert all(offset >= watermark for offset in wanted.values())
@@ -122,7 +122,7 @@ def test_a_hundred_thousand_pending_requests_do_not_slow_an_append() -> None:
         begun = time.process_time()
         for number in range(2_000):
             made.await_commit(wait(), number)
-            made.committed_below(number + 1)
+            made.pop_committed(number + 1)
         return time.process_time() - begun
 
     crowded = leadership()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from brokers.engine.partitions.delayed_operations import LeadershipCheck
 from brokers.engine.partitions.follower_session import FollowerSession
-from brokers.engine.partitions.isr import lagging
-from brokers.engine.partitions.leadership_check import LeadershipChecks, leads_alone, unanswered
+from brokers.engine.partitions.isr import out_of_sync_replicas
+from brokers.engine.partitions.leadership_check import LeadershipChecks, is_sole_in_sync_replica, unconfirmed_followers
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -73,7 +73,7 @@ class Stage:
         self.woken = 0
 
     def ask(self) -> LeadershipCheck:
-        return self.leadership_checks.ask(self.partition, self._wake)
+        return self.leadership_checks.start(self.partition, self._wake)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -145,7 +145,7 @@ def test_one_round_confirms_all_earlier_checks(table: PartitionTable) -> None:
 def test_a_single_in_sync_replica_is_confirmed_at_once(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1,))
 
-    assert leads_alone(stage.partition)
+    assert is_sole_in_sync_replica(stage.partition)
     assert stage.ask().is_confirmed
     assert stage.followers[2].woken == 0
 
@@ -158,7 +158,7 @@ def test_a_follower_that_left_the_isr_is_not_waited_for(table: PartitionTable) -
     assert not question.done
 
     lead(table, 1, 3)
-    stage.leadership_checks.check()
+    stage.leadership_checks.evaluate()
 
     assert question.is_confirmed
 
@@ -168,7 +168,7 @@ def test_a_follower_in_the_proposed_isr_is_waited_for(table: PartitionTable) -> 
     stage = Stage(table, isr=(1,))
     stage.partition.propose_isr((1, 2))
 
-    assert not leads_alone(stage.partition)
+    assert not is_sole_in_sync_replica(stage.partition)
     assert not stage.ask().done
 
 
@@ -199,7 +199,7 @@ def test_a_cancelled_check_uses_no_memory(table: PartitionTable) -> None:
         stage.ask().cancel()
 
     assert sum(map(len, stage.leadership_checks._waiting.values())) <= 1
-    stage.leadership_checks.check()
+    stage.leadership_checks.evaluate()
     assert not stage.leadership_checks.is_waiting
     assert stage.woken == 0
 
@@ -306,11 +306,13 @@ def test_a_silent_follower_leaves_the_isr_even_if_it_was_caught_up(table: Partit
     def laggards(now_ms: int) -> tuple[int, ...]:
         leadership, end_offset = stage.partition.leadership, stage.partition.log_end_offset
         assert leadership is not None
-        return lagging((1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, unanswered(stage.partition))
+        return out_of_sync_replicas(
+            (1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, unconfirmed_followers(stage.partition)
+        )
 
     assert laggards(90_000) == (), "no check was sent"
     stage.ask()
-    assert unanswered(stage.partition) == {2, 3}
+    assert unconfirmed_followers(stage.partition) == {2, 3}
     for _ in range(2):
         stage.followers[3].goes_round()
     assert laggards(1_400) == ()
@@ -328,15 +330,17 @@ def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_after_a_chec
     stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)
     leadership = stage.partition.leadership
     assert leadership is not None
-    assert unanswered(stage.partition) == frozenset(), "no check was sent"
+    assert unconfirmed_followers(stage.partition) == frozenset(), "no check was sent"
 
     question = stage.ask()
     for _ in range(3):
         stage.followers[2].goes_round()
 
     assert not question.done
-    assert unanswered(stage.partition) == {3}
+    assert unconfirmed_followers(stage.partition) == {3}
     leadership.followers[3].end_offset = stage.partition.log_end_offset
     late_ms = NOW_MS + 1_000
-    leadership.followers[2].caught_up(late_ms)
-    assert lagging((1, 2, 3), 1, leadership.followers, 0, late_ms, 500, unanswered(stage.partition)) == (3,)
+    leadership.followers[2].record_caught_up(late_ms)
+    assert out_of_sync_replicas(
+        (1, 2, 3), 1, leadership.followers, 0, late_ms, 500, unconfirmed_followers(stage.partition)
+    ) == (3,)

@@ -24,7 +24,7 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
     results = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
     assert [result.error_code for result in results] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
     assert list_offsets(partition, -2, isolation=0, version=7).offset == 0
-    assert partition.follower_fetched(2, 1, 3, 0, 0) is False
+    assert partition.update_follower_fetch_state(2, 1, 3, 0, 0) is False
     assert list_offsets(partition, timestamp, isolation=0, version=7).error_code == error_codes.NONE
     assert list_offsets(partition, NOW_MS + 1, isolation=0, version=7).offset == -1
     table.close()
@@ -39,7 +39,7 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
         assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
     segments = partition.log.segments
     for segment in segments:
-        segment.rest()
+        segment.free_memory()
     assert list_offsets(partition, NOW_MS, isolation=0, version=7).offset == 9
     assert [segment.file.fd >= 0 for segment in segments] == [False] * (len(segments) - 1) + [True]
     table.close()

@@ -62,7 +62,7 @@ def test_shape_errors_omit_the_log_start_offset_and_others_include_it(table: Par
     assert produce(partition, batch(codec=4), version=3) == AppendResult(error_codes.UNSUPPORTED_COMPRESSION_TYPE)
     lying = batch()
     lying[57:61] = (9).to_bytes(4, "big")
-    layout.seal(lying)
+    layout.write_crc(lying)
     assert produce(partition, lying) == AppendResult(error_codes.INVALID_RECORD, log_start_offset=0)
     without_transactional_id = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
     assert produce(partition, without_transactional_id) == AppendResult(
@@ -200,11 +200,11 @@ def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
     assert partition.read(0, 1 << 20, min_one_batch=True).slice is None
     wait = DelayedReplication(lambda: done.append(1))
     wait.watch(partition, result.last_offset)
-    partition.follower_fetched(2, 1, 3, 0, NOW_MS)
+    partition.update_follower_fetch_state(2, 1, 3, 0, NOW_MS)
     assert not done
-    partition.follower_fetched(3, 1, 2, 0, NOW_MS)
+    partition.update_follower_fetch_state(3, 1, 2, 0, NOW_MS)
     assert (partition.high_watermark, done) == (2, [])
-    partition.follower_fetched(3, 1, 3, 0, NOW_MS)
+    partition.update_follower_fetch_state(3, 1, 3, 0, NOW_MS)
     assert (partition.high_watermark, done) == (3, [1])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.isr import effective_minimum, lagging, may_join
+from brokers.engine.partitions.isr import effective_minimum, may_join, out_of_sync_replicas
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.progress import FollowerProgress
 
@@ -16,7 +16,7 @@ def test_the_committed_offset_is_the_minimum_of_all_that_count(leader_end: int, 
     leadership = Leadership()
     leadership.begin(others, (1, *others), epoch_start_offset=0, now_ms=0)
     for replica, end in zip(others, ends, strict=True):
-        leadership.followers[replica].fetched(end, 0, leader_end, 0)
+        leadership.followers[replica].update_fetch_state(end, 0, leader_end, 0)
     held_by_all = max((offset for offset in range(-1, leader_end + 1) if all(end >= offset for end in ends)), default=0)
     assert leadership.committed(leader_end) == held_by_all
 
@@ -24,22 +24,22 @@ def test_the_committed_offset_is_the_minimum_of_all_that_count(leader_end: int, 
 def test_a_follower_is_caught_up_at_the_log_end_of_its_last_fetch() -> None:
     """REP-21."""
     follower = FollowerProgress()
-    follower.fetched(0, 0, leader_end_offset=10, now_ms=100)
+    follower.update_fetch_state(0, 0, leader_end_offset=10, now_ms=100)
     assert follower.caught_up_ms == 0
-    follower.fetched(10, 0, leader_end_offset=20, now_ms=200)
+    follower.update_fetch_state(10, 0, leader_end_offset=20, now_ms=200)
     assert follower.caught_up_ms == 100
-    follower.fetched(20, 0, leader_end_offset=20, now_ms=300)
+    follower.update_fetch_state(20, 0, leader_end_offset=20, now_ms=300)
     assert follower.caught_up_ms == 300
 
 
 def test_members_leave_when_behind_too_long_and_join_when_they_have_everything_committed() -> None:
     """REP-13, REP-22, REP-23."""
     quick, slow = FollowerProgress(caught_up_ms=1_000), FollowerProgress(caught_up_ms=1_000)
-    quick.fetched(50, 0, 50, 40_000)
-    slow.fetched(30, 0, 50, 40_000)
+    quick.update_fetch_state(50, 0, 50, 40_000)
+    slow.update_fetch_state(30, 0, 50, 40_000)
     followers = {2: quick, 3: slow}
-    assert lagging((1, 2, 3), 1, followers, 50, 31_000) == ()
-    assert lagging((1, 2, 3), 1, followers, 50, 31_001) == (3,)
+    assert out_of_sync_replicas((1, 2, 3), 1, followers, 50, 31_000) == ()
+    assert out_of_sync_replicas((1, 2, 3), 1, followers, 50, 31_001) == (3,)
     assert may_join(quick, 40, 45)
     assert not may_join(slow, 40, 0)
     assert not may_join(slow, 20, 31)

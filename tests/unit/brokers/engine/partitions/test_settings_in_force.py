@@ -35,15 +35,15 @@ def produce(partition: Partition, key: bytes, value: bytes | None, at_ms: int = 
 
 
 def run(cleaner: Cleaner, work: LogToClean, now_ms: int) -> None:
-    work.make_durable()
-    cleaner.durable(work)
+    work.flush_log()
+    cleaner.finish_flush(work)
     events: list[Event] = []
     Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
     for event in events:
         if isinstance(event, Cleaned):
             assert cleaner.swap_in(work, event, now_ms)
         elif isinstance(event, Finished):
-            cleaner.finished(work, event)
+            cleaner.on_finished(work, event)
 
 
 def is_due(table: PartitionTable, cleaner: Cleaner, now_ms: int, **config: str) -> bool:
@@ -51,7 +51,7 @@ def is_due(table: PartitionTable, cleaner: Cleaner, now_ms: int, **config: str) 
     table.update_config(TOPIC, COMPACT | {key.replace("_", "."): value for key, value in config.items()})
     work = cleaner.plan(now_ms)
     if work is not None:
-        cleaner.given_up(work)
+        cleaner.abandon(work)
     return work is not None
 
 

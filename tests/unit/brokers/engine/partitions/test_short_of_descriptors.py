@@ -118,7 +118,7 @@ def follow(partition: Partition, acked: list[int]) -> None:
     """Appends two batches of a leader, each of another epoch."""
     for epoch in (4, 5):
         batch = build_batch([Record(NOW_MS, b"k", b"x" * 80), Record(NOW_MS, b"k", b"y")])
-        layout.assign(batch, partition.log_end_offset, epoch)
+        layout.set_offset_and_epoch(batch, partition.log_end_offset, epoch)
         wanted = partition.log_end_offset + 2
         while partition.log_end_offset < wanted:
             with contextlib.suppress(StorageFailed):
@@ -132,7 +132,7 @@ def insist(work):  # type: ignore[no-untyped-def]
         try:
             return work()
         except StorageFailed as failure:
-            assert failure.passes
+            assert failure.is_transient
 
 
 @pytest.mark.parametrize(("code", "count"), [(errno.EMFILE, 1), (errno.ENFILE, 2), (errno.ENOMEM, 1)])
@@ -199,7 +199,7 @@ def test_half_a_batch_stays_only_if_no_batch_follows_it(
 def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path) -> None:
     """LOG-46: the batch in which the leader's log starts begins below the follower's log start."""
     batch = build_batch([Record(NOW_MS, b"k", b"%d" % at) for at in range(5)])
-    layout.assign(batch, 3, 1)
+    layout.set_offset_and_epoch(batch, 3, 1)
     step = 0
     while True:
         table = PartitionTable(StorageSettings(roots=(tmp_path / str(step),), broker_id=1, cluster_id="c"))
@@ -207,7 +207,7 @@ def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path)
         partition = table.become_follower(
             "t", 0, TOPIC_ID, 1, CONFIG, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
         )
-        table.restart_at(partition, 5, NOW_MS)
+        table.truncate_fully_and_start_at(partition, 5, NOW_MS)
         idle(table)
         refused = Refused(step, 1, errno.EMFILE)
         with refused.at_work():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.protocol.apis import APIS, ApiKey
-from brokers.engine.protocol.codec import Encoded, encode_response, encode_response_in_chunks
+from brokers.engine.protocol.codec import EncodedResponse, encode_response, encode_response_in_pieces
 from brokers.engine.protocol.compile_encode import LONG_BYTES_PER_PIECE, WRITES_PER_PIECE
 from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponse,
@@ -21,7 +21,7 @@ KEYS = (ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.ADD_PARTITI
 
 def whole(api_key: int, version: int, message: object) -> tuple[int, bytes]:
     """Encode in pieces; return the number of stops and the body."""
-    pieces = encode_response_in_chunks(api_key, version, message)
+    pieces = encode_response_in_pieces(api_key, version, message)
     stops = 0
     while True:
         try:
@@ -62,4 +62,4 @@ def test_a_message_of_few_long_texts_takes_many_pieces_too() -> None:
 
 
 def test_an_encoded_body_is_left_as_it_is() -> None:
-    assert encode_response(ApiKey.OFFSET_FETCH, 5, Encoded(b"body")) == b"body"
+    assert encode_response(ApiKey.OFFSET_FETCH, 5, EncodedResponse(b"body")) == b"body"

@@ -118,7 +118,7 @@ def test_an_answer_is_read_as_the_compiled_codec_reads_it(response: Any, correla
         for topic in response.responses
         for partition in topic.partitions
     ]
-    assert [(*line[:7], bytes(buffer[line[7] : line[8]])) for line in read.lines] == expected
+    assert [(*line[:7], bytes(buffer[line[7] : line[8]])) for line in read.partitions] == expected
 
 
 def test_tagged_fields_in_the_header_are_passed_over() -> None:
@@ -146,7 +146,7 @@ def test_a_changed_byte_is_read_or_malformed_and_points_into_the_frame(response:
     at = data.draw(st.integers(0, len(frame) - 1))
     frame[at] = data.draw(st.integers(0, 255))
     with contextlib.suppress(MalformedRequest):
-        for line in decode_replica_fetch(frame, 0, len(frame)).lines:
+        for line in decode_replica_fetch(frame, 0, len(frame)).partitions:
             assert 0 <= line[7] <= line[8] <= len(frame)
 
 

@@ -54,7 +54,7 @@ def batch(
     fields = (base_offset, length, -1, layout.MAGIC, 0, attributes, delta, base_ms, max_ms, *producer, count)
     layout.HEADER.pack_into(data, 0, *fields)
     data += payload
-    layout.seal(data)
+    layout.write_crc(data)
     return data
 
 

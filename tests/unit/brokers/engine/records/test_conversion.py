@@ -10,7 +10,13 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, compress
-from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, from_batches, inspect, to_batch
+from brokers.engine.records.conversion import (
+    ConversionBudget,
+    UnsupportedCodec,
+    check_message_set,
+    from_batches,
+    to_batch,
+)
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import compress_old
 from brokers.engine.records.rejections import BatchRejected
@@ -33,7 +39,7 @@ def old_set(magic: int, codec: int, wanted: list[Record]) -> bytes:
 
 
 def batch_of(data: bytes, *, log_append_time: bool = False, bytes_max: int = LARGE) -> bytearray:
-    return to_batch(data, inspect(data, bytes_max), log_append_time=log_append_time)
+    return to_batch(data, check_message_set(data, bytes_max), log_append_time=log_append_time)
 
 
 def one(value: bytes = b"v", magic: int = 1, time_ms: int = TIME_MS, flags: int = 0, offset: int = 0) -> bytes:
@@ -75,7 +81,7 @@ def test_there_and_back_is_the_same(wanted: list[Record], magic: int, codec: int
 def test_old_readers_get_the_log_append_time() -> None:
     """REC-11."""
     data = build_batch([Record(5, None, b"a"), Record(6, None, b"b")], codec=GZIP)
-    layout.stamp(data, layout.read_header(data).attributes | layout.LOG_APPEND_TIME, TIME_MS)
+    layout.set_attributes_and_timestamp(data, layout.read_header(data).attributes | layout.LOG_APPEND_TIME, TIME_MS)
     (entry,) = [from_batches(bytes(data), 1, 0)]
     assert entry[17] == GZIP | layout.LOG_APPEND_TIME
     assert [m.timestamp_ms for m in read_set(entry)] == [TIME_MS, TIME_MS]
@@ -132,7 +138,7 @@ def test_a_conversion_does_not_grow_far_beyond_its_input() -> None:
 )
 def test_an_invalid_set_is_refused_before_decompression(data: bytes, code: int) -> None:
     with pytest.raises(BatchRejected) as refused:
-        inspect(data, 250)
+        check_message_set(data, 250)
     assert refused.value.code == code
 
 
@@ -168,8 +174,8 @@ def test_a_claim_of_log_append_time_is_dropped() -> None:
 
 
 def test_a_set_without_a_complete_message_is_empty() -> None:
-    assert inspect(b"", LARGE).magic == -1
-    assert inspect(one()[:-1], LARGE).magic == -1
+    assert check_message_set(b"", LARGE).magic == -1
+    assert check_message_set(one()[:-1], LARGE).magic == -1
 
 
 def test_a_bomb_is_refused() -> None:
@@ -189,7 +195,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
         length = len(data) - layout.LOG_OVERHEAD_BYTES
         fields = (0, length, 0, layout.MAGIC, 0, codec, 0, time_ms, time_ms, -1, -1, -1, 1)
         layout.HEADER.pack_into(data, 0, *fields)
-        layout.seal(data)
+        layout.write_crc(data)
         try:
             from_batches(bytes(data), magic, 0)
         except (Malformed, Undecodable, Oversized):
@@ -199,7 +205,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
 def test_overflowing_timestamps_are_converted_like_other_readers_do() -> None:
     data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
     layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
-    layout.seal(data)
+    layout.write_crc(data)
     assert [m.timestamp_ms for m in read_set(from_batches(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
 
 
@@ -215,7 +221,7 @@ def test_any_set_becomes_a_valid_batch_or_is_refused(
         if checksum is not None and entry_end <= len(data):
             data[12:16] = checksum.to_bytes(4, "big")
         try:
-            result = inspect(bytes(data), LARGE)
+            result = check_message_set(bytes(data), LARGE)
             if result.magic not in (0, 1):
                 continue
             batch = memoryview(to_batch(bytes(data), result, log_append_time=False))
@@ -236,12 +242,12 @@ def test_the_conversion_work_of_one_request_is_bounded() -> None:
     """REC-30: seven kilobytes can have a quarter of a million messages, and a request ten thousand such sets."""
     small = old_set(1, GZIP, [Record(0, None, b"")] * 1_000)
     work = ConversionBudget(100_000)
-    assert len(to_batch(small, inspect(small, LARGE), work, log_append_time=False)) > 0
+    assert len(to_batch(small, check_message_set(small, LARGE), work, log_append_time=False)) > 0
     for data in (small, old_set(1, LZ4, [Record(0, None, b"")])):
         with pytest.raises(BatchRejected) as refused:
-            to_batch(data, inspect(data, LARGE), work, log_append_time=False)
+            to_batch(data, check_message_set(data, LARGE), work, log_append_time=False)
         assert refused.value.code == error_codes.MESSAGE_TOO_LARGE
-    assert len(to_batch(one(), inspect(one(), LARGE), work, log_append_time=False)) > 0
+    assert len(to_batch(one(), check_message_set(one(), LARGE), work, log_append_time=False)) > 0
 
 
 def test_a_response_ends_when_the_conversion_work_is_used_up() -> None:
@@ -255,7 +261,7 @@ def test_a_response_ends_when_the_conversion_work_is_used_up() -> None:
     assert from_batches(data, 1, 0, ConversionBudget(10_000)) == from_batches(batches[0], 1, 0)
     work = ConversionBudget(200_000)
     assert from_batches(data, 1, 0, work) == from_batches(data[: len(batches[0]) + len(batches[1])], 1, 0)
-    assert work.is_over
+    assert work.is_used_up
 
 
 def test_batches_before_an_inconvertible_one_are_returned() -> None:
@@ -263,7 +269,7 @@ def test_batches_before_an_inconvertible_one_are_returned() -> None:
     good = bytes(build_batch([Record(0, None, b"a")]))
     rotten = build_batch([Record(0, None, b"b")], base_offset=1)
     rotten[-1] = 1  # a missing header
-    layout.seal(rotten)
+    layout.write_crc(rotten)
     assert from_batches(good + bytes(rotten), 1, 0) == from_batches(good, 1, 0)
     with pytest.raises(Malformed):
         from_batches(bytes(rotten) + good, 1, 1)

@@ -25,7 +25,7 @@ from brokers.engine.records.compression import (
     XERIAL_HEADER,
     compress,
 )
-from brokers.engine.records.conversion import from_batches, inspect, to_batch
+from brokers.engine.records.conversion import check_message_set, from_batches, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
@@ -226,9 +226,9 @@ def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
     blocks = [whole, *[nothing] * 999]
     payload = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
     assert code_of(batch(payload, attributes=SNAPPY), budget=budget) == error_codes.NONE
-    assert budget.left_bytes == 1_024
+    assert budget.remaining_bytes == 1_024
     assert code_of(batch(whole, attributes=SNAPPY), budget=budget) == error_codes.NONE
-    assert budget.left_bytes == 0
+    assert budget.remaining_bytes == 0
 
 
 def test_a_wrapper_of_very_many_messages_is_too_large() -> None:
@@ -236,7 +236,7 @@ def test_a_wrapper_of_very_many_messages_is_too_large() -> None:
     inner = encode_message(0, 0, -1, None, None)
     few = encode_message(0, 0, -1, None, compress(GZIP, inner * 1_000), GZIP)
     many = encode_message(0, 0, -1, None, compress(GZIP, inner * (RECORDS_PER_BATCH_MAX + 1)), GZIP)
-    assert len(to_batch(few, inspect(few, 1 << 20), log_append_time=False)) > 0
+    assert len(to_batch(few, check_message_set(few, 1 << 20), log_append_time=False)) > 0
     with pytest.raises(BatchRejected) as caught:
-        to_batch(many, inspect(many, 1 << 20), log_append_time=False)
+        to_batch(many, check_message_set(many, 1 << 20), log_append_time=False)
     assert caught.value.code == error_codes.MESSAGE_TOO_LARGE

@@ -46,7 +46,7 @@ def test_damaged_records_under_a_good_checksum_are_refused_or_read_but_never_pas
     batch = build_batch(written)
     at = data.draw(st.integers(61, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))
-    layout.seal(batch)
+    layout.write_crc(batch)
 
     try:
         pairs = read_keys_and_values(bytes(batch))
@@ -59,6 +59,6 @@ def test_a_batch_that_ends_too_early_or_too_late_is_refused() -> None:
     batch = build_batch([Record(0, b"k", b"v"), Record(0, b"k", b"w")])
     for count in (1, 3):
         batch[57:61] = count.to_bytes(4, "big")
-        layout.seal(batch)
+        layout.write_crc(batch)
         with pytest.raises(Malformed):
             read_keys_and_values(bytes(batch))

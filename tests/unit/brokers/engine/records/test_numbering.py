@@ -10,7 +10,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record
 from brokers.engine.records.compression import ZSTD
-from brokers.engine.records.numbering import is_numbered, numbered
+from brokers.engine.records.numbering import is_numbered, renumber
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed, check_lengths, record_deltas
@@ -39,7 +39,7 @@ def test_the_fast_check_agrees_with_the_slow_one(runs: list[tuple[int, int, int]
     check_lengths(block, count)
     deltas = [delta for delta, _ in record_deltas(block, count)]
     assert is_numbered(block, count) == (deltas == list(range(count)))
-    mended = numbered(block, count)
+    mended = renumber(block, count)
     check_lengths(mended, count)
     assert [delta for delta, _ in record_deltas(mended, count)] == list(range(count))
 
@@ -71,10 +71,10 @@ def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> 
     check_lengths(block, 6)
     assert not is_numbered(block, 6)
     with pytest.raises(Malformed):
-        numbered(block, 6)
+        renumber(block, 6)
     data = build_batch([Record(0, None, b"v")] * 6)[: layout.HEADER_BYTES] + block
     layout.OFFSET_AND_LENGTH.pack_into(data, 0, 0, len(data) - layout.LOG_OVERHEAD_BYTES)
-    layout.seal(data)
+    layout.write_crc(data)
     with pytest.raises(BatchRejected) as refused:
         check_batch(memoryview(data), len(data), BatchRules(codec=ZSTD), 0)
     assert refused.value.code == error_codes.INVALID_RECORD

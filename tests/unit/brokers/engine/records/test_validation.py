@@ -11,7 +11,7 @@ from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record, read_records, recompress
 from brokers.engine.records.compression import GZIP, ZSTD
 from brokers.engine.records.control import COMMIT, end_marker
-from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, without_keys
+from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, missing_keys
 from brokers.engine.records.validation import BatchRules, check_batch, check_shape, claims_transaction
 from tests.unit.brokers.engine.records.test_vectors import VEC_2, VEC_3
 
@@ -30,13 +30,13 @@ def check(data: bytes | bytearray, rules: BatchRules | None = None, version: int
 def refusal(data: bytes | bytearray, rules: BatchRules | None = None, version: int = 9) -> tuple[int, bool]:
     with pytest.raises(BatchRejected) as caught:
         check(data, rules, version)
-    return caught.value.code, caught.value.shape
+    return caught.value.code, caught.value.omits_log_start
 
 
 def patched(data: bytearray, at: int, value: bytes) -> bytearray:
     data = bytearray(data)
     data[at : at + len(value)] = value
-    layout.seal(data)
+    layout.write_crc(data)
     return data
 
 
@@ -188,7 +188,7 @@ def test_a_compacted_topic_requires_keys_and_names_the_records_without() -> None
     data = build_batch([Record(NOW_MS, b"k" if at != 1 else None, b"v") for at in range(6)])
     with pytest.raises(BatchRejected) as caught:
         check(data, BatchRules(compacted=True))
-    assert (caught.value.code, caught.value.shape) == (error_codes.INVALID_RECORD, False)
+    assert (caught.value.code, caught.value.omits_log_start) == (error_codes.INVALID_RECORD, False)
     assert [index for index, _ in caught.value.record_errors] == [1]
     assert "1 record errors in total" in (caught.value.message or "")
 
@@ -252,7 +252,7 @@ def test_a_claim_of_log_append_time_is_refused_where_it_would_apply(data: bytear
 
 
 def test_the_number_of_record_errors_is_limited() -> None:
-    refused = without_keys(list(range(RECORD_ERRORS_MAX * 3)))
+    refused = missing_keys(list(range(RECORD_ERRORS_MAX * 3)))
     assert len(refused.record_errors) == RECORD_ERRORS_MAX
     assert f"due to {RECORD_ERRORS_MAX * 3} record errors" in (refused.message or "")
 

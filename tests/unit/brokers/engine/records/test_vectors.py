@@ -64,7 +64,7 @@ def test_a_commit_marker_is_built_and_read_bit_by_bit() -> None:
         producer_epoch=0,
         coordinator_epoch=7,
     )
-    layout.assign(marker, 10, 3)
+    layout.set_offset_and_epoch(marker, 10, 3)
     assert bytes(marker) == VEC_6
     header = layout.read_header(VEC_6)
     assert header.is_control

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.following import append_fetched
-from brokers.engine.partitions.isr import lagging
+from brokers.engine.partitions.isr import out_of_sync_replicas
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -193,8 +193,10 @@ class ReplicaWorld:
             return
         leadership = partition.leadership
         for follower in leadership.followers.values():
-            follower.judge(self.now_ms, LAG_MS_MAX)
-        gone = lagging(partition.isr, broker, leadership.followers, partition.log_end_offset, self.now_ms, LAG_MS_MAX)
+            follower.update_keeps_up(self.now_ms, LAG_MS_MAX)
+        gone = out_of_sync_replicas(
+            partition.isr, broker, leadership.followers, partition.log_end_offset, self.now_ms, LAG_MS_MAX
+        )
         joined = [
             member
             for member in leadership.candidates(partition.high_watermark)
@@ -289,7 +291,7 @@ class ReplicaWorld:
             if error_code.truncate_to is not None:
                 replica.table.truncate(partition, error_code.truncate_to, NOW_MS)
             elif error_code.restart_at is not None:
-                replica.table.restart_at(partition, error_code.restart_at, NOW_MS)
+                replica.table.truncate_fully_and_start_at(partition, error_code.restart_at, NOW_MS)
             return "out of range"
         if line.code:
             return f"refused with {line.code}"
@@ -300,7 +302,7 @@ class ReplicaWorld:
             return "truncated"
         assert found is not None
         result = found.read(
-            line.wanted[2], BYTES_MAX, min_one_batch=True, isolation=LOG_END, current_leader_epoch=line.wanted[1]
+            line.request[2], BYTES_MAX, min_one_batch=True, isolation=LOG_END, current_leader_epoch=line.request[1]
         )
         assert not result.error_code
         if result.slice is None:

@@ -199,7 +199,7 @@ def batches(base_offset: int, *counts: int, leader_epoch: int = 5) -> bytes:
     for count in counts:
         records = [Record(NOW_MS, None, b"value") for _ in range(count)]
         batch = build_batch(records)
-        layout.assign(batch, base_offset, leader_epoch)
+        layout.set_offset_and_epoch(batch, base_offset, leader_epoch)
         out += bytes(batch)
         base_offset += count
     return out

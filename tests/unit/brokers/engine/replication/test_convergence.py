@@ -256,7 +256,7 @@ class Convergence(RuleBasedStateMachine):
             return line(diverging=(epoch, end_offset), high_watermark=led.high_watermark)
         if offset > led.log_end_offset:
             return line(error=int(ErrorCode.OFFSET_OUT_OF_RANGE))
-        led.follower_fetched(follower, 1, offset, start_offset, NOW_MS)
+        led.update_follower_fetch_state(follower, 1, offset, start_offset, NOW_MS)
         read = led.read(offset, 400, min_one_batch=True, isolation=LOG_END)
         data = b"" if read.slice is None else os.pread(read.slice.fd, read.slice.length, read.slice.position)
         if read.slice is not None:

@@ -52,11 +52,11 @@ class FakeLink:
 
 
 class House:
-    def __init__(self, lines_max: int = 10, **more: int) -> None:
+    def __init__(self, connections_max: int = 10, **more: int) -> None:
         self.now_ms = 0
         self.links: list[FakeLink] = []
         self.forwarders = Forwarders(
-            connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max, **more
+            connect=self._connect, monotonic_ms=lambda: self.now_ms, connections_max=connections_max, **more
         )
         self.forwarders.on_brokers({2: BROKER})
 
@@ -99,7 +99,7 @@ async def test_a_connection_is_reused_for_the_next_request_of_the_same_client() 
 
     third = await house.begin()
     assert len(house.links) == 2
-    assert house.forwarders.busy == 1
+    assert house.forwarders.pending_requests == 1
     house.links[1].answer(25)
 
     assert (await third).error_code == 25
@@ -174,7 +174,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
 
 
 async def test_the_number_of_connections_is_limited() -> None:
-    house = House(lines_max=2)
+    house = House(connections_max=2)
     held = [await house.begin() for _ in range(2)]
 
     with pytest.raises(ForwardingUnavailable):
@@ -185,7 +185,7 @@ async def test_the_number_of_connections_is_limited() -> None:
 
 
 async def test_a_new_connection_replaces_the_longest_idle_one() -> None:
-    house = House(lines_max=2)
+    house = House(connections_max=2)
     for number in (1, 2, 1):
         task = await house.begin(forwarded_identity=ForwardedIdentity("ins-aaaaaaaa", f"10.0.0.{number}"))
         link = house.links[number - 1]
@@ -196,13 +196,13 @@ async def test_a_new_connection_replaces_the_longest_idle_one() -> None:
     waiting = await house.begin(forwarded_identity=ForwardedIdentity("ins-aaaaaaaa", "10.0.0.3"))
 
     assert [link.closed for link in house.links] == [False, True, False]
-    assert (len(house.forwarders), house.forwarders.busy) == (2, 1)
+    assert (len(house.forwarders), house.forwarders.pending_requests) == (2, 1)
     house.forwarders.close()
     await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_one_instance_cannot_use_all_connections() -> None:
-    house = House(lines_max=4, lines_per_instance_max=2)
+    house = House(connections_max=4, connections_per_instance_max=2)
     held = [await house.begin() for _ in range(2)]
 
     with pytest.raises(ForwardingUnavailable):

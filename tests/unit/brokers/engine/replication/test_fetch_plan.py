@@ -72,10 +72,10 @@ class PlanAndLeader(RuleBasedStateMachine):
         else:
             assert wanted.session_epoch == self.session_epoch, "the leader would refuse this epoch"
         self.session_epoch = next_epoch(wanted.session_epoch)
-        for topic_id, index, _, offset, _, _, _ in wanted.lines:
-            assert (topic_id, index) not in wanted.forgotten
+        for topic_id, index, _, offset, _, _, _ in wanted.partitions:
+            assert (topic_id, index) not in wanted.forgotten_partitions
             self.session[index] = offset
-        for _, index in wanted.forgotten:
+        for _, index in wanted.forgotten_partitions:
             assert index in self.session, "what it never held cannot be forgotten"
             del self.session[index]
 
@@ -84,22 +84,22 @@ class PlanAndLeader(RuleBasedStateMachine):
     def answer(self, gives_session: bool, moved: set[int], failed: set[int]) -> None:
         assert self.sent is not None
         if self.sent.session_id == 0:
-            self.plan.session_opened(7 if gives_session else 0)
+            self.plan.on_session_opened(7 if gives_session else 0)
         self.sent = None
         for index in sorted(self.session):
             followed = self.plan.find(TOPIC_ID, index, self.plan.rounds)
             if followed is None:
                 continue
             if index in failed:
-                self.plan.failed(followed, "broken", self.now_ms)
+                self.plan.mark_failed(followed, "broken", self.now_ms)
             elif index in moved:
                 self.replicas[index].log.log_end_offset += 1
-                self.plan.moved(followed)
+                self.plan.mark_advanced(followed)
 
     @rule()
     def connection_lost(self) -> None:
         self.sent = None
-        self.plan.session_lost()
+        self.plan.on_session_lost()
 
     @invariant()
     def whatever_is_followed_is_asked_for_now_or_at_a_known_time(self) -> None:
@@ -120,7 +120,7 @@ class PlanAndLeader(RuleBasedStateMachine):
             followed = self.plan.followed[TOPIC_ID, index]
             if followed.retry_ms <= self.now_ms:
                 assert self.session.get(index) == held.log.log_end_offset
-                assert followed.was_asked_in_this_epoch()
+                assert followed.was_requested_in_this_epoch()
             else:
                 assert index not in self.session
 
@@ -137,10 +137,10 @@ def test_full_requests_begin_with_partitions_that_were_not_served_last() -> None
     assert wanted is not None
     served = plan.find(TOPIC_ID, 0, plan.rounds)
     assert served is not None
-    plan.moved(served)
+    plan.mark_advanced(served)
     wanted = plan.next_round(0)
     assert wanted is not None
-    assert [line[1] for line in wanted.lines] == [1, 2, 0]
+    assert [line[1] for line in wanted.partitions] == [1, 2, 0]
 
 
 def test_session_epochs_wrap_to_one() -> None:

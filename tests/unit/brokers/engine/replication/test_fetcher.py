@@ -11,7 +11,7 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from brokers.engine.replication.fetcher import ANSWER_MS_MAX
+from brokers.engine.replication.fetcher import RESPONSE_MS_MAX
 from brokers.engine.storage import checkpoints
 
 from .stepped_world import LEADER, ME, MY_EPOCH, TOPIC_ID, SteppedWorld, batches, broker_info, fetched, line
@@ -240,7 +240,7 @@ def test_a_leader_with_a_new_address_is_contacted_there_at_once(world: SteppedWo
 def test_the_connection_to_a_silent_leader_is_closed(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
-    world.pass_ms(ANSWER_MS_MAX)
+    world.pass_ms(RESPONSE_MS_MAX)
     world.fetchers.check()
     assert not link.is_closed
     world.pass_ms(1)
@@ -255,7 +255,7 @@ def test_a_leader_that_accepts_and_never_authenticates_is_retried(world: Stepped
     world.follow()
     world.pass_ms(0)
     silent = world.link
-    world.pass_ms(ANSWER_MS_MAX)
+    world.pass_ms(RESPONSE_MS_MAX)
     world.fetchers.check()
     assert not silent.is_closed
     world.pass_ms(1)

@@ -20,7 +20,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication import isr_publisher
-from brokers.engine.replication.isr_publisher import IsrPublisher, given_away
+from brokers.engine.replication.isr_publisher import IsrPublisher, transferred_leadership
 from brokers.engine.storage.files import StorageFailed
 
 NAME, TOPIC_ID = "orders", b"t" * 16
@@ -116,8 +116,8 @@ class FetcherContext:
         assert self.partition.append(records, 0, acks=1, produce_version=9).error_code == 0
 
     def fetched(self, replica: int, offset: int, epoch: int = 10) -> None:
-        if self.partition.follower_fetched(replica, epoch, offset, 0, self.now_ms):
-            self.publisher.consider(self.partition)
+        if self.partition.update_follower_fetch_state(replica, epoch, offset, 0, self.now_ms):
+            self.publisher.schedule_check(self.partition)
 
     async def until_written(self, times: int) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -166,7 +166,7 @@ async def test_an_idle_partition_loses_no_isr_member(world: FetcherContext) -> N
         world.fetched(replica, 1)
     world.now_ms += 100 * LAG_MS_MAX
     world.publisher.check()
-    await asyncio.sleep(isr_publisher.GATHERING_S * 3)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 3)
 
     assert world.store.writes == []
 
@@ -192,7 +192,7 @@ async def test_a_follower_with_an_unknown_broker_epoch_waits_for_the_image(
 ) -> None:
     world.show(topic((1, 2), 1))
     world.fetched(3, 0, epoch=11)
-    await asyncio.sleep(isr_publisher.GATHERING_S * 3)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 3)
     assert world.store.writes == []
 
     brokers = {**world.current.image.brokers, 3: info(3, epoch=11)}
@@ -207,7 +207,7 @@ async def test_after_a_lost_race_the_state_is_read_again_and_not_acted_on(world:
     world.store.outcomes = [False]
     fall_behind(world)
     await world.until_written(1)
-    await asyncio.sleep(isr_publisher.GATHERING_S * 3)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 3)
 
     assert world.read_again == [NAME]
     assert (len(world.store.writes), world.partition.high_watermark) == (1, 0)
@@ -232,7 +232,7 @@ async def test_changes_during_a_write_are_written_afterwards(world: FetcherConte
     fall_behind(world)
     await world.until_written(1)
     world.fetched(3, 1)
-    await asyncio.sleep(isr_publisher.GATHERING_S * 3)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 3)
     assert len(world.store.writes) == 1
 
     world.show(topic((1, 2), 1))
@@ -248,7 +248,7 @@ async def test_a_stopping_broker_does_not_join_the_isr(world: FetcherContext) ->
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=brokers)))
     world.show(topic((1, 2), 1))
     world.fetched(3, 0)
-    await asyncio.sleep(isr_publisher.GATHERING_S * 3)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 3)
 
     assert world.store.writes == []
 
@@ -291,7 +291,7 @@ async def test_the_leadership_on_a_failed_disk_moves_as_soon_as_possible(world: 
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=stopping)))
     world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
-    await asyncio.sleep(isr_publisher.GATHERING_S * 2)
+    await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 2)
     assert world.store.writes == []
 
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=living)))
@@ -306,11 +306,11 @@ def test_the_leadership_moves_to_the_first_live_in_sync_replica() -> None:
     shown = topic((1, 2, 3), 5).partitions[0]
     brokers = {id: info(id) for id in REPLICAS}
 
-    given = given_away(shown, 1, brokers)
+    given = transferred_leadership(shown, 1, brokers)
 
     assert given is not None
     assert (given.leader, given.leader_epoch, given.isr, given.isr_broker_epochs) == (2, 1, (2, 3), (10, 10))
-    reborn = given_away(shown, 1, {**brokers, 2: info(2, epoch=11)})
+    reborn = transferred_leadership(shown, 1, {**brokers, 2: info(2, epoch=11)})
     assert reborn is not None
     assert reborn.leader == 3
-    assert given_away(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None
+    assert transferred_leadership(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None

@@ -149,7 +149,7 @@ async def test_a_lost_broker_is_retried_with_increasing_delays() -> None:
                 await (await world.ask("b"))
             world.advance(BACK_OFF_MS_MIN)
             waited_ms += BACK_OFF_MS_MIN
-            if world.now_ms >= world.peers._peers[1]._closed_until_ms:
+            if world.now_ms >= world.peers._peers[1]._refusing_until_ms:
                 break
         back_offs_ms.append(waited_ms)
 

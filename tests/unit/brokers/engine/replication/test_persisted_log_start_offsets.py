@@ -68,7 +68,7 @@ def test_a_log_start_within_a_batch_is_reported_once_it_is_on_disk(world: Steppe
     """Its file begins with the batch, its log in the middle of it."""
     partition = world.follow()
     link = world.come_up(SESSION)
-    world.table.restart_at(partition, 4, world.clock.now_ms())
+    world.table.truncate_fully_and_start_at(partition, 4, world.clock.now_ms())
     link.answer(fetched(line(records=batches(3, 3), high_watermark=6, start_offset=4), session_id=SESSION))
     assert (partition.log_start_offset, partition.log.segments[0].base_offset, sent(link)) == (4, 3, [3])
     world.starts_are_kept()

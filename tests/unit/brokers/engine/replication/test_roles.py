@@ -12,7 +12,7 @@ import pytest
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
+from brokers.engine.replication.roles import CREATED_AT_ONCE_MAX, Roles
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from tests.testkit.descriptors import none_left
 
@@ -213,7 +213,7 @@ def test_leaderships_that_may_have_moved_are_suspended_until_the_cluster_is_read
     roles = _roles(table, followed)
     _follow(roles, ClusterImage("c"), image)
 
-    roles.suspect()
+    roles.suspect_leaderships()
     assert _led(table) == [1]
     late = replace(topic, partitions=(replace(shared, isr=(1,), version=6), alone, moved))
     news = image.with_changes(ImageDelta(topics={NAME: late}))
@@ -340,18 +340,18 @@ class Crowd:
 
 
 def test_very_many_partitions_are_created_in_turns(table: PartitionTable) -> None:
-    crowd = Crowd(table, 2 * MADE_AT_ONCE + 3)
-    assert (len(_led(table)), crowd.woken) == (MADE_AT_ONCE, 1)
+    crowd = Crowd(table, 2 * CREATED_AT_ONCE_MAX + 3)
+    assert (len(_led(table)), crowd.woken) == (CREATED_AT_ONCE_MAX, 1)
 
-    assert crowd.roles.go_on()
-    assert len(_led(table)) == 2 * MADE_AT_ONCE
-    assert not crowd.roles.go_on()
-    assert _led(table) == list(range(2 * MADE_AT_ONCE + 3))
+    assert crowd.roles.continue_changes()
+    assert len(_led(table)) == 2 * CREATED_AT_ONCE_MAX
+    assert not crowd.roles.continue_changes()
+    assert _led(table) == list(range(2 * CREATED_AT_ONCE_MAX + 3))
     assert crowd.roles.leaders == len(_led(table))
 
 
 def test_few_partitions_are_created_at_once(table: PartitionTable) -> None:
-    assert Crowd(table, MADE_AT_ONCE).woken == 0
+    assert Crowd(table, CREATED_AT_ONCE_MAX).woken == 0
 
 
 def test_internal_topics_are_created_in_turns_too(table: PartitionTable) -> None:
@@ -360,23 +360,23 @@ def test_internal_topics_are_created_in_turns_too(table: PartitionTable) -> None
 
     crowd.roles.on_image(ClusterImage("c"), own)
 
-    assert len([partition for partition in table if partition.topic == "__own"]) == MADE_AT_ONCE
+    assert len([partition for partition in table if partition.topic == "__own"]) == CREATED_AT_ONCE_MAX
     assert crowd.woken == 1
-    while crowd.roles.go_on():
+    while crowd.roles.continue_changes():
         pass
     assert len([partition for partition in table if partition.topic == "__own"]) == 60
 
 
 def test_a_turn_ends_after_its_time_however_few_were_created(table: PartitionTable) -> None:
-    crowd = Crowd(table, MADE_AT_ONCE, log_ms=TURN_MS_MAX / 2)
+    crowd = Crowd(table, CREATED_AT_ONCE_MAX, log_ms=TURN_MS_MAX / 2)
 
     assert len(_led(table)) == 2
-    crowd.roles.go_on()
+    crowd.roles.continue_changes()
     assert len(_led(table)) == 4
 
 
 def test_pending_partitions_are_created_according_to_the_latest_image(table: PartitionTable) -> None:
-    crowd = Crowd(table, MADE_AT_ONCE + 2)
+    crowd = Crowd(table, CREATED_AT_ONCE_MAX + 2)
     moved = list(crowd.topic.partitions)
     moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)
     moved[-2] = replace(moved[-2], leader_epoch=3)
@@ -384,20 +384,20 @@ def test_pending_partitions_are_created_according_to_the_latest_image(table: Par
         crowd.image, crowd.image.with_changes(ImageDelta(topics={NAME: replace(crowd.topic, partitions=tuple(moved))}))
     )
 
-    crowd.roles.go_on()
+    crowd.roles.continue_changes()
 
-    made = table.get(NAME, MADE_AT_ONCE)
+    made = table.get(NAME, CREATED_AT_ONCE_MAX)
     assert made is not None
     assert made.leader_epoch == 3
-    assert crowd.followed == {(NAME, MADE_AT_ONCE + 1): (2, 7)}
+    assert crowd.followed == {(NAME, CREATED_AT_ONCE_MAX + 1): (2, 7)}
 
 
 def test_partitions_deleted_meanwhile_are_not_created(table: PartitionTable) -> None:
-    crowd = Crowd(table, MADE_AT_ONCE + 2)
+    crowd = Crowd(table, CREATED_AT_ONCE_MAX + 2)
 
     crowd.roles.on_image(crowd.image, crowd.image.with_changes(ImageDelta(topics={NAME: None})))
 
-    assert not crowd.roles.go_on()
+    assert not crowd.roles.continue_changes()
     assert list(table) == []
 
 
@@ -415,7 +415,7 @@ def test_very_many_partitions_are_resigned_at_once_and_deleted_in_turns(table: P
     empty = ClusterImage("c")
     there = empty.with_changes(ImageDelta(topics={NAME: _topic(*[1] * 20)}))
     roles.on_image(empty, there)
-    while roles.go_on():
+    while roles.continue_changes():
         pass
 
     roles.on_image(there, empty)
@@ -423,9 +423,9 @@ def test_very_many_partitions_are_resigned_at_once_and_deleted_in_turns(table: P
     left = len(list(table))
     assert 20 - TURN_MS_MAX <= left < 20
     assert (_led(table), roles.leaders) == ([], 0)
-    assert roles.go_on()
+    assert roles.continue_changes()
     assert len(list(table)) < left
-    while roles.go_on():
+    while roles.continue_changes():
         pass
     assert list(table) == []
 
@@ -444,12 +444,12 @@ def test_a_topic_recreated_before_the_old_logs_are_deleted_keeps_its_own_logs(ta
     there = empty.with_changes(ImageDelta(topics={NAME: _topic(*[1] * 20)}))
     again = empty.with_changes(ImageDelta(topics={NAME: replace(_topic(*[1] * 20), topic_id=b"2" * 16)}))
     _follow(roles, empty, there)
-    while roles.go_on():
+    while roles.continue_changes():
         pass
     roles.on_image(there, empty)
     roles.on_image(empty, again)
 
-    while roles.go_on():
+    while roles.continue_changes():
         pass
 
     assert _led(table) == list(range(20))
@@ -458,14 +458,14 @@ def test_a_topic_recreated_before_the_old_logs_are_deleted_keeps_its_own_logs(ta
 
 def test_pending_partitions_are_suspected_with_the_others(table: PartitionTable) -> None:
     """CTL-4: another broker may lead it by now."""
-    crowd = Crowd(table, MADE_AT_ONCE + 2)
+    crowd = Crowd(table, CREATED_AT_ONCE_MAX + 2)
 
-    crowd.roles.suspect()
+    crowd.roles.suspect_leaderships()
 
-    assert not crowd.roles.go_on()
-    assert len(list(table)) == MADE_AT_ONCE
+    assert not crowd.roles.continue_changes()
+    assert len(list(table)) == CREATED_AT_ONCE_MAX
     crowd.roles.confirm_leadership(crowd.image)
-    assert len(_led(table)) == MADE_AT_ONCE + 2
+    assert len(_led(table)) == CREATED_AT_ONCE_MAX + 2
 
 
 def test_a_partition_without_a_descriptor_is_led_once_there_is_one(table: PartitionTable) -> None:
@@ -473,9 +473,9 @@ def test_a_partition_without_a_descriptor_is_led_once_there_is_one(table: Partit
     roles = _roles(table)
     with none_left():
         _follow(roles, empty, empty.with_changes(ImageDelta(topics={NAME: _topic(1)})))
-        roles.try_again()
+        roles.retry_failed()
         assert _led(table) == []
-    roles.try_again()
+    roles.retry_failed()
 
     assert _led(table) == [0]
     assert roles.leaders == 1

@@ -26,7 +26,7 @@ class Renamed:
             now_ms=lambda: 0,
             monotonic_ms=lambda: 0,
             wake=self._wake,
-            want_checkpoint=self._want,
+            request_checkpoint=self._want,
         )
         empty = ClusterImage("c")
         first = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1)}))
@@ -56,11 +56,11 @@ def test_only_a_recreated_topic_waits_for_the_checkpoints(table: PartitionTable,
 
     assert [partition.topic for partition in table] == ["other"]
     assert renamed.wanted
-    assert not renamed.roles.go_on()
+    assert not renamed.roles.continue_changes()
 
     renamed.roles.on_checkpoint(is_written=renamed.checkpoint())
     assert renamed.woken == 1
-    assert not renamed.roles.go_on()
+    assert not renamed.roles.continue_changes()
     assert {(held.topic, held.index, held.topic_id) for held in table if held.topic == NAME} == {
         (NAME, 0, b"2" * 16), (NAME, 1, b"2" * 16),
     }  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_topic_deleted_during_a_checkpoint_waits_for_the_next_one(table: Parti
 
     assert table.flusher.outdated == {("other", 0)}
     assert renamed.wanted == wanted + 1
-    assert not renamed.roles.go_on()
+    assert not renamed.roles.continue_changes()
     assert table.get("other", 0) is None
 
 
@@ -93,14 +93,14 @@ def test_failing_checkpoints_do_not_prevent_creations(table: PartitionTable) -> 
 
     renamed.roles.on_checkpoint(is_written=False)
 
-    assert not renamed.roles.go_on()
+    assert not renamed.roles.continue_changes()
     assert sorted(_led(table)) == [0, 0, 1]
 
 
 def test_partitions_waiting_for_checkpoints_are_suspected_with_the_others(table: PartitionTable) -> None:
     renamed = Renamed(table, is_seen_deleted=True)
 
-    renamed.roles.suspect()
+    renamed.roles.suspect_leaderships()
     renamed.roles.on_checkpoint(is_written=renamed.checkpoint())
 
     assert table.get(NAME, 0) is None

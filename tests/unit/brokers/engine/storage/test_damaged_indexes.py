@@ -117,10 +117,10 @@ def test_a_start_that_is_killed_while_it_mends_an_index_leaves_aborted_transacti
     record = [Record(NOW_MS, b"k", b"aborted")]
     begun = build_batch(record, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
     ended = bytearray(end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0))
-    layout.assign(memoryview(ended), 1, 0)
+    layout.set_offset_and_epoch(memoryview(ended), 1, 0)
     (directory / f"{0:020d}.log").write_bytes(bytes(begun) + bytes(ended))
     after = build_batch(values(1))
-    layout.assign(memoryview(after), 2, 0)
+    layout.set_offset_and_epoch(memoryview(after), 2, 0)
     (directory / f"{2:020d}.log").write_bytes(after)
     reopen(directory, clean=False)[0].close()
     torn = directory / f"{0:020d}{lost}"

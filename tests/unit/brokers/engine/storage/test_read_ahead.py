@@ -167,7 +167,7 @@ def test_concurrent_prefetches_use_a_descriptor_each(fd: int) -> None:
 
 def test_a_reopened_file_starts_without_read_ahead_state(path: Path) -> None:
     file = SegmentFile(str(path), path.parent, OpenFiles())
-    file.ahead.prefetch(file.open(), 0, MIB)
-    assert file.ahead.is_beyond(0, MIB + 1)
+    file.read_ahead.prefetch(file.open(), 0, MIB)
+    assert file.read_ahead.is_beyond(0, MIB + 1)
     file.close()
-    assert not file.ahead.is_beyond(0, MIB + 1)
+    assert not file.read_ahead.is_beyond(0, MIB + 1)

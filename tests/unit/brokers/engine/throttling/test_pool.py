@@ -178,11 +178,11 @@ def test_idle_time_is_worth_the_burst_and_no_more() -> None:
 
 def test_an_older_request_of_a_broker_is_ignored() -> None:
     ledger = PoolLedger()
-    assert ledger.begin(1, 5, 1, 0)
-    assert not ledger.begin(1, 5, 1, 0)
-    assert not ledger.begin(1, 4, 9, 0)
-    assert ledger.begin(1, 6, 1, 0)
-    assert ledger.begin(2, 5, 1, 0)
+    assert ledger.begin_report(1, 5, 1, 0)
+    assert not ledger.begin_report(1, 5, 1, 0)
+    assert not ledger.begin_report(1, 4, 9, 0)
+    assert ledger.begin_report(1, 6, 1, 0)
+    assert ledger.begin_report(2, 5, 1, 0)
 
 
 def test_an_unused_entry_is_forgotten_unless_it_is_in_debt() -> None:
@@ -264,10 +264,10 @@ def test_brokers_that_do_not_reach_the_flow_master_have_their_parts_alone(silent
 
 def test_a_broker_that_sends_nothing_is_silent_after_a_while() -> None:
     ledger = PoolLedger(began_ms=1_000)
-    ledger.begin(1, 5, 1, 1_000)
-    assert ledger.silent((1, 2), 1_000 + SILENT_MS) == []
-    ledger.begin(1, 5, 2, 1_000 + SILENT_MS)
-    assert ledger.silent((1, 2), 1_001 + SILENT_MS) == [2]
+    ledger.begin_report(1, 5, 1, 1_000)
+    assert ledger.silent_brokers((1, 2), 1_000 + SILENT_MS) == []
+    ledger.begin_report(1, 5, 2, 1_000 + SILENT_MS)
+    assert ledger.silent_brokers((1, 2), 1_001 + SILENT_MS) == [2]
 
 
 def test_the_part_of_a_silent_broker_is_reserved() -> None:

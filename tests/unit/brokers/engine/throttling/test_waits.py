@@ -59,7 +59,7 @@ class _Over:
 class AtOnce:
     """A loop share that runs work at once."""
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> _Over:
+    def run_or_enqueue(self, work: Callable[[], object]) -> _Over:
         work()
         return _Over()
 
@@ -72,7 +72,7 @@ class InLine:
     def __init__(self) -> None:
         self.works: list[Callable[[], object]] = []
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> InLine:
+    def run_or_enqueue(self, work: Callable[[], object]) -> InLine:
         self.works.append(work)
         return self
 

@@ -59,14 +59,14 @@ class Client:
     """A connection's channel, with its session; counts responses."""
 
     def __init__(self, upstream: Upstream, instance_id: str) -> None:
-        turns = SimpleNamespace(used=lambda *_: None, turn_to_resume=lambda _loop: None)
+        turns = SimpleNamespace(charge=lambda *_: None, turn_to_resume=lambda _loop: None)
         self.answered = 0
         self.errors: list[object] = []
         channel = SimpleNamespace(
             peer_host="127.0.0.1",
             turns=turns,
-            hold=lambda _size_bytes: None,
-            release=lambda: None,
+            charge_request_copy=lambda _size_bytes: None,
+            release_request_copy=lambda: None,
             respond=self._respond,
             close=self.errors.append,
             fail=self.errors.append,

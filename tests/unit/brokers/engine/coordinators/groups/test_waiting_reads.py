@@ -167,7 +167,7 @@ def test_a_fatal_error_comes_only_from_a_confirmed_coordinator(request_: str) ->
     shard = Shard(members_max=1 if request_ == "no seat" else 9)
     member = Member(shard, instance="one")
     complete(member)
-    shard.log.leads_alone = False
+    shard.log.is_sole_in_sync_replica = False
 
     confirmed, deposed = ask(shard, member), ask(shard, member)
     assert confirmed.replies == deposed.replies == []
@@ -185,7 +185,7 @@ def test_an_error_that_makes_a_member_rejoin_is_answered_at_once() -> None:
     shard = Shard()
     member = Member(shard)
     complete(member)
-    shard.log.leads_alone = False
+    shard.log.is_sole_in_sync_replica = False
 
     assert member.heartbeat() == 0
     assert member.heartbeat(generation=9) == ErrorCode.ILLEGAL_GENERATION

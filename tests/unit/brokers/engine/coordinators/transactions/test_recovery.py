@@ -133,7 +133,7 @@ REFUSED_FOR_GOOD: Final = {
 def test_a_fatal_error_comes_only_from_a_confirmed_coordinator(request_: str) -> None:
     """A deposed coordinator may have missed a producer, an epoch or a transaction (decision 76)."""
     coordinator, producer = brought_to(TransactionState.EMPTY)
-    coordinator.log.leads_alone = False
+    coordinator.log.is_sole_in_sync_replica = False
 
     confirmed, deposed = (REFUSED_FOR_GOOD[request_](coordinator, producer) for _ in range(2))
     assert confirmed.replies == deposed.replies == []
@@ -148,7 +148,7 @@ def test_a_fatal_error_comes_only_from_a_confirmed_coordinator(request_: str) ->
 def test_a_retriable_error_is_answered_at_once() -> None:
     """An open transaction is reported at once too: the leader that asks knows every marker and its writer."""
     coordinator, producer = brought_to(TransactionState.ONGOING)
-    coordinator.log.leads_alone = False
+    coordinator.log.is_sole_in_sync_replica = False
 
     assert coordinator.verify(producer, A) == {A: 0}
     assert coordinator.add(producer, A) == 0

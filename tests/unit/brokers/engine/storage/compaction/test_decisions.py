@@ -14,9 +14,9 @@ from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.grouping import SourceSegment, group
 from brokers.engine.storage.compaction.live_offsets import PLACES_MAX, LiveOffsetFilter
-from brokers.engine.storage.compaction.offset_map import YOUNG_KEYS_MAX, OffsetMap, probe, slots_of
+from brokers.engine.storage.compaction.offset_map import RECENT_KEYS_MAX, OffsetMap, probe, slots_of
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.selection import CompactionFacts, filthiest, first_dirty_offset, measure
+from brokers.engine.storage.compaction.selection import CompactionFacts, dirtiest, first_dirty_offset, measure
 from brokers.engine.storage.compaction.settings import LONG_MAX, CleanerSettings, CompactionRules, from_overrides
 
 NOW_MS = 1_700_000_000_000
@@ -38,13 +38,13 @@ def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
     st.lists(
         st.tuples(st.binary(max_size=3) | st.binary(min_size=64, max_size=65), st.integers(0, 2**62)), max_size=80
     ),
-    st.sampled_from([1, 7, YOUNG_KEYS_MAX]),
+    st.sampled_from([1, 7, RECENT_KEYS_MAX]),
     st.booleans(),
 )
 def test_the_offset_map_is_a_dictionary_until_it_is_full(
-    puts: list[tuple[bytes, int]], young_max: int, watched: bool
+    puts: list[tuple[bytes, int]], recent_max: int, watched: bool
 ) -> None:
-    offsets = OffsetMap(24 * 50, 0.9, young_max=young_max)
+    offsets = OffsetMap(24 * 50, 0.9, recent_max=recent_max)
     expected: dict[bytes, int] = {}
     for key, offset in puts:
         fits = key in expected or len(expected) < 45
@@ -169,8 +169,8 @@ def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
         measure([_segment(0), _segment(10), _segment(20, size)], rules, first_dirty=at, stable_offset=99, now_ms=0)
         for at, size in ((20, 0), (10, 0), (0, 0))
     )
-    assert filthiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
-    chosen = filthiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
+    assert dirtiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
+    chosen = dirtiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
     assert chosen is not None
     assert chosen[0] == "c"
 

@@ -21,7 +21,7 @@ def rewritten(
     records: list[Record], latest: dict[bytes, int], retention: BatchRetention | None = None, **more: int
 ) -> Rewritten:
     data = build_batch(records, **PRODUCER, **more)
-    layout.assign(data, BASE_OFFSET, 5)
+    layout.set_offset_and_epoch(data, BASE_OFFSET, 5)
     offsets = OffsetMap(1 << 16, 0.9)
     for key, offset in latest.items():
         assert offsets.put(key, offset)

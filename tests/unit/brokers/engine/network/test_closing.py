@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from brokers.engine.network import endings
+from brokers.engine.network import closing
 from brokers.engine.network.buffers import FrameBuffers, LargeFrame, UnreadBytes
-from brokers.engine.network.endings import ConnectionDeadlines
+from brokers.engine.network.closing import ConnectionDeadlines
 from brokers.engine.network.inbound_frames import SIZE, InboundFrames
 
 SWEEP_MS = 10_000
@@ -46,13 +46,13 @@ class Peer:
         for sweep in range(1, sweeps_max + 1):
             if trickles:
                 self.idle_ticks = 0
-            endings.note_sweep(self)
+            closing.count_sweep(self)
             if self.reason(is_contended):
                 return sweep * SWEEP_MS
         return 0
 
     def reason(self, is_contended: bool = False) -> str | None:
-        return endings.reason_to_close(self, DEADLINES, is_contended)
+        return closing.reason_to_close(self, DEADLINES, is_contended)
 
 
 def asked(peer: Peer) -> Peer:
@@ -63,19 +63,19 @@ def asked(peer: Peer) -> Peer:
 def test_a_client_that_asked_once_may_be_idle_for_ten_minutes() -> None:
     peer = asked(Peer())
     assert peer.ends_after_ms() == 610_000
-    assert peer.reason() == endings.IDLE
+    assert peer.reason() == closing.IDLE
 
 
 def test_a_client_that_never_asked_has_a_minute() -> None:
     peer = Peer()
     assert peer.ends_after_ms() == 70_000
-    assert peer.reason() == endings.NO_REQUEST
+    assert peer.reason() == closing.NO_REQUEST
 
 
 def test_a_client_that_stops_in_the_middle_of_a_request_is_closed_after_half_a_minute() -> None:
     peer = Peer().half(MIB)
     assert peer.ends_after_ms() == 40_000
-    assert peer.reason() == endings.STALLED
+    assert peer.reason() == closing.STALLED
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_a_client_that_stops_in_the_middle_of_a_request_is_closed_after_half_a_m
 )
 def test_a_request_may_take_half_a_minute_and_a_second_for_each_64_kib(size_bytes: int, at_ms: int) -> None:
     assert request_ends_ms(size_bytes) == at_ms
-    assert endings.request_ms_max(size_bytes, False) <= at_ms
+    assert closing.request_ms_max(size_bytes, False) <= at_ms
 
 
 def request_ends_ms(size_bytes: int) -> int:
     peer = asked(Peer()).half(size_bytes)
     ends_ms = peer.ends_after_ms(trickles=True)
-    assert peer.reason() == endings.SLOW_REQUEST
+    assert peer.reason() == closing.SLOW_REQUEST
     return ends_ms
 
 
@@ -98,7 +98,7 @@ def test_one_request_after_the_other_is_no_slow_one() -> None:
     for _ in range(100):
         peer.inbound.frames += 1
         peer.idle_ticks = 0
-        endings.note_sweep(peer)
+        closing.count_sweep(peer)
         assert peer.reason() is None
 
 
@@ -112,7 +112,7 @@ def test_idle_time_begins_when_the_broker_has_answered() -> None:
     assert not peer.ends_after_ms()
     peer.is_busy = peer.is_waiting = False
     assert peer.ends_after_ms() == 610_000
-    assert peer.reason() == endings.IDLE
+    assert peer.reason() == closing.IDLE
 
 
 def test_an_answer_after_a_long_wait_may_be_partly_unsent_for_half_a_minute() -> None:
@@ -120,7 +120,7 @@ def test_an_answer_after_a_long_wait_may_be_partly_unsent_for_half_a_minute() ->
     assert not peer.ends_after_ms()
     peer.is_waiting, peer.is_stalled = False, True
     assert peer.ends_after_ms() == 40_000
-    assert peer.reason() == endings.STALLED
+    assert peer.reason() == closing.STALLED
 
 
 @pytest.mark.parametrize("trickles", [False, True])

@@ -34,14 +34,14 @@ IDLE: Final = "idle"
 NO_REQUEST: Final = "no_request"
 STALLED: Final = "stalled"
 SLOW_REQUEST: Final = "slow_request"
-NEEDED: Final = "others_need_the_room"
-UNREAD_ANSWERS: Final = "unread_answers"
+EVICTED: Final = "others_need_the_room"
+UNREAD_RESPONSES: Final = "unread_answers"
 NOT_ALLOWED: Final = "not_allowed"
 NO_PROXY_HEADER: Final = "no_proxy_header"
 HANDSHAKE: Final = "handshake"
 CLOSED_BY_OWNER: Final = "closed_by_owner"
 REASONS: Final = (
-    IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS, NOT_ALLOWED, NO_PROXY_HEADER, HANDSHAKE,
+    IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, EVICTED, UNREAD_RESPONSES, NOT_ALLOWED, NO_PROXY_HEADER, HANDSHAKE,
     CLOSED_BY_OWNER,
 )  # fmt: skip
 
@@ -63,7 +63,7 @@ def request_ms_max(size_bytes: int, is_contended: bool) -> int:
     return REQUEST_MS_MAX + size_bytes * 1_000 // REQUEST_BYTES_PER_S_MIN
 
 
-def note_sweep(connection: OwnedConnection) -> None:
+def count_sweep(connection: OwnedConnection) -> None:
     """Updates the connection's counters for one sweep."""
     # The peer has nothing to do while the broker is the one that waits.
     connection.idle_ticks = 0 if connection.is_waiting else connection.idle_ticks + 1
@@ -121,7 +121,7 @@ def sweep(
         connections = tuple(port.connections)
         for at in range(0, len(connections), SWEPT_PER_TURN_MAX):
             for connection in connections[at : at + SWEPT_PER_TURN_MAX]:
-                note_sweep(connection)
+                count_sweep(connection)
                 busy = busy or connection.idle_ticks <= 1
                 reason = reason_to_close(connection, deadlines, is_contended)
                 if reason is not None:
@@ -137,7 +137,7 @@ class Connections(Protocol):
     buffers: FrameBuffers
 
     def __iter__(self) -> Iterator[ConnectionHolder]: ...
-    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+    def close_connection(self, connection: OwnedConnection, reason: str) -> None: ...
 
 
 class MemoryRelief:
@@ -167,7 +167,7 @@ class MemoryRelief:
             frame = connection.inbound.large
             assert frame is not None, "only incomplete requests are listed"
             missing_bytes -= frame.buffer.counted_bytes
-            self._owner.end(connection, SLOW_REQUEST)
+            self._owner.close_connection(connection, SLOW_REQUEST)
         self.watch()
 
 
@@ -184,7 +184,7 @@ def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> li
         sent_bytes = frame.filled - frame.checked_bytes
         was_checked = frame.checked_bytes >= 0
         frame.checked_bytes = frame.filled
-        is_large = buffers.rented_by(connection.inbound.owner) > RENTED_BYTES_PER_OWNER_MIN
+        is_large = buffers.owner_rented_bytes(connection.inbound.owner) > RENTED_BYTES_PER_OWNER_MIN
         if was_checked and is_large and not connection.is_waiting:
             candidates.append((sent_bytes, -frame.buffer.counted_bytes, len(candidates), connection))
     return [connection for _, _, _, connection in sorted(candidates)]
