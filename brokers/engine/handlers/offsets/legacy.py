@@ -10,7 +10,7 @@ from typing import Final
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, FetchedOffset
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ async def commit(
     return codes
 
 
-async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
+async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns offsets by the client's topic names. In this version a partition without a committed offset has the error
     UNKNOWN_TOPIC_OR_PARTITION.
     """
@@ -76,12 +76,12 @@ async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[
             await time_slice.pause()
             offset = result.get((name, index))
             code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
+            lines.append(_none(index, code) if offset is None else FetchedOffset(index, offset, -1, ""))
         topics.append((name, lines))
     return topics
 
 
-async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
+async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns the same error for every partition."""
     time_slice = TimeSlice()
     topics = []
@@ -114,5 +114,5 @@ async def _readable(
     return keys, refused
 
 
-def _none(index: int, code: int) -> Fetched:
-    return Fetched(index, NO_OFFSET, -1, "", code)
+def _none(index: int, code: int) -> FetchedOffset:
+    return FetchedOffset(index, NO_OFFSET, -1, "", code)

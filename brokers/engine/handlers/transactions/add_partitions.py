@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
+from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, VerificationReply
 from brokers.engine.handlers.common.peer_brokers import is_broker
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -95,11 +95,11 @@ async def _answered(context: RequestContext, transaction: AddPartitionsToTxnTran
     producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
     wanted = list(partitions.values())
     if transaction.verify_only:
-        verified: Verified = await asked(
+        verified: VerificationReply = await asked(
             context,
             internal_id,
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
-            lambda code: Verified(dict.fromkeys(wanted, code)),
+            lambda code: VerificationReply(dict.fromkeys(wanted, code)),
         )
         codes = {key: verified.codes[partition] for key, partition in partitions.items()}
         return Answered(codes, verified.coordinator_epoch)
