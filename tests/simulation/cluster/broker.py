@@ -240,7 +240,9 @@ class Process:
         return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
 
     async def _forget_deleted(self) -> bool:
-        """Writes checkpoints of deleted partitions like `assembly.disks`, yielding where a thread would write."""
+        """Writes checkpoints of deleted partitions like `assembly.log_maintenance`, yielding where a thread would
+        write.
+        """
         batch = self.table.flusher.plan_checkpoints()
         if batch is None:
             return True
@@ -283,9 +285,9 @@ class Process:
         self.is_listening = True
         self._controller_task = self.loop.create_task(self.controller.run())
         self._controller_task.add_done_callback(self._ended_controller)
-        self.replication.keep_going(cast(Any, self))
+        self.replication.start_periodic(cast(Any, self))
         if self.coordination is not None:
-            self.coordination.keep_going(cast(Any, self))
+            self.coordination.start_periodic(cast(Any, self))
         self.every(MAINTENANCE_S, self._maintain)
         self.every(FLUSH_S, self.flush)
         self.every(HIGH_WATERMARK_S, self.keep_high_watermarks)

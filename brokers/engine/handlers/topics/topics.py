@@ -164,10 +164,10 @@ def _check_collision(context: RequestContext, name: str, passed: Mapping[str, st
 
 
 async def _create(
-    context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+    context: RequestContext, topic: CreatableTopic, pending_creations: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
-    """Creates a topic; without `patience` it only validates the request. `beside` are the topics that the same request
-    creates.
+    """Creates a topic; without `patience` it only validates the request. `pending_creations` are the topics that the
+    same request creates.
     """
     assignment = _assignment_of(topic)
 
@@ -183,7 +183,7 @@ async def _create(
                 config=config,
             ),
             validate_only=validate_only,
-            beside=beside,
+            pending_creations=pending_creations,
         )
 
     if len(topic.configs) > CONFIGS_PER_RESOURCE_MAX:
@@ -393,10 +393,13 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
 
 
 async def _grow(
-    context: RequestContext, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
+    context: RequestContext,
+    wanted: CreatePartitionsTopic,
+    pending_creations: Sequence[CreatedTopic],
+    patience: Patience | None,
 ) -> CreatedTopic:
-    """Adds partitions to a topic; without `patience` it only validates the request. `beside` are the topics that the
-    same request grows.
+    """Adds partitions to a topic; without `patience` it only validates the request. `pending_creations` are the topics
+    that the same request grows.
     """
     topic, error = context.named_topic(wanted.name)
     if error:
@@ -416,7 +419,7 @@ async def _grow(
             context.services.metadata.current.image,
             TopicGrowth(context.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
             validate_only=validate_only,
-            beside=beside,
+            pending_creations=pending_creations,
         )
 
     try:
