@@ -58,8 +58,8 @@ class SocketLink:
     ) -> None:
         """Starts connecting.
 
-        `passing_on_for` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`). Without
-        `tls` the secret authenticates this broker.
+        `passing_on_for` is the client on whose behalf `user` sends requests (`sasl.ForwardedClient.authorization_id`).
+        Without `tls` the secret authenticates this broker.
         """
         self._owner = owner
         self._loop = loop
