@@ -202,12 +202,12 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
     time_slice = TimeSlice()
     if request.topics is not None:
         allowed = []
-        for topic in request.topics:
-            code = _metadata_refusal(call, topic.name or "")
+        for requested in request.topics:
+            code = _metadata_refusal(call, requested.name or "")
             if code:
-                refused.append(metadata.MetadataResponseTopic(error_code=code, name=topic.name or ""))
+                refused.append(metadata.MetadataResponseTopic(error_code=code, name=requested.name or ""))
             else:
-                allowed.append(topic)
+                allowed.append(requested)
             await time_slice.pause()
         request.topics = allowed
     response: metadata.MetadataResponse = await call.forward(request)
