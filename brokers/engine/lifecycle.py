@@ -99,9 +99,9 @@ class Stop:
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Makes SIGTERM and SIGINT request the stop."""
         for number in _STOP_SIGNALS:
-            loop.add_signal_handler(number, self.ask)
+            loop.add_signal_handler(number, self.request)
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Requests a clean stop."""
         self._requested.set()
 
@@ -141,7 +141,7 @@ class Periodic:
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs work that does not end by itself, and returns its task; `stop` cancels it."""
         self._start(work)
         return self._tasks[-1]

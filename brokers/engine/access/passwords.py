@@ -94,7 +94,7 @@ class ProvenPasswords:
                 matched = secret
         return matched
 
-    def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
+    def record(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
         """Caches a proven password, and drops those of secrets that the user does not have."""
         key = instance_id, user.name
         live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}

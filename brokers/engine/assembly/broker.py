@@ -362,9 +362,9 @@ class Broker:
 
     def _start_periodic(self) -> None:
         periodic = self._periodic
-        self._controller_task = periodic.keep(self.controller.run())
-        periodic.keep(self.tenant_listeners.run())
-        periodic.keep(self.tenant_listeners.apply_in_turns())
+        self._controller_task = periodic.spawn(self.controller.run())
+        periodic.spawn(self.tenant_listeners.run())
+        periodic.spawn(self.tenant_listeners.apply_in_turns())
         self.replication.start_periodic(periodic)
         self.coordination.start_periodic(periodic)
         self.storage.start_periodic(periodic)
@@ -376,7 +376,7 @@ class Broker:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
             dynamic_configs.register_cleaning(self.dynamic, cleaner)
             for number in range(THREADS_MAX):
-                periodic.keep(cleaner.run(number))
+                periodic.spawn(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.log_maintenance.start_periodic(periodic, self.services.own_turns)
         self.free_space_monitor.start_periodic(periodic)

@@ -90,8 +90,8 @@ class DynamicSettings:
             return
         configs, layers = after.broker_configs, self._services.metadata.broker_layers
         ignored: dict[str, str] = {}
-        own = self._usable("own", configs.own(self._broker_id), ignored)
-        of_all = self._usable("all", configs.of_all, ignored)
+        own = self._usable("own", configs.of_broker(self._broker_id), ignored)
+        of_all = self._usable("all", configs.cluster_defaults, ignored)
         self._ignored = ignored
         if (own, of_all) == (layers.own, layers.of_all):
             return

@@ -78,8 +78,8 @@ class FlowControl:
         self._broker_epoch, self._sequence = broker_epoch, 0
 
     def start_periodic(self, periodic: Periodic) -> None:
-        periodic.keep(self._election.run())
-        periodic.keep(self._run())
+        periodic.spawn(self._election.run())
+        periodic.spawn(self._run())
         periodic.every(EXPIRY_INTERVAL_S, self.expire)
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 

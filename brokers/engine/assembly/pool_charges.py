@@ -74,7 +74,7 @@ class PoolCharges:
         self._broker_epoch, self._sequence = broker_epoch, 0
 
     def start_periodic(self, periodic: Periodic) -> None:
-        periodic.keep(self._run())
+        periodic.spawn(self._run())
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 
     def close(self) -> None:

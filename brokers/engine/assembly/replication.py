@@ -136,10 +136,10 @@ class Replication:
             await asyncio.sleep(CHECKPOINT_PAUSE_S)
 
     def start_periodic(self, periodic: Periodic) -> None:
-        periodic.keep(self._create_pending_logs())
-        periodic.keep(self._forget_deleted())
+        periodic.spawn(self._create_pending_logs())
+        periodic.spawn(self._forget_deleted())
         periodic.every(CHECK_INTERVAL_S, self._check)
-        periodic.keep(self.publisher.run())
+        periodic.spawn(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)
         periodic.every(SHORTAGE_INTERVAL_S, self.roles.try_again)

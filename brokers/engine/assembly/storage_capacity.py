@@ -147,7 +147,7 @@ class StorageCapacity:
     # -- reports -------------------------------------------------------------------------------------------------------
 
     def start_periodic(self, periodic: Periodic) -> None:
-        periodic.keep(self._run())
+        periodic.spawn(self._run())
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 
     def close(self) -> None:

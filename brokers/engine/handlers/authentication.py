@@ -118,7 +118,7 @@ class Authentication:
             )
         if secret is not None and user is not None:
             self.was_right(instance_id, name, address, was_counted=True)
-            self.proven.note(instance_id, user, secret, password)
+            self.proven.record(instance_id, user, secret, password)
         return secret
 
     def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
@@ -284,7 +284,7 @@ class TokenAuthentication:
                     self._ask_for_keys(instance_id)
                 raise
         self._shared.was_right(instance_id, NOBODY_YET, address, was_counted=True)
-        self.proven.note(token, document, verified)
+        self.proven.record(token, document, verified)
         return verified
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:

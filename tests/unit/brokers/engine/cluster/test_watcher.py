@@ -342,10 +342,10 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
     await quiet()
     assert member.image.broker_configs == known
     await member.store.alter_broker_config(1, lambda config: {**config, "c": "3"})
-    await member.until(lambda image: image.broker_configs.own(1) == {"c": "3"})
+    await member.until(lambda image: image.broker_configs.of_broker(1) == {"c": "3"})
     await member.tree.commit([Delete(paths.broker_config(None), None)])
     member.watcher.mark(Part.EVERYTHING)
-    await member.until(lambda image: image.broker_configs.of_all == {})
+    await member.until(lambda image: image.broker_configs.cluster_defaults == {})
     await member.stop()
     assert member.fatal == []
 
