@@ -158,7 +158,7 @@ class Process:
         self._hold(random.Random(around.dice.getrandbits(32)))
         self._assemble()
         self._join()
-        loop.call_soon(self.keep, self._run())
+        loop.call_soon(self.spawn, self._run())
 
     def _hold(self, dice: random.Random) -> None:
         """Makes its storage and its view of the cluster."""
@@ -256,8 +256,8 @@ class Process:
         self.fatal = reason
         self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
 
-    def keep(self, work: Any) -> None:
-        """Keeps a task like `lifecycle.Periodic`."""
+    def spawn(self, work: Any) -> None:
+        """Starts a task like `lifecycle.Periodic`."""
         task = self.loop.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
@@ -324,7 +324,7 @@ class Process:
     def stop(self) -> None:
         """Stops the process like SIGTERM."""
         self.is_leaving = True
-        self.loop.call_soon(self.keep, self._stop())
+        self.loop.call_soon(self.spawn, self._stop())
 
     async def _stop(self) -> None:
         if self.has_stopped or not self.is_listening:
