@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from time import process_time
 from typing import Final
 
-from brokers.engine.assembly.flow_control import LINES_MAX
+from brokers.engine.assembly.flow_control import LINES_PER_REPORT_MAX
 from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_request
@@ -59,8 +59,8 @@ def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
 
 def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
     """Yields the requests that carry these reports."""
-    for at in range(0, max(1, len(lines)), LINES_MAX):
-        part = lines[at : at + LINES_MAX]
+    for at in range(0, max(1, len(lines)), LINES_PER_REPORT_MAX):
+        part = lines[at : at + LINES_PER_REPORT_MAX]
         yield ReportFlowRequest(
             lines=[FlowLine(instance_id=key[0], direction=key[1], key=key[2], **flow._asdict()) for key, flow in part]
         )

@@ -68,7 +68,7 @@ class Bench:
         """Returns a coordinator that has no groups yet."""
         settings = GroupSettings()
         runtime: Runtime[GroupMachine] = Runtime(
-            topic=GROUPS_TOPIC, make=lambda _: GroupMachine(lambda: settings), loop=self, commit_timeout_ms=5_000
+            topic=GROUPS_TOPIC, new_machine=lambda _: GroupMachine(lambda: settings), loop=self, commit_timeout_ms=5_000
         )
         runtime.partitions = 1
         return runtime

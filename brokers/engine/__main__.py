@@ -28,7 +28,7 @@ def main() -> int:
     if arguments.stand_by:
         from brokers.engine.assembly import broker
 
-        if not lifecycle.is_called():
+        if not lifecycle.wait_for_takeover():
             return 0
     try:
         config = configuration.read(arguments.settings)

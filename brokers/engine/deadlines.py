@@ -16,7 +16,7 @@ TICK_MS: Final = 20
 # Number of deadlines that expire in one turn of the loop; the others of a tick expire in the next turns.
 EXPIRED_PER_TURN_MAX: Final = 500
 # The heap of ticks is rebuilt without its unused ticks when it has grown to twice its size, and at least to this size.
-SWEPT_MIN: Final = 1_024
+SWEEP_SIZE_MIN: Final = 1_024
 
 
 class Expirable(Protocol):
@@ -38,30 +38,30 @@ class Deadlines:
         self._by_tick: dict[int, dict[Expirable, None]] = {}
         # A heap of all used ticks, with some unused or repeated ones.
         self._ticks: list[int] = []
-        self._sweep_at = SWEPT_MIN
+        self._sweep_at = SWEEP_SIZE_MIN
         self._next_tick = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, waiting: Expirable, delay_ms: int) -> int:
+    def add(self, expirable: Expirable, delay_ms: int) -> int:
         """Adds a deadline. Returns the tick that `drop` needs."""
         now_ms = self._clock.monotonic_ms()
         tick = (now_ms + delay_ms) // TICK_MS + 1
-        together = self._by_tick.get(tick)
-        if together is not None:
-            together[waiting] = None
+        expirables = self._by_tick.get(tick)
+        if expirables is not None:
+            expirables[expirable] = None
             return tick
-        self._by_tick[tick] = {waiting: None}
+        self._by_tick[tick] = {expirable: None}
         self._push(tick)
         if self._timer is None or tick < self._next_tick:
             self._wake_at(tick, now_ms)
         return tick
 
-    def drop(self, waiting: Expirable, tick: int) -> None:
+    def drop(self, expirable: Expirable, tick: int) -> None:
         """Removes a deadline, if it has not passed."""
-        together = self._by_tick.get(tick)
-        if together is not None:
-            together.pop(waiting, None)
-            if not together:
+        expirables = self._by_tick.get(tick)
+        if expirables is not None:
+            expirables.pop(expirable, None)
+            if not expirables:
                 # Most deadlines are half a minute away and never pass, so an empty tick is removed at once.
                 del self._by_tick[tick]
 
@@ -69,7 +69,7 @@ class Deadlines:
         if len(self._ticks) >= self._sweep_at:
             self._ticks = list(self._by_tick)
             heapify(self._ticks)
-            self._sweep_at = max(SWEPT_MIN, 2 * len(self._ticks))
+            self._sweep_at = max(SWEEP_SIZE_MIN, 2 * len(self._ticks))
         else:
             heappush(self._ticks, tick)
 
@@ -83,20 +83,20 @@ class Deadlines:
         self._timer = None
         by_tick = self._by_tick
         now_ms = self._clock.monotonic_ms()
-        left = EXPIRED_PER_TURN_MAX
+        remaining = EXPIRED_PER_TURN_MAX
         try:
             # An expiring object may add deadlines, and clean up the heap.
-            while left and self._ticks and self._ticks[0] * TICK_MS <= now_ms:
+            while remaining and self._ticks and self._ticks[0] * TICK_MS <= now_ms:
                 tick = self._ticks[0]
-                together = by_tick.get(tick)
-                if not together:
+                expirables = by_tick.get(tick)
+                if not expirables:
                     heappop(self._ticks)
                     continue
                 # Together, because a dict finds its first key behind all deleted ones.
-                for waiting in list(islice(together, left)):
+                for waiting in list(islice(expirables, left)):
                     if waiting in together:  # an object that expired may have dropped others
                         self.drop(waiting, tick)
-                        left -= 1
+                        remaining -= 1
                         waiting.expire()
         finally:
             # An expiring object may have added a deadline, and set the timer.

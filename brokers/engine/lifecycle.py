@@ -21,14 +21,14 @@ STOP_TIMEOUT_S: Final = 5.0
 # Time for which a thread may keep the interpreter from the event loop: a fifth of Python's default.
 THREAD_TURN_S: Final = 0.001
 # Descriptors of the process reserved for segments in use, logs being flushed, ports, peers and ZooKeeper.
-DESCRIPTORS_KEPT: Final = 2_000
+RESERVED_DESCRIPTORS: Final = 2_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_INPUT: Final = 0
 PRIVATE_UMASK: Final = 0o077
 PRIVATE_DIRECTORY: Final = 0o700
 
 
-def close_to_others(directories: Iterable[Path]) -> None:
+def make_directories_private(directories: Iterable[Path]) -> None:
     """Makes existing log directories private (mode 0700).
 
     An earlier version created directories and files that other users can read; a private directory protects its files.
@@ -41,19 +41,19 @@ def close_to_others(directories: Iterable[Path]) -> None:
             log.warning("log_directory_open_to_others", directory=str(directory), reason=error.strerror)
 
 
-def is_called() -> bool:
+def wait_for_takeover() -> bool:
     """Waits for the takeover in a process that was started while its predecessor still serves (decision 68): reports
     over standard input, which is a socket, that it is ready, and waits. Returns False if the parent ended or cancelled.
     """
     try:
         os.write(_STANDARD_INPUT, STANDS_BY)
-        word = os.read(_STANDARD_INPUT, len(CALLED))
+        message = os.read(_STANDARD_INPUT, len(CALLED))
     except OSError:
         return False
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, _STANDARD_INPUT)
-    os.close(nothing)
-    return word == CALLED
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, _STANDARD_INPUT)
+    os.close(devnull)
+    return message == CALLED
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -79,7 +79,7 @@ def connections_within(descriptors: int, wanted: int) -> int:
     """Returns the number of connections that clients may have, at most `wanted`. They must leave descriptors for logs,
     without which nothing can be read or written.
     """
-    granted = min(wanted, max(descriptors - DESCRIPTORS_KEPT, descriptors // 2))
+    granted = min(wanted, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 2))
     if granted < wanted:
         log.warning("connections_limited", wanted=wanted, granted=granted, descriptors=descriptors)
     return granted
@@ -93,28 +93,28 @@ class Stop:
     """A request to stop, by a signal or by a fault that ends the process."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self.fault: str | None = None
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Makes SIGTERM and SIGINT request the stop."""
         for number in _STOP_SIGNALS:
-            loop.add_signal_handler(number, self.ask)
+            loop.add_signal_handler(number, self.request)
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Requests a clean stop."""
-        self._asked.set()
+        self._requested.set()
 
     def fail(self, reason: str) -> None:
         """Stops the process after a fault of the broker itself, or in conditions in which it may not serve."""
         if self.fault is None:
             self.fault = reason
             log.error("process_must_stop", reason=reason)
-        self._asked.set()
+        self._requested.set()
 
     async def wait(self) -> None:
         """Waits until a stop is requested."""
-        await self._asked.wait()
+        await self._requested.wait()
 
 
 class Periodic:
@@ -141,7 +141,7 @@ class Periodic:
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs work that does not end by itself, and returns its task; `stop` cancels it."""
         self._start(work)
         return self._tasks[-1]

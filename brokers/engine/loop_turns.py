@@ -49,11 +49,11 @@ class LoopTurns:
 def timed(
     work: Coroutine[Any, Any, Any],
     on_turn: Callable[[float], object],
-    take_turn: Callable[[], Awaitable[None]] | None = None,
+    next_turn: Callable[[], Awaitable[None]] | None = None,
     turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
     """Awaits `work`, and reports the seconds of each of its turns on the event loop to `on_turn`. When `work` yields to
-    others (`asyncio.sleep(0)`), it continues after `take_turn`. Each step waits for the result of `turn_to_resume`,
+    others (`asyncio.sleep(0)`), it continues after `next_turn`. Each step waits for the result of `turn_to_resume`,
     since the event that `work` awaited may have woken thousands of others. A step begun by an `InlineWakeup` does not
     wait: it is a turn already.
     """
@@ -76,8 +76,8 @@ def timed(
         finally:
             on_turn(perf_counter() - began_s)
         try:
-            if pending is None and take_turn is not None:
-                yield from take_turn().__await__()
+            if pending is None and next_turn is not None:
+                yield from next_turn().__await__()
                 value, error = None, None
             else:
                 value, error = (yield pending), None

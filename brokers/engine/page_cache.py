@@ -15,7 +15,7 @@ SAMPLED_BYTES: Final = 131_072
 
 _NOWAIT: Final = os.RWF_NOWAIT
 _SAMPLE: Final = [bytearray(1)]
-_NOWHERE: Final = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+_DEV_NULL: Final = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def is_cached(fd: int, position: int, length: int) -> bool:
@@ -58,13 +58,13 @@ def read_into_cache(fd: int, position: int, length: int) -> int:
     """
     end = position + length
     while position < end:
-        count = os.sendfile(_NOWHERE, fd, position, end - position)
+        count = os.sendfile(_DEV_NULL, fd, position, end - position)
         if count == 0:
             return position
         position += count
     return position
 
 
-def leave_alone(fd: int) -> None:
+def disable_readahead(fd: int) -> None:
     """Switches off kernel readahead for this descriptor."""
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)

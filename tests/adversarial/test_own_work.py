@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument, InstanceSettings, change_to_json
-from brokers.engine.assembly.disks import MAINTENANCE_INTERVAL_S
+from brokers.engine.assembly.log_maintenance import MAINTENANCE_INTERVAL_S
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest

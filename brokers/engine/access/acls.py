@@ -28,17 +28,17 @@ from brokers.contract.acls import (
 )
 
 # Cached rights of one instance, one for each principal and address; all are dropped when there are more.
-RIGHTS_KEPT_MAX: Final = 200
+CACHED_RIGHTS_MAX: Final = 200
 # Cached indexes, one for each instance; all are dropped when there are more.
-INDEXES_KEPT_MAX: Final = 5_000
+CACHED_INDEXES_MAX: Final = 5_000
 
-EVERYTHING: Final = sum(1 << operation for operation in AclOperation if operation is not AclOperation.ALL)
-NOTHING: Final = 0
+ALL_OPERATIONS: Final = sum(1 << operation for operation in AclOperation if operation is not AclOperation.ALL)
+NO_OPERATIONS: Final = 0
 # Operations that an open instance allows all users on its cluster while no rule applies to the cluster.
 OPEN_CLUSTER: Final = sum(1 << operation for operation in OPEN_CLUSTER_OPERATIONS)
 # Bits that a DENY of an operation denies; an ALLOW also allows the operation that it implies.
 _DENIED_BITS: Final = {
-    operation: EVERYTHING if operation is AclOperation.ALL else 1 << operation for operation in AclOperation
+    operation: ALL_OPERATIONS if operation is AclOperation.ALL else 1 << operation for operation in AclOperation
 }
 _ALLOWED_BITS: Final = {
     operation: bits | (1 << IMPLIED[operation] if operation in IMPLIED else 0)
@@ -46,7 +46,7 @@ _ALLOWED_BITS: Final = {
 }
 # Denied and allowed bits.
 _Bits = tuple[int, int]
-_NO_BITS: Final[_Bits] = (NOTHING, NOTHING)
+_NO_BITS: Final[_Bits] = (NO_OPERATIONS, NO_OPERATIONS)
 
 
 class Rights:
@@ -58,7 +58,7 @@ class Rights:
 
     def operations(self, _resource_type: ResourceType, _name: str) -> int:
         """Returns the operations that are allowed on a resource, as bits."""
-        return EVERYTHING
+        return ALL_OPERATIONS
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return bool(self.operations(resource_type, name) >> operation & 1)
@@ -132,7 +132,7 @@ class RuledRights(Rights):
                 denied |= more_denied
                 allowed |= more_allowed
         if not has_rules:
-            return _open_operations(resource_type) if self._everyone else NOTHING
+            return _open_operations(resource_type) if self._everyone else NO_OPERATIONS
         return allowed & ~denied
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
@@ -157,7 +157,7 @@ class RuledRights(Rights):
 
 def _open_operations(resource_type: ResourceType) -> int:
     """Returns the operations that an open instance allows all users on a resource without rules, as bits."""
-    return OPEN_CLUSTER if resource_type is ResourceType.CLUSTER else EVERYTHING
+    return OPEN_CLUSTER if resource_type is ResourceType.CLUSTER else ALL_OPERATIONS
 
 
 def _with_rule(bits: _Bits, entry: AclEntry) -> _Bits:
@@ -182,20 +182,20 @@ def _is_covered(pattern: ResourcePattern, denied: set[ResourcePattern]) -> bool:
 class _Prefixes:
     """Sorted prefixes of one resource type.
 
-    `_within` has for each prefix the indexes of the prefixes that it begins with, from the shortest to itself.
+    `_ancestors` has for each prefix the indexes of the prefixes that it begins with, from the shortest to itself.
     """
 
-    __slots__ = ("_within", "names")
+    __slots__ = ("_ancestors", "names")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = sorted(names)
-        self._within: list[tuple[int, ...]] = []
-        open_at: list[int] = []
+        self._ancestors: list[tuple[int, ...]] = []
+        stack: list[int] = []
         for at, name in enumerate(self.names):
-            while open_at and not name.startswith(self.names[open_at[-1]]):
-                open_at.pop()
-            open_at.append(at)
-            self._within.append(tuple(open_at))
+            while stack and not name.startswith(self.names[stack[-1]]):
+                stack.pop()
+            stack.append(at)
+            self._ancestors.append(tuple(stack))
 
     def longest_of(self, name: str) -> int:
         """Returns the index of the longest prefix of `name`, -1 if there is none. Its other prefixes are within it."""
@@ -204,23 +204,23 @@ class _Prefixes:
         if at < 0 or name.startswith(names[at]):
             return at
         # All prefixes of `name` are also prefixes of the last prefix that sorts before it.
-        within = self._within[at]
-        low, high = 0, len(within) - 1
+        ancestors = self._ancestors[at]
+        low, high = 0, len(ancestors) - 1
         while low < high:
             middle = (low + high) // 2
-            if name.startswith(names[within[middle]]):
+            if name.startswith(names[ancestors[middle]]):
                 low = middle + 1
             else:
                 high = middle
-        return within[low - 1] if low else -1
+        return ancestors[low - 1] if low else -1
 
     def summed(self, own: Mapping[str, _Bits]) -> list[_Bits]:
         """Returns for each prefix the bits in `own` of this prefix and of those within it."""
         result: list[_Bits] = []
-        for name, within in zip(self.names, self._within, strict=True):
+        for name, ancestors in zip(self.names, self._ancestors, strict=True):
             denied, allowed = own.get(name, _NO_BITS)
-            if len(within) > 1:
-                more_denied, more_allowed = result[within[-2]]
+            if len(ancestors) > 1:
+                more_denied, more_allowed = result[ancestors[-2]]
                 denied, allowed = denied | more_denied, allowed | more_allowed
             result.append((denied, allowed))
         return result
@@ -295,13 +295,13 @@ class AclIndexes:
         """
         cached = self._cached.get(instance_id)
         if cached is None or cached.documents is not documents:
-            if cached is None and len(self._cached) >= INDEXES_KEPT_MAX:
+            if cached is None and len(self._cached) >= CACHED_INDEXES_MAX:
                 self._cached.clear()
             cached = self._cached[instance_id] = _CachedIndex(documents)
         key = user, cached.index.host_of(address), everyone
         rights = cached.rights.get(key)
         if rights is None:
-            if len(cached.rights) >= RIGHTS_KEPT_MAX:
+            if len(cached.rights) >= CACHED_RIGHTS_MAX:
                 cached.rights.clear()
             rights = RuledRights(cached.index, f"{USER_PREFIX}{user}", key[1], everyone=everyone)
             cached.rights[key] = rights

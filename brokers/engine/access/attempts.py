@@ -56,7 +56,7 @@ def peer_key(address: Address) -> str:
     return str(address)
 
 
-class Attempts:
+class FailedAttempts:
     """Failed authentications of one instance on one broker. Times are monotonic milliseconds."""
 
     __slots__ = ("_buckets",)

@@ -67,7 +67,7 @@ def peer_address(text: str) -> Address:
     return address
 
 
-class Owners:
+class OwnerAddress:
     """Marker of the address of an instance's owner on the internal listener (console, REST, probe).
 
     The owner can change the allow-lists, so they must not lock the owner out, wherever the control plane runs.
@@ -76,18 +76,18 @@ class Owners:
     __slots__ = ()
 
 
-class _OwnersV4(Owners, IPv4Address):
+class _OwnerAddressV4(OwnerAddress, IPv4Address):
     __slots__ = ()
 
 
-class _OwnersV6(Owners, IPv6Address):
+class _OwnerAddressV6(OwnerAddress, IPv6Address):
     __slots__ = ()
 
 
-def owners_address(text: str) -> Address:
+def owner_address(text: str) -> Address:
     """Parses the address of a peer of the internal listener that acts for itself; every list admits it."""
     address = peer_address(text)
-    return _OwnersV4(int(address)) if address.version == 4 else _OwnersV6(int(address))
+    return _OwnerAddressV4(int(address)) if address.version == 4 else _OwnerAddressV6(int(address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def decide(state: str, topic: AllowLists | None, operation: Operation, address: 
 
 def is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bool:
     """True if the topic's allow-lists admit `address`."""
-    if isinstance(address, Owners):
+    if isinstance(address, OwnerAddress):
         return True
     if operation is Operation.PRODUCE:
         return not topic.produce_ips or compile_list(topic.produce_ips).admits(address)

@@ -19,7 +19,7 @@ from instances.routes.principal_mapping import NoName, PrincipalMapping, RulesRe
 from instances.routes.x509 import Certificate, distinguished_name, read_certificate
 
 # Remembered identities of recent clients: a resumed TLS session does not send the chain again.
-REMEMBERED_MAX: Final = 256
+REMEMBERED_IDENTITIES_MAX: Final = 256
 _SHOWN_CHARS_MAX: Final = 120
 
 # Reasons of a refusal, as they are in the audit log.
@@ -28,10 +28,10 @@ UNTRUSTED: Final = "untrusted"
 UNREADABLE: Final = "unreadable"
 EXPIRED: Final = "expired"
 REVOKED: Final = "revoked"
-NAMES_NOBODY: Final = "names_nobody"
+NO_USER: Final = "names_nobody"
 # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, and its error for a client that sent no certificate.
 _EXPIRED_CODE: Final = 10
-_NONE_SHOWN: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+_NO_CERTIFICATE_ERROR: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _TEXTS: Final[Mapping[str, str]] = {
     UNTRUSTED: "its certificate is not from an authority of this route",
     REVOKED: "its certificate is revoked",
@@ -53,7 +53,7 @@ def refusal_reason(error: Exception) -> str | None:
         return error.reason
     if isinstance(error, ssl.SSLCertVerificationError):
         return EXPIRED if error.verify_code == _EXPIRED_CODE else UNTRUSTED
-    is_none_shown = isinstance(error, ssl.SSLError) and error.reason == _NONE_SHOWN
+    is_none_shown = isinstance(error, ssl.SSLError) and error.reason == _NO_CERTIFICATE_ERROR
     return NO_CERTIFICATE if is_none_shown else None
 
 
@@ -108,11 +108,11 @@ class ClientAuthorities:
         key = _digest(chain[0])
         self._remembered.pop(key, None)
         self._remembered[key] = identity
-        if len(self._remembered) > REMEMBERED_MAX:
+        if len(self._remembered) > REMEMBERED_IDENTITIES_MAX:
             del self._remembered[next(iter(self._remembered))]
         return identity
 
-    def identify_again(self, certificate: bytes, now: datetime) -> CertificateIdentity:
+    def identify_resumed(self, certificate: bytes, now: datetime) -> CertificateIdentity:
         """Returns the identity of a client that resumes a TLS session, without its chain.
 
         If its identity is no longer remembered, the chain stays unknown, and the next change of the route's authorities
@@ -161,23 +161,23 @@ class ClientAuthorities:
             raise CertificateRefused(str(error), UNREADABLE) from None
         # Java's regular expressions treat line ends differently, so names with control characters are refused.
         if not name.isprintable():
-            raise CertificateRefused("its subject has characters that cannot be printed", NAMES_NOBODY)
+            raise CertificateRefused("its subject has characters that cannot be printed", NO_USER)
         try:
             user = self._mapping().user_of(name)
         except NoName as error:
             detail = f"its subject {_shown(name)} names no user: {error}"
-            raise CertificateRefused(detail, NAMES_NOBODY) from None
+            raise CertificateRefused(detail, NO_USER) from None
         except RulesRefused as error:  # rules of a later version of Penstock
-            raise CertificateRefused(f"principal_mapping_rules: {error}", NAMES_NOBODY) from None
+            raise CertificateRefused(f"principal_mapping_rules: {error}", NO_USER) from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
             detail = f"its subject {_shown(name)} names no user: {_shown(user)} is not a valid user name"
-            raise CertificateRefused(detail, NAMES_NOBODY)
+            raise CertificateRefused(detail, NO_USER)
         name_bytes = len(sanitise(user))
         if name_bytes > USER_NAME_BYTES_MAX:
             raise CertificateRefused(
                 f"its subject {_shown(name)} names no user: the name takes {name_bytes} bytes, "
                 f"{USER_NAME_BYTES_MAX} at most; shorten it with principal_mapping_rules",
-                NAMES_NOBODY,
+                NO_USER,
             )
         return user
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole
 from brokers.engine.access.principals import Principal, of_internal_login
-from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed, client_in
+from brokers.engine.access.sasl import TOKEN_BYTES_MAX, ForwardedClient, SaslFailed, parse_forwarded_client
 
 MECHANISM = "EXTERNAL"
 
 
-class Asker(NamedTuple):
+class InternalIdentity(NamedTuple):
     """Identity of a connection on the internal listener.
 
     `address` is the address of the client whose requests are forwarded; None if the peer acts for itself.
@@ -27,22 +27,22 @@ class Asker(NamedTuple):
     address: str | None = None
 
 
-def may_enter(process: ProcessIdentity | None, cluster_id: str) -> bool:
+def is_admitted_process(process: ProcessIdentity | None, cluster_id: str) -> bool:
     """True if a process may use the internal listener."""
     return process is not None and process.role is not ProcessRole.METRICS and process.is_of(cluster_id)
 
 
-def asks_for_cluster(process: ProcessIdentity) -> Asker:
+def cluster_identity(process: ProcessIdentity) -> InternalIdentity:
     """Returns the identity of a process that names no user: the cluster itself."""
     principal = of_internal_login(CLUSTER_USER)
     assert principal is not None, "CLUSTER_USER is a valid login"
-    return Asker(replace(principal, process=process))
+    return InternalIdentity(replace(principal, process=process))
 
 
-def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
+def identity_of_token(token: bytes, process: ProcessIdentity) -> InternalIdentity:
     """Returns the identity that a token names. Raises SaslFailed if it is malformed or the role does not allow it."""
     if not token:
-        return asks_for_cluster(process)
+        return cluster_identity(process)
     if len(token) > TOKEN_BYTES_MAX:
         raise SaslFailed("the token is too long")
     try:
@@ -50,12 +50,16 @@ def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
     except UnicodeDecodeError:
         raise SaslFailed("the token is not UTF-8") from None
     principal = of_internal_login(username)
-    client = client_in(named_client) if named_client else None
-    if principal is None or (named_client and not _may_pass_on(process, principal, client)):
+    client = parse_forwarded_client(named_client) if named_client else None
+    if principal is None or (named_client and not _may_forward(process, principal, client)):
         raise SaslFailed("authentication failed")
     principal = replace(principal, process=process)
-    return Asker(principal) if client is None else Asker(replace(principal, user=client.user), client.address)
+    return (
+        InternalIdentity(principal)
+        if client is None
+        else InternalIdentity(replace(principal, user=client.user), client.address)
+    )
 
 
-def _may_pass_on(process: ProcessIdentity, principal: Principal, client: PassedOn | None) -> bool:
+def _may_forward(process: ProcessIdentity, principal: Principal, client: ForwardedClient | None) -> bool:
     return client is not None and principal.instance_id is not None and process.role is ProcessRole.BROKER

@@ -18,7 +18,7 @@ from brokers.contract.users import DIGESTS, ITERATIONS, SCRAM_SHA_256, Secret, U
 PROVEN_MAX: Final = 20_000
 
 
-class Hashing(NamedTuple):
+class HashParameters(NamedTuple):
     """Parameters of a hash, which is computed once for all secrets that share them."""
 
     mechanism: int
@@ -42,30 +42,32 @@ def comparisons_of(user: UserDocument) -> tuple[Comparison, ...]:
     )
 
 
-def matching(password: str, comparisons: Sequence[Comparison], fake_salt: bytes) -> Secret | None:
+def find_matching_secret(password: str, comparisons: Sequence[Comparison], fake_salt: bytes) -> Secret | None:
     """Returns the secret that a password proves, None if there is none.
 
     It takes milliseconds, so it must not run on the event loop. Without comparisons it takes as long as with one, so
     that its duration does not disclose if a user exists.
     """
-    by_hashing: dict[Hashing, list[Comparison]] = {}
+    by_parameters: dict[HashParameters, list[Comparison]] = {}
     for comparison in comparisons:
         verifier = comparison.verifier
-        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(comparison)
-    if not by_hashing:
-        by_hashing[Hashing(SCRAM_SHA_256, fake_salt, ITERATIONS)] = []
+        by_parameters.setdefault(HashParameters(verifier.mechanism, verifier.salt, verifier.iterations), []).append(
+            comparison
+        )
+    if not by_parameters:
+        by_parameters[HashParameters(SCRAM_SHA_256, fake_salt, ITERATIONS)] = []
     matched = None
-    for hashing, group in by_hashing.items():
-        stored_key = _stored_key(password, hashing)
+    for parameters, group in by_parameters.items():
+        stored_key = _stored_key(password, parameters)
         for comparison in group:
             if hmac.compare_digest(stored_key, comparison.verifier.stored_key):
                 matched = comparison.secret
     return matched
 
 
-def _stored_key(password: str, hashing: Hashing) -> bytes:
-    digest = DIGESTS[hashing.mechanism]
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), hashing.salt, hashing.iterations)
+def _stored_key(password: str, parameters: HashParameters) -> bytes:
+    digest = DIGESTS[parameters.mechanism]
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), parameters.salt, parameters.iterations)
     return hashlib.new(digest, hmac.digest(salted, b"Client Key", digest)).digest()
 
 
@@ -92,7 +94,7 @@ class ProvenPasswords:
                 matched = secret
         return matched
 
-    def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
+    def record(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
         """Caches a proven password, and drops those of secrets that the user does not have."""
         key = instance_id, user.name
         live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}

@@ -75,7 +75,7 @@ def parse_kafka_plain(token: bytes) -> PlainToken:
     return PlainToken(authorization_id, username, password)
 
 
-def prove_plain(token: bytes, secret: str) -> str:
+def verify_plain(token: bytes, secret: str) -> str:
     """Returns the user name if the password is `secret`, compared in constant time.
 
     Raises:
@@ -84,12 +84,12 @@ def prove_plain(token: bytes, secret: str) -> str:
     parsed = parse_plain(token)
     if not secret or not hmac.compare_digest(parsed.password.encode(), secret.encode()):
         raise SaslFailed("authentication failed")
-    if parsed.authorization_id not in ("", parsed.username) and client_in(parsed.authorization_id) is None:
+    if parsed.authorization_id not in ("", parsed.username) and parse_forwarded_client(parsed.authorization_id) is None:
         raise SaslFailed("authentication failed")
     return parsed.username
 
 
-class PassedOn(NamedTuple):
+class ForwardedClient(NamedTuple):
     """A client whose requests a broker forwards: its address and its authenticated user."""
 
     address: str
@@ -104,18 +104,18 @@ class PassedOn(NamedTuple):
         return self.address if self.user == ANONYMOUS else f"{self.address} {paths.sanitise(self.user)}"
 
 
-def passed_on_for(token: bytes) -> PassedOn | None:
+def forwarded_client(token: bytes) -> ForwardedClient | None:
     """Returns the client whose requests the peer forwards, None if the peer acts for itself.
 
-    The result may only be trusted after `prove_plain`: a peer that has the secret is a process of the cluster.
+    The result may only be trusted after `verify_plain`: a peer that has the secret is a process of the cluster.
 
     Raises:
         SaslFailed: the token is malformed.
     """
-    return client_in(parse_plain(token).authorization_id)
+    return parse_forwarded_client(parse_plain(token).authorization_id)
 
 
-def client_in(authorization_id: str) -> PassedOn | None:
+def parse_forwarded_client(authorization_id: str) -> ForwardedClient | None:
     """Returns the forwarded client that an authorization id names, None if it names none."""
     address, space, user = authorization_id.partition(" ")
     try:
@@ -123,5 +123,5 @@ def client_in(authorization_id: str) -> PassedOn | None:
     except ValueError:
         return None
     if not space:
-        return PassedOn(address)
-    return PassedOn(address, paths.desanitise(user)) if user else None
+        return ForwardedClient(address)
+    return ForwardedClient(address, paths.desanitise(user)) if user else None

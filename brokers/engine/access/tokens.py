@@ -185,7 +185,7 @@ class ProvenTokens:
             return None
         return proven[0]
 
-    def note(self, token: str, document: OAuthDocument, verified: VerifiedToken) -> None:
+    def record(self, token: str, document: OAuthDocument, verified: VerifiedToken) -> None:
         digest = self._digest(token)
         self._proven[digest] = verified, document.fingerprint
         self._proven.move_to_end(digest)

@@ -75,7 +75,7 @@ class AdminPort:
     shortening: StorageShortening
     _report: ClusterReport = field(default_factory=ClusterReport)
 
-    def answer(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> Reply:
         """Returns the reply to a request; an error reply if its peer may not make it or the path is unknown."""
         secret = self.services.access.control_secret if self.security.accepts_secret else None
         refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
@@ -104,26 +104,26 @@ class AdminPort:
         result = _INSTANCE.match(request.path)
         if result is None:
             return Reply.json({"error": "no such path"}, 404)
-        instance_id, what = result.groups()
+        instance_id, report = result.groups()
         if instance_id not in self.services.metadata.current.image.instances:
             return Reply.json({"error": "no such instance"}, 404)
-        if what == "traffic":
+        if report == "traffic":
             return Reply.json(self._traffic(instance_id, request.number("since_ms", 0)))
-        if what == "throttles":
+        if report == "throttles":
             return Reply.json(self._throttles(instance_id))
-        if what == "bandwidth":
+        if report == "bandwidth":
             loop_used_ms = self.listeners.loop_used_ms(instance_id)
             return Reply.json(bandwidth_report.of_instance(self.services, instance_id, loop_used_ms))
-        if what == "topics":
+        if report == "topics":
             return Reply.json(self._topics(instance_id, request.query.get("name", "")))
-        return Reply.json(self._page_of(instance_id, what, request))
+        return Reply.json(self._page_of(instance_id, report, request))
 
-    def _page_of(self, instance_id: str, what: str, request: Request) -> dict[str, Any]:
+    def _page_of(self, instance_id: str, report: str, request: Request) -> dict[str, Any]:
         """Returns one page of a long report. Making a page takes one turn of the event loop."""
-        if what == "topic_figures":
+        if report == "topic_figures":
             return topic_figures(self.services, instance_id, self.started_at_ms, after=request.query.get("after", ""))
         after, now_ms = request.number("after", 0), self.services.clock.now_ms()
-        if what == "connections":
+        if report == "connections":
             return connection_report.connections_page(
                 self.listeners, instance_id, after=after, started_at_ms=self.started_at_ms, now_ms=now_ms
             )
@@ -172,7 +172,7 @@ class AdminPort:
             "leaders": self.roles.leaders,
             "replicas": len(self.services.storage.table),
             "instances": len(self.tenant_listeners),
-            "unopened_listeners": self.tenant_listeners.not_open,
+            "unopened_listeners": self.tenant_listeners.unopened_count,
             "transactions_overdue": coordination_counts.overdue(self.services.coordination.transactions, now_ms),
             "connections": self.listeners.count,
             "connections_by_instance": connection_counts.by_instance(self.listeners),
@@ -215,18 +215,18 @@ class AdminPort:
     def _cluster(self) -> dict[str, Any]:
         """Returns the cluster as this broker's metadata has it."""
         counts = self._report.counts(self.services.metadata.current.image)
-        filled = self.storage.filled()
+        filled = self.storage.instances_above()
         return {
             "broker_id": self.services.broker_id,
             "ready": not self.ready_reasons,
             "storage": None if filled is None else [list(line) for line in filled],
-            "storage_shortened": self.shortening.shown(),
+            "storage_shortened": self.shortening.recent_deletions(),
             **counts,
         }
 
     def _storage(self) -> dict[str, Any]:
         """Returns the storage used by every instance of the cluster, if this broker is the controller."""
-        lines = self.storage.filled(percent=0)
+        lines = self.storage.instances_above(percent=0)
         return {"storage": None if lines is None else [[use.instance_id, use.used_bytes] for use in lines]}
 
     def _partitions(self, request: Request) -> dict[str, Any]:
@@ -306,7 +306,7 @@ class AdminPort:
         return {
             "topics": topics,
             "hidden": {} if name else self._hidden_bytes(instance),
-            "stored_bytes": self.storage.use.of(instance_id),
+            "stored_bytes": self.storage.use.measure_now(instance_id),
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None
@@ -347,7 +347,7 @@ class AdminPort:
             yield Sample(name, "gauge", text, value)
         yield from self._listener_samples()
         yield from self._cluster_samples()
-        totals_of = (
+        counters_total = (
             ("penstock_broker_produced_bytes", "Record-batch bytes accepted.", totals.produce_bytes),
             ("penstock_broker_consumed_bytes", "Record-batch bytes sent.", totals.consume_bytes),
             ("penstock_broker_delays", "Requests that were delayed by a quota.", totals.delays),
@@ -355,7 +355,7 @@ class AdminPort:
             ("penstock_broker_request_faults", "Requests that failed by our own mistake.", counters.faults),
             ("process_cpu_seconds", "CPU time used.", time.process_time()),
         )
-        for name, text, value in totals_of:
+        for name, text, value in counters_total:
             yield Sample(name, "counter", text, value)
         cleaned = table.cleaned
         cleaner = (
@@ -398,7 +398,7 @@ class AdminPort:
         yield from authentication_counts.samples(self.services.access.authentication)
         yield from audit_log.samples(self.services.access.audit)
         text = "Instances whose port could not be opened."
-        yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
+        yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.unopened_count)
         text = "Attempts to open an instance's port that failed."
         yield Sample("penstock_broker_listener_failures", "counter", text, self.tenant_listeners.failures)
 

@@ -21,7 +21,7 @@ from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener import listening_socket
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.tls_stream import TlsStream
-from brokers.engine.telemetry.admin_http import Answer, reply_to
+from brokers.engine.telemetry.admin_http import Handler, response_bytes
 
 HEAD_BYTES_MAX: Final = 8_192
 # Longer requests are read up to this size, so that the peer can receive the response.
@@ -47,7 +47,7 @@ class AdminServer:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Handler,
         rules: ListenerRules = OPEN_TO_ALL,
         report: Report | None = None,
         identify: Callable[[Mapping[str, Any]], ProcessIdentity | None] = identity_in,
@@ -163,7 +163,7 @@ class _Exchange:
         accepted: socket.socket | TlsStream,
         process: ProcessIdentity | None,
         loop: asyncio.AbstractEventLoop,
-        answer: Answer,
+        answer: Handler,
         on_closed: Callable[[_Exchange], object],
     ) -> None:
         self._socket = accepted.as_socket if isinstance(accepted, TlsStream) else accepted
@@ -194,7 +194,7 @@ class _Exchange:
         if end and len(head) <= HEAD_BYTES_MAX:
             self.priority = max(self.priority, KNOWN)
             self._loop.remove_reader(self._socket.fileno())
-            self._unsent = memoryview(reply_to(head + end, self._process, self._answer))
+            self._unsent = memoryview(response_bytes(head + end, self._process, self._answer))
             self._loop.add_writer(self._socket.fileno(), self._send)
             self._send()
         elif not count or len(self._head) > HEAD_BYTES_MAX:

@@ -28,7 +28,7 @@ class Bandwidth:
     def __init__(self, services: BrokerServices, *, selects_by_rack: bool = True) -> None:
         self._services = services
         self._selects_by_rack = selects_by_rack
-        self._seen: dict[str, InstanceImage] = {}
+        self._applied: dict[str, InstanceImage] = {}
         self._brokers: Mapping[int, BrokerInfo] = {}
         # By instance: its leader partitions per broker in the current metadata; and its replicas per broker, only for
         # instances whose consumers may read from followers.
@@ -47,14 +47,14 @@ class Bandwidth:
         known, self._brokers = self._brokers, after.brokers
         changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():
-            if self._seen.get(instance_id) is instance:
+            if self._applied.get(instance_id) is instance:
                 totals = instance.layout_totals
                 if changed.isdisjoint(totals.leaders) and changed.isdisjoint(totals.replicas):
                     continue
-            self._seen[instance_id] = instance
+            self._applied[instance_id] = instance
             self._update(instance)
-        for instance_id in [known for known in self._seen if known not in after.instances]:
-            del self._seen[instance_id], self.layouts[instance_id]
+        for instance_id in [known for known in self._applied if known not in after.instances]:
+            del self._applied[instance_id], self.layouts[instance_id]
             self.consume_layouts.pop(instance_id, None)
             self._services.accounting.accountings.retire(instance_id)
         self._services.metadata.bump_version()
@@ -66,19 +66,19 @@ class Bandwidth:
     def _update(self, instance: InstanceImage) -> None:
         here, document, totals = self._services.broker_id, instance.document, instance.layout_totals
         layout = self._layout(instance, totals.leaders)
-        of_replicas = (
+        replica_layout = (
             self._layout(instance, totals.replicas) if self._reads_followers(layout, totals.replicas) else None
         )
         instance_id = instance.id
         self.layouts[instance_id] = layout
         self.consume_layouts.pop(instance_id, None)
-        if of_replicas is not None:
-            self.consume_layouts[instance_id] = of_replicas
+        if replica_layout is not None:
+            self.consume_layouts[instance_id] = replica_layout
         now_ms = self._services.clock.monotonic_ms()
         accounting = self._services.accounting.accountings.of(instance_id)
-        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms, of_replicas)
-        accounting.client_shares.update(here, layout, now_ms, of_replicas)
-        policies = {layout.effective_policy, (of_replicas or layout).effective_policy}
+        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms, replica_layout)
+        accounting.client_shares.update(here, layout, now_ms, replica_layout)
+        policies = {layout.effective_policy, (replica_layout or layout).effective_policy}
         accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
 
     def _layout(self, instance: InstanceImage, counts: Counter[int]) -> Layout:

@@ -59,7 +59,7 @@ def samples(flow: FlowControl) -> Iterator[Sample]:
     text = "Reports to the flow master, by what became of them."
     for outcome, count in (("answered", flow.reports_answered), ("lost", flow.reports_lost)):
         yield Sample("penstock_broker_flow_reports", "counter", text, count, (("outcome", outcome),))
-    following = sorted(flow.given(), key=lambda item: item[:2])
+    following = sorted(flow.assigned_shares(), key=lambda item: item[:2])
     text = "Bandwidth of an instance on this broker as the flow master gave it, bytes/s."
     for instance_id, direction, share in following:
         labels = (("instance", instance_id), ("direction", direction))

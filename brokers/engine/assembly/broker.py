@@ -25,12 +25,12 @@ from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
-from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
-from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.flow_control import FlowControl
+from brokers.engine.assembly.free_space_monitor import FreeSpaceMonitor, free_bytes_min_from
 from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instance_levels import levels_of
 from brokers.engine.assembly.internal_security import InternalSecurity
+from brokers.engine.assembly.log_maintenance import LogMaintenance
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.mmap_counters import MmapCounters
@@ -146,8 +146,8 @@ class Broker:
         self._controller_task: asyncio.Task[None] | None = None
         defaults = topic_defaults(config.overrides)
         self.table = PartitionTable(_storage_settings(config, defaults))
-        self.disks = Disks(self.table, self.clock.now_ms, stop.fail)
-        self.disk_floor = DiskFloor(self.table, floor_from_overrides(config.overrides))
+        self.log_maintenance = LogMaintenance(self.table, self.clock.now_ms, stop.fail)
+        self.free_space_monitor = FreeSpaceMonitor(self.table, free_bytes_min_from(config.overrides))
         self.tree = tree
         placer = Placer(secrets.randbelow, strategy_from(config.overrides))
         self.store = ClusterStore(self.tree, place=placer, now_ms=self.clock.now_ms)
@@ -173,10 +173,10 @@ class Broker:
             self.watcher,
             lambda: self.session.broker_epoch,
             self.security.link,
-            self.disks.forget_deleted,
+            self.log_maintenance.drop_deleted_from_checkpoints,
         )
         self.coordination = Coordination(self.services, self.security.link)
-        self.replication.on_made = self.coordination.follow
+        self.replication.on_logs_created = self.coordination.follow
         self.coordinator_forwarding = CoordinatorForwarding(self.services, self.security.link_for)
         self.tls_contexts = TlsContexts(config.tls_certificate_file)
         self.services.accounting.charge_loop = self.listeners.charge
@@ -247,7 +247,7 @@ class Broker:
     def _metering(self, counters: MmapCounters) -> Metering:
         return Metering(
             accountings=self.accountings,
-            kept=counters,
+            counter_files=counters,
             table=self.table,
             levels=lambda: levels_of(self.current.image.instances, self.storage.use, self.listeners.groups()),
             charge=self.listeners.charge,
@@ -290,7 +290,7 @@ class Broker:
 
     def _admin_server(self) -> AdminServer:
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
-        return AdminServer(self._admin_port().answer, rules, report, self.security.identify)
+        return AdminServer(self._admin_port().handle, rules, report, self.security.identify)
 
     def _admin_port(self) -> AdminPort:
         return AdminPort(
@@ -345,10 +345,10 @@ class Broker:
             log.warning("foreign_directory_left_alone", directory=path)
         for path, reason in report.unreadable.items():
             log.error("checkpoint_unreadable", file=path, reason=reason)
-        self.metering.keep()
-        dynamic_configs.plug(self.dynamic, self.services, self.replication, self.controller)
-        dynamic_configs.plug_disk_floor(self.dynamic, self.disk_floor)
-        dynamic_configs.plug_metering(self.dynamic, self.metering)
+        self.metering.open_counter_files()
+        dynamic_configs.register_parts(self.dynamic, self.services, self.replication, self.controller)
+        dynamic_configs.register_free_space_monitor(self.dynamic, self.free_space_monitor)
+        dynamic_configs.register_metering(self.dynamic, self.metering)
         try:
             await self.session.start()
         except ClusterError as error:
@@ -356,30 +356,30 @@ class Broker:
         await self.revocations.refresh()
         internal.start_accepting()
         await self.tenant_listeners.start_serving(self.current.image)
-        self._keep_going()
+        self._start_periodic()
         self.ready_reasons.clear()
         log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms, compiled=native.is_installed())
 
-    def _keep_going(self) -> None:
+    def _start_periodic(self) -> None:
         periodic = self._periodic
-        self._controller_task = periodic.keep(self.controller.run())
-        periodic.keep(self.tenant_listeners.run())
-        periodic.keep(self.tenant_listeners.open_in_turns())
-        self.replication.keep_going(periodic)
-        self.coordination.keep_going(periodic)
-        self.storage.keep_going(periodic)
-        self.flow.keep_going(periodic)
-        self.pool_charges.keep_going(periodic)
-        self.shortening.keep_going(periodic)
+        self._controller_task = periodic.spawn(self.controller.run())
+        periodic.spawn(self.tenant_listeners.run())
+        periodic.spawn(self.tenant_listeners.apply_in_turns())
+        self.replication.start_periodic(periodic)
+        self.coordination.start_periodic(periodic)
+        self.storage.start_periodic(periodic)
+        self.flow.start_periodic(periodic)
+        self.pool_charges.start_periodic(periodic)
+        self.shortening.start_periodic(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
-            dynamic_configs.plug_cleaning(self.dynamic, cleaner)
+            dynamic_configs.register_cleaning(self.dynamic, cleaner)
             for number in range(THREADS_MAX):
-                periodic.keep(cleaner.run(number))
+                periodic.spawn(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
-        self.disks.keep_going(periodic, self.services.own_turns)
-        self.disk_floor.keep_going(periodic)
+        self.log_maintenance.start_periodic(periodic, self.services.own_turns)
+        self.free_space_monitor.start_periodic(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(EXPIRY_INTERVAL_S, self.services.access.authentication.expire)
@@ -409,7 +409,7 @@ class Broker:
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
         # This broker is in no ISR any more: no leader waits for its fetches.
         self.replication.fetchers.close()
-        await self.disks.close_followed()
+        await self.log_maintenance.close_followed_logs()
         self.coordination.close()
         self.coordinator_forwarding.close()
         self.storage.close()
@@ -453,7 +453,7 @@ async def run(config: EngineConfig) -> int:
     config = replace(config, connections_max=lifecycle.connections_within(descriptors, config.connections_max))
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
-    lifecycle.close_to_others(config.data_dirs)
+    lifecycle.make_directories_private(config.data_dirs)
     tree = ZooKeeperTree(
         config.zookeeper,
         session_timeout_ms=config.session_timeout_ms,

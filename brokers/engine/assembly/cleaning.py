@@ -29,7 +29,7 @@ END_TIMEOUT_S: Final = 5.0
 MS: Final = 1000
 
 
-class WorkerGone(Exception):
+class WorkerFailed(Exception):
     """The cleaning process ended, or sent an invalid event."""
 
 
@@ -41,7 +41,7 @@ class LogCleaning:
         self._settings = settings
         self._now_ms = now_ms
         self._cleaner = Cleaner(table, settings)
-        self._writing = asyncio.Lock()
+        self._checkpoint_lock = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def use(self, settings: CleanerSettings) -> None:
@@ -92,23 +92,23 @@ class LogCleaning:
 
     async def _clean(self, process: Process, work: LogToClean) -> bool:
         """Runs one cleaning. Returns True if the process can run another one."""
-        begun_s = asyncio.get_running_loop().time()
+        started_s = asyncio.get_running_loop().time()
         try:
-            ended = await self._follow(process, work) if await self._make_durable(work) else None
-        except (WorkerGone, OSError) as error:
+            outcome = await self._run_job(process, work) if await self._make_durable(work) else None
+        except (WorkerFailed, OSError) as error:
             self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.TRANSIENT))
             return False
         except asyncio.CancelledError:
             self._cleaner.abandon(work)
             raise
-        if isinstance(ended, Finished):
-            self._cleaner.on_finished(work, ended)
+        if isinstance(outcome, Finished):
+            self._cleaner.on_finished(work, outcome)
             await self._checkpoint(work.partition.log.root)
-            took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
-            self._log_event(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
+            took_s = round(asyncio.get_running_loop().time() - started_s, 3)
+            self._log_event(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **outcome._asdict())
             return True
-        if isinstance(ended, Failed):
-            self._fail(work, ended)
+        if isinstance(outcome, Failed):
+            self._fail(work, outcome)
             return True
         self._cleaner.abandon(work)
         self._log_event(work, "cleaning_given_up")
@@ -139,14 +139,14 @@ class LogCleaning:
 
     async def _checkpoint(self, root: Path) -> bool:
         try:
-            async with self._writing:
+            async with self._checkpoint_lock:
                 await asyncio.to_thread(self._cleaner.checkpoint(root).write)
         except StorageFailed as failure:
             self._table.storage_failed(failure)
             return False
         return True
 
-    async def _follow(self, process: Process, work: LogToClean) -> Finished | Failed | None:
+    async def _run_job(self, process: Process, work: LogToClean) -> Finished | Failed | None:
         """Sends the job to the process and swaps in the results. Returns the last event, or None if the log changed so
         that the run is useless.
         """
@@ -157,11 +157,11 @@ class LogCleaning:
         while True:
             line = await process.stdout.readline()
             if not line.endswith(b"\n"):
-                raise WorkerGone(f"it ended in the middle of its work with {await process.wait()}")
+                raise WorkerFailed(f"it ended in the middle of its work with {await process.wait()}")
             try:
                 event = event_from_json(line)
             except (ValueError, TypeError) as error:
-                raise WorkerGone(f"it said what is no event: {error}") from error
+                raise WorkerFailed(f"it said what is no event: {error}") from error
             if not isinstance(event, Cleaned):
                 return event
             if not self._cleaner.swap_in(work, event, self._now_ms()):

@@ -13,7 +13,7 @@ from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
 from brokers.engine.coordinators.owners import bytes_by_owner
 from brokers.engine.coordinators.result import Now, StateRecord
 from brokers.engine.coordinators.runtime import Runtime
@@ -69,11 +69,13 @@ class Coordination:
         self.counts = Counts()
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
-        known = _KnownNames(services.metadata.current)
-        led = LedGroups(lambda: self._groups.partitions, services.accounting.loop_weights.siblings)
+        existing = _ExistingNames(services.metadata.current)
+        led = LedGroupShards(lambda: self._groups.partitions, services.accounting.loop_weights.siblings)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
-            make=lambda log: CountedGroups(self.counts, lambda: services.coordination.settings.groups, known, led),
+            new_machine=lambda log: CountedGroups(
+                self.counts, lambda: services.coordination.settings.groups, existing, led
+            ),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
             on_append=charging_owners(services),
@@ -101,41 +103,41 @@ class Coordination:
     def _follow(self, runtime: Runtime[Any]) -> None:
         table, image = self._services.storage.table, self._services.metadata.current.image
         topic = image.topics.get(runtime.topic)
-        awaited = []
+        opening = []
         for index in range(runtime.partitions):
             partition = table.get(runtime.topic, index)
             if partition is None and topic is not None and topic.partitions[index].leader == self._services.broker_id:
-                awaited.append(index)
+                opening.append(index)
             if partition is None or not partition.is_leader or partition.offline:
                 runtime.resign(index)
             elif not runtime.leads(index, partition.leader_epoch):
                 runtime.lead(PartitionLog(self._services, partition))
-        for index in runtime.held():
+        for index in runtime.led_partitions():
             if index >= runtime.partitions:
                 runtime.resign(index)
-        runtime.awaited = frozenset(awaited)
+        runtime.opening = frozenset(opening)
 
     def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
         """Deletes the offsets of deleted topics and instances (GRP-27)."""
         if before.topics is not after.topics:
-            gone = [
+            deleted = [
                 name
                 for name in after.changed_topics(before)
                 if name in before.topics and _has_ended(after, name, before.topics[name].topic_id)
             ]
-            if gone:
+            if deleted:
                 for shard in self._groups.shards():
-                    shard.act(lambda machine, now: machine.removals.topics_deleted(now, gone))
+                    shard.perform_internal(lambda machine, now: machine.removals.on_topics_deleted(now, deleted))
         if before.instances is not after.instances:
-            ended = before.instances.keys() - after.instances.keys()
-            for instance_id in ended:
+            deleted_ids = before.instances.keys() - after.instances.keys()
+            for instance_id in deleted_ids:
                 self._forget_instance(instance_id)
-            if ended and after.controller_id == self._services.broker_id:
+            if deleted_ids and after.controller_id == self._services.broker_id:
                 self._services.spawn(self._forget_in_zookeeper())
 
     def _forget_instance(self, instance_id: str) -> None:
         for shard in self._groups.shards():
-            shard.act(lambda machine, now: machine.removals.instance_deleted(now, instance_id))
+            shard.perform_internal(lambda machine, now: machine.removals.on_instance_deleted(now, instance_id))
 
     async def _forget_in_zookeeper(self) -> None:
         """Deletes offsets of old consumers of deleted instances in ZooKeeper; failures are retried at the next
@@ -146,30 +148,30 @@ class Coordination:
         except ClusterError as error:
             log.warning("legacy_offsets_not_removed", reason=str(error))
 
-    def keep_going(self, periodic: Periodic) -> None:
+    def start_periodic(self, periodic: Periodic) -> None:
         periodic.every(TRIM_INTERVAL_S, self._transactions.trim)
 
     def close(self) -> None:
         """Resigns from all partitions: waiting requests fail, and their clients look up the next coordinator."""
         for runtime in self._runtimes:
-            for index in runtime.held():
+            for index in runtime.led_partitions():
                 runtime.resign(index)
         self._transactions.close()
 
 
 def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
     topic = image.topics.get(name)
-    return image.has_lost_topic(name) or (topic is not None and topic.topic_id != topic_id)
+    return image.is_topic_deleted(name) or (topic is not None and topic.topic_id != topic_id)
 
 
-class _KnownNames:
-    """Implements `coordinators.groups.removals.Known` with the current metadata image."""
+class _ExistingNames:
+    """Implements `coordinators.groups.removals.ExistingNames` with the current metadata image."""
 
     def __init__(self, current: CurrentImage) -> None:
         self._current = current
 
     def has_topic(self, internal_name: str) -> bool:
-        return not self._current.image.has_lost_topic(internal_name)
+        return not self._current.image.is_topic_deleted(internal_name)
 
     def has_instance(self, instance_id: str) -> bool:
-        return not self._current.image.has_lost_instance(instance_id)
+        return not self._current.image.is_instance_deleted(instance_id)

@@ -61,10 +61,10 @@ class CountedGroups(GroupMachine):
                 self._counts.rebalances += group is not None and group.state is GroupState.COMPLETING
         super().replay(key, value, offset, producer_id)
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         self._is_live = True
         self._counts.loads += 1
-        return super().loaded(now)
+        return super().on_loaded(now)
 
 
 class CountedTransactions(TransactionMachine):
@@ -109,10 +109,10 @@ class CountedTransactions(TransactionMachine):
             self._timing_out = {bytes(record.key) for record in outcome.records}
         return outcome
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         self._is_live = True
         self._counts.loads += 1
-        return super().loaded(now)
+        return super().on_loaded(now)
 
 
 def overdue(transactions: Runtime[Any], now_ms: int) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from brokers.engine.access.authorizer import Address, Owners
+from brokers.engine.access.authorizer import Address, OwnerAddress
 from brokers.engine.access.principals import Principal
-from brokers.engine.access.sasl import PassedOn
+from brokers.engine.access.sasl import ForwardedClient
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.services import BrokerServices, ForwardingFailed
 from brokers.engine.replication.coordinator_forwarders import (
@@ -46,8 +46,8 @@ class CoordinatorForwarding:
             ForwardingFailed: the coordinator's broker is not reachable.
         """
         assert principal.instance_id is not None, "requests of the cluster itself are not forwarded"
-        is_owner = isinstance(address, Owners)
-        client = "" if is_owner else PassedOn(str(address), principal.user).authorization_id
+        is_owner = isinstance(address, OwnerAddress)
+        client = "" if is_owner else ForwardedClient(str(address), principal.user).authorization_id
         forwarded_identity = ForwardedIdentity(principal.instance_id, client)
         try:
             return await self._forwarders.request(broker_id, forwarded_identity, client_id, api_key, version, message)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from brokers.engine.assembly.cleaning import LogCleaning
-from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
+from brokers.engine.assembly.free_space_monitor import FreeSpaceMonitor, free_bytes_min_from
 from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.cluster.image import ClusterImage
@@ -46,12 +46,12 @@ class _SettingsUser:
         self._apply = apply
         self._present = parse(present)
 
-    def take(self, effective: Effective) -> None:
+    def update(self, effective: Effective) -> None:
         """Parses the settings, and applies the result if it changed. Raises SettingsWrong."""
-        wanted = self.parse(effective)
-        if wanted != self._present:
-            self._present = wanted
-            self._apply(wanted)
+        parsed = self.parse(effective)
+        if parsed != self._present:
+            self._present = parsed
+            self._apply(parsed)
 
 
 class DynamicSettings:
@@ -60,29 +60,29 @@ class DynamicSettings:
     def __init__(self, config: EngineConfig, services: BrokerServices) -> None:
         self._services = services
         self._broker_id = config.broker_id
-        self._takers: list[_SettingsUser] = []
+        self._users: list[_SettingsUser] = []
         self._ignored: dict[str, str] = {}
         services.metadata.broker_layers = BrokerLayers(static=_static(config))
         services.metadata.check_settings = self.check
         services.metadata.current.subscribe(self._on_image)
 
-    def give(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
+    def register(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
         """Registers a user of settings, which is assumed to use the static settings so far. `parse` raises
         SettingsWrong for invalid combinations.
         """
         layers = self._services.metadata.broker_layers
-        taker = _SettingsUser(parse, apply, layers.static)
-        self._takers.append(taker)
-        _apply_to(taker, layers.effective)
+        user = _SettingsUser(parse, apply, layers.static)
+        self._users.append(user)
+        _apply_to(user, layers.effective)
 
     def check(self, effective: Effective) -> None:
         """Checks new settings. Raises SettingsWrong if a user cannot apply them, unless it has the same fault already:
         a change that corrects one setting need not correct all.
         """
         present = self._services.metadata.broker_layers.effective
-        for taker in self._takers:
-            fault = _fault(taker, effective)
-            if fault is not None and fault != _fault(taker, present):
+        for user in self._users:
+            fault = _fault(user, effective)
+            if fault is not None and fault != _fault(user, present):
                 raise SettingsWrong(fault)
 
     def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -90,42 +90,42 @@ class DynamicSettings:
             return
         configs, layers = after.broker_configs, self._services.metadata.broker_layers
         ignored: dict[str, str] = {}
-        dynamic = self._usable("own", configs.own(self._broker_id), ignored)
-        dynamic_default = self._usable("all", configs.of_all, ignored)
+        dynamic = self._usable("own", configs.of_broker(self._broker_id), ignored)
+        dynamic_default = self._usable("all", configs.cluster_defaults, ignored)
         self._ignored = ignored
         if (dynamic, dynamic_default) == (layers.dynamic, layers.dynamic_default):
             return
-        was = layers.effective
+        previous = layers.effective
         layers = self._services.metadata.broker_layers = replace(
             layers, dynamic=dynamic, dynamic_default=dynamic_default
         )
         effective = layers.effective
-        changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
+        changed = [key for key in {*previous, *effective} if previous.get(key) != effective.get(key)]
         log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
-        for taker in self._takers:
-            _apply_to(taker, effective)
+        for user in self._users:
+            _apply_to(user, effective)
 
-    def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
+    def _usable(self, scope: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
         kept, reasons = broker_settings.split_valid(values)
         for key, reason in reasons.items():
-            ignored[f"{whose}/{key}"] = reason
-            if self._ignored.get(f"{whose}/{key}") != reason:
-                log.warning("broker_setting_ignored", key=key, of=whose, reason=reason)
+            ignored[f"{scope}/{key}"] = reason
+            if self._ignored.get(f"{scope}/{key}") != reason:
+                log.warning("broker_setting_ignored", key=key, of=scope, reason=reason)
         return kept
 
 
-def _fault(taker: _SettingsUser, effective: Effective) -> str | None:
+def _fault(user: _SettingsUser, effective: Effective) -> str | None:
     """Returns the reason why this user cannot apply the settings, None if it can."""
     try:
-        taker.parse(effective)
+        user.parse(effective)
     except SettingsWrong as error:
         return str(error)
     return None
 
 
-def _apply_to(taker: _SettingsUser, effective: Effective) -> None:
+def _apply_to(user: _SettingsUser, effective: Effective) -> None:
     try:
-        taker.take(effective)
+        user.update(effective)
     except SettingsWrong as error:
         log.warning("broker_settings_kept", reason=str(error))
 
@@ -145,7 +145,7 @@ def _static(config: EngineConfig) -> dict[str, str]:
 _RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
 
 
-def plug(
+def register_parts(
     dynamic: DynamicSettings, services: BrokerServices, replication: Replication, controller: ControllerLoop
 ) -> None:
     """Registers all users but the cleaner, which runs only if it is enabled."""
@@ -181,13 +181,13 @@ def plug(
     for key, use in ((DELETION, use_deletion), (WATERMARK, use_watermark)):
         is_on = partial(_is_on, key)
         use(is_on(services.metadata.broker_layers.static))
-        dynamic.give(is_on, use)
-    dynamic.give(topic_defaults, use_defaults)
-    dynamic.give(strategy_from, use_strategy)
-    dynamic.give(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)
-    dynamic.give(policy.from_overrides, controller.use_policy)
-    dynamic.give(coordinator_settings.verifies_partitions, use_verification)
-    dynamic.give(coordinator_settings.group_settings, use_groups)
+        dynamic.register(is_on, use)
+    dynamic.register(topic_defaults, use_defaults)
+    dynamic.register(strategy_from, use_strategy)
+    dynamic.register(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)
+    dynamic.register(policy.from_overrides, controller.use_policy)
+    dynamic.register(coordinator_settings.verifies_partitions, use_verification)
+    dynamic.register(coordinator_settings.group_settings, use_groups)
 
 
 def _is_on(key: str, effective: Effective) -> bool:
@@ -198,19 +198,19 @@ def _is_on(key: str, effective: Effective) -> bool:
     return value == "true"
 
 
-def plug_disk_floor(dynamic: DynamicSettings, floor: DiskFloor) -> None:
-    def use(floor_bytes: int) -> None:
-        floor.floor_bytes = floor_bytes
+def register_free_space_monitor(dynamic: DynamicSettings, floor: FreeSpaceMonitor) -> None:
+    def use(free_bytes_min: int) -> None:
+        floor.free_bytes_min = free_bytes_min
 
-    dynamic.give(floor_from_overrides, use)
+    dynamic.register(free_bytes_min_from, use)
 
 
-def plug_metering(dynamic: DynamicSettings, metering: Metering) -> None:
+def register_metering(dynamic: DynamicSettings, metering: Metering) -> None:
     def use(version: int) -> None:
         metering.record_version = version
 
-    dynamic.give(record_version, use)
+    dynamic.register(record_version, use)
 
 
-def plug_cleaning(dynamic: DynamicSettings, cleaning: LogCleaning) -> None:
-    dynamic.give(cleaner_settings.from_overrides, cleaning.use)
+def register_cleaning(dynamic: DynamicSettings, cleaning: LogCleaning) -> None:
+    dynamic.register(cleaner_settings.from_overrides, cleaning.use)

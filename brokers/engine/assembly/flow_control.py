@@ -32,13 +32,13 @@ from brokers.engine.throttling.flow_share import INTERVAL_MS, REPORT_MS, FlowSha
 
 log = structlog.get_logger(__name__)
 
-LINES_MAX: Final = 200
+LINES_PER_REPORT_MAX: Final = 200
 REPORT_TIMEOUT_MS: Final = 2_000
 # Minimum interval after a change; retry interval while waiting for others; maximum number of reports in an interval.
-SAY_PAUSE_S: Final = 0.02
-ASK_PAUSE_S: Final = 0.1
+CHANGE_REPORT_PAUSE_S: Final = 0.02
+RETRY_PAUSE_S: Final = 0.1
 FOLLOW_UPS_MAX: Final = 6
-LATER_S: Final = 0.005
+TIMER_SLACK_S: Final = 0.005
 EXPIRY_INTERVAL_S: Final = 0.25
 TRIM_INTERVAL_S: Final = 1.0
 DIRECTION_NAMES: Final = {PRODUCE: "produce", CONSUME: "consume"}
@@ -61,13 +61,13 @@ class FlowControl:
         self._broker_epoch = -1
         self._sequence = 0
         # Shares granted by the flow master, and those among them to be reported again soon.
-        self._given: dict[FlowKey, FlowShare] = {}
+        self._assigned: dict[FlowKey, FlowShare] = {}
         self._pending: dict[FlowKey, FlowShare] = {}
         self._ledger: FlowLedger | None = None
-        self._ledger_of = 0
+        self._ledger_election = 0
         self.reports_answered = 0
         self.reports_lost = 0
-        services.accounting.report_flow = self.answer
+        services.accounting.report_flow = self.handle_report
         services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -77,9 +77,9 @@ class FlowControl:
     async def on_registered(self, broker_epoch: int) -> None:
         self._broker_epoch, self._sequence = broker_epoch, 0
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.keep(self._election.run())
-        periodic.keep(self._run())
+    def start_periodic(self, periodic: Periodic) -> None:
+        periodic.spawn(self._election.run())
+        periodic.spawn(self._run())
         periodic.every(EXPIRY_INTERVAL_S, self.expire)
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 
@@ -97,19 +97,19 @@ class FlowControl:
         """Returns the number of limits that this broker shares out; 0 if it is not the flow master."""
         return len(self._ledger) if self._ledger is not None and self.is_flow_master else 0
 
-    def given(self) -> Iterator[tuple[str, str, FlowShare]]:
+    def assigned_shares(self) -> Iterator[tuple[str, str, FlowShare]]:
         """Yields (instance id, direction, share) of each bandwidth whose share here was set by the flow master."""
-        for (instance_id, direction, key), flow in self._given.items():
+        for (instance_id, direction, key), flow in self._assigned.items():
             if not key:
                 yield instance_id, DIRECTION_NAMES[direction], flow
 
     def expire(self) -> None:
         """Drops shares whose lease ran out without an answer of the flow master."""
         now_ms, lost = self._services.clock.monotonic_ms(), 0
-        for key, flow in tuple(self._given.items()):
+        for key, flow in tuple(self._assigned.items()):
             lost += flow.expire(now_ms)
             if flow.assigned_bps is None:
-                del self._given[key]
+                del self._assigned[key]
         if lost:
             log.info(
                 "shares_not_answered", shares=lost, flow_master_id=self._services.metadata.current.image.flow_master_id
@@ -128,8 +128,8 @@ class FlowControl:
                 }
                 if not self._pending:
                     break
-                says = any(flow.has_unreported_change for flow in self._pending.values())
-                pause_s = SAY_PAUSE_S if says else ASK_PAUSE_S
+                has_changes = any(flow.has_unreported_change for flow in self._pending.values())
+                pause_s = CHANGE_REPORT_PAUSE_S if has_changes else RETRY_PAUSE_S
                 if pause_s > self._until_next_s():
                     break
                 await asyncio.sleep(pause_s)
@@ -137,7 +137,7 @@ class FlowControl:
 
     def _until_next_s(self) -> float:
         """Returns the seconds to the next report, a little late, since timers may fire early."""
-        return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
+        return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + TIMER_SLACK_S
 
     async def _measure(self, is_whole: bool) -> Due:
         """Ends the measuring interval of all limits, or without `is_whole` of those whose demand changes. Returns the
@@ -161,7 +161,7 @@ class FlowControl:
 
     async def _report(self, due: Due) -> None:
         image = self._services.metadata.current.image
-        parts = [due[at : at + LINES_MAX] for at in range(0, len(due), LINES_MAX)] or [[]]
+        parts = [due[at : at + LINES_PER_REPORT_MAX] for at in range(0, len(due), LINES_PER_REPORT_MAX)] or [[]]
         for part in parts:
             if not await self._send(image, part):
                 self.reports_lost += 1
@@ -171,7 +171,7 @@ class FlowControl:
     async def _send(self, image: ClusterImage, due: Due) -> bool:
         """Sends a report. Returns True if the flow master answered."""
         self._sequence += 1
-        asked_ms = self._services.clock.monotonic_ms()
+        sent_ms = self._services.clock.monotonic_ms()
         request = ReportFlowRequest(
             broker_id=self._services.broker_id,
             broker_epoch=self._broker_epoch,
@@ -180,7 +180,7 @@ class FlowControl:
             interval_ms=INTERVAL_MS,
             lines=[_line(key, flow.report()) for key, flow in due],
         )
-        response = await self._ask(image.flow_master_id, request)
+        response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or response.sequence != request.sequence:
             return False
         if (
@@ -189,12 +189,12 @@ class FlowControl:
             == self._services.metadata.current.image.flow_master_epoch
         ):
             return False
-        self._apply(response.shares, asked_ms)
+        self._apply(response.shares, sent_ms)
         return True
 
-    async def _ask(self, flow_master_id: int, request: ReportFlowRequest) -> ReportFlowResponse | None:
+    async def _request(self, flow_master_id: int, request: ReportFlowRequest) -> ReportFlowResponse | None:
         if flow_master_id == self._services.broker_id:
-            return self.answer(request)
+            return self.handle_report(request)
         try:
             response: Any = await self._peers.request(flow_master_id, ApiKey.REPORT_FLOW, 0, request, REPORT_TIMEOUT_MS)
         except PeerUnavailable:
@@ -202,16 +202,16 @@ class FlowControl:
         assert isinstance(response, ReportFlowResponse)
         return response
 
-    def _apply(self, shares: Sequence[ShareLine], asked_ms: int) -> None:
+    def _apply(self, shares: Sequence[ShareLine], sent_ms: int) -> None:
         now_ms = self._services.clock.monotonic_ms()
         for share in shares:
             key = (share.instance_id, share.direction, share.key)
             flow = self._flow(key, share, now_ms)
             if flow is None:
                 continue
-            flow.apply_answer(share.basis, share.share_bps, share.is_waiting, asked_ms, now_ms)
+            flow.apply_answer(share.basis, share.share_bps, share.is_waiting, sent_ms, now_ms)
             if flow.assigned_bps is not None:
-                self._given[key] = flow
+                self._assigned[key] = flow
             if flow.has_unreported_change or flow.is_waiting:
                 self._pending[key] = flow
 
@@ -226,7 +226,7 @@ class FlowControl:
 
     # -- as flow master ------------------------------------------------------------------------------------------------
 
-    def answer(self, request: ReportFlowRequest) -> ReportFlowResponse:
+    def handle_report(self, request: ReportFlowRequest) -> ReportFlowResponse:
         """Answers a broker's report; called through `AccountingServices.report_flow`."""
         image, now_ms, epoch = (
             self._services.metadata.current.image,
@@ -235,8 +235,8 @@ class FlowControl:
         )
         if epoch is None or epoch != request.master_epoch:
             return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_of != self._election.times_elected:
-            self._ledger, self._ledger_of = FlowLedger(now_ms), self._election.times_elected
+        if self._ledger is None or self._ledger_election != self._election.times_elected:
+            self._ledger, self._ledger_election = FlowLedger(now_ms), self._election.times_elected
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
         ledger.on_brokers(image.brokers.keys())
         if (
@@ -262,9 +262,9 @@ class FlowControl:
                 continue
             key = (line.instance_id, line.direction, line.key)
             flow = ReportedFlow(line.basis, line.limit_bps, line.share_bps, line.admitted_bps, line.wanted_bps)
-            given = ledger.handle_report(request.broker_id, key, flow, layout, now_ms)
-            if given is not None:
-                shares.append(_share_line(key, given))
+            assigned = ledger.handle_report(request.broker_id, key, flow, layout, now_ms)
+            if assigned is not None:
+                shares.append(_share_line(key, assigned))
         return shares
 
 
@@ -276,9 +276,9 @@ def _bought_bps(instance: InstanceImage, line: FlowLine) -> int:
 def _reviews(ledger: FlowLedger, broker_id: int, answered: Collection[FlowKey], now_ms: int) -> list[ShareLine]:
     result = []
     for key in ledger.to_review(broker_id):
-        given = None if key in answered else ledger.review(broker_id, key, now_ms)
-        if given is not None:
-            result.append(_share_line(key, given))
+        assigned = None if key in answered else ledger.review(broker_id, key, now_ms)
+        if assigned is not None:
+            result.append(_share_line(key, assigned))
     return result
 
 
@@ -296,14 +296,14 @@ def _line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
     )
 
 
-def _share_line(key: FlowKey, given: ShareAnswer) -> ShareLine:
+def _share_line(key: FlowKey, assigned: ShareAnswer) -> ShareLine:
     instance_id, direction, clients = key
     return ShareLine(
         instance_id=instance_id,
         direction=direction,
         key=clients,
-        basis=given.basis,
-        limit_bps=given.limit_bps,
-        share_bps=given.share_bps,
-        is_waiting=given.is_waiting,
+        basis=assigned.basis,
+        limit_bps=assigned.limit_bps,
+        share_bps=assigned.share_bps,
+        is_waiting=assigned.is_waiting,
     )

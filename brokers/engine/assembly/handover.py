@@ -20,19 +20,19 @@ from brokers.engine.cluster.tree import SessionState
 log = structlog.get_logger(__name__)
 
 
-def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[PartitionImage]:
+def transferable_partitions(image: ClusterImage, broker_id: int) -> Iterator[PartitionImage]:
     """Yields the partitions that this broker leads and another live in-sync replica can lead, and those where it is in
     sync with a leader that stays.
     """
-    staying = {id for id, broker in image.brokers.items() if not broker.stopping and id != broker_id}
+    running = {id for id, broker in image.brokers.items() if not broker.stopping and id != broker_id}
     for topic in image.topics.values():
         if topic.deleting:
             continue
         for partition in topic.partitions:
             if broker_id not in partition.isr:
                 continue
-            takers = partition.isr if partition.leader == broker_id else (partition.leader,)
-            if not staying.isdisjoint(takers):
+            candidates = partition.isr if partition.leader == broker_id else (partition.leader,)
+            if not running.isdisjoint(candidates):
                 yield partition
 
 
@@ -47,17 +47,17 @@ async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: i
     if session.state is not SessionState.CONNECTED:
         return False
     began_s = asyncio.get_running_loop().time()
-    before = sum(1 for _ in could_be_given_away(current.image, broker_id))
+    before = sum(1 for _ in transferable_partitions(current.image, broker_id))
     done = False
     try:
         async with asyncio.timeout(timeout_s):
             if await session.announce_stop():
                 done = await current.wait_until(
-                    lambda image: next(could_be_given_away(image, broker_id), None) is None, timeout_s
+                    lambda image: next(transferable_partitions(image, broker_id), None) is None, timeout_s
                 )
     except (ClusterError, TimeoutError) as error:
         log.warning("stop_not_announced", reason=str(error) or "no answer in time")
-    left = sum(1 for _ in could_be_given_away(current.image, broker_id))
+    left = sum(1 for _ in transferable_partitions(current.image, broker_id))
     took_ms = round((asyncio.get_running_loop().time() - began_s) * 1000)
     log.info("partitions_handed_over", partitions=before - left, left=left, took_ms=took_ms)
     return done

@@ -83,29 +83,29 @@ class InternalSecurity:
         """Binds the internal port. Raises OSError."""
         config = self._config
 
-        def by_secret(connection: Connection) -> SaslSession:
+        def sasl_session(connection: Connection) -> SaslSession:
             return SaslSession(services, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
 
         def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
             on_failed = listeners.reports.authentication_failed
-            if process is None or is_revoked or not external.may_enter(process, config.cluster_id):
+            if process is None or is_revoked or not external.is_admitted_process(process, config.cluster_id):
                 return RejectedPeerSession(services, connection, on_failed, process, is_revoked=is_revoked)
             return CertificateSession(services, connection, DISPATCH_TABLE, on_failed, process)
 
-        def by_certificate(tls: ssl.SSLSocket) -> MakeSession:
+        def identify_certificate(tls: ssl.SSLSocket) -> MakeSession:
             certificate = tls.getpeercert() or {}
             return partial(session_of, identity_in(certificate), self._is_revoked(certificate))
 
         rules = OPEN_TO_ALL
         if self.has_tls:
             rules = ListenerRules(
-                tls=self.server_context, identify=by_certificate, admits_plaintext=lambda: self.accepts_secret
+                tls=self.server_context, identify=identify_certificate, admits_plaintext=lambda: self.accepts_secret
             )
         self._listener = listeners.bind(
             INTERNAL_LISTENER,
             config.internal_host,
             config.internal_port,
-            by_secret,
+            sasl_session,
             group=GroupSpec(INTERNAL_LISTENER, connections_max=config.connections_max, is_protected=True),
             rules=rules,
         )
@@ -138,21 +138,21 @@ class InternalSecurity:
 
     def on_image(self, _before: ClusterImage, image: ClusterImage) -> None:
         """Closes connections that used the secret when no broker of the cluster needs it any more."""
-        accepted_it = self.accepts_secret
+        accepted_secret = self.accepts_secret
         self._has_brokers_without_tls = any(not broker.has_tls for broker in image.brokers.values())
-        if not self.has_tls or accepted_it == self.accepts_secret:
+        if not self.has_tls or accepted_secret == self.accepts_secret:
             return
         if self.accepts_secret:
             log.info("cluster_secret_accepted")
         else:
             log.info("cluster_secret_refused")
-            self._end_by_secret()
+            self._end_secret_sessions()
 
-    def _end_by_secret(self) -> None:
+    def _end_secret_sessions(self) -> None:
         if self._listener is None:
             return
         for connection in tuple(self._listener.connections):
-            if isinstance(connection, Connection) and _came_by_secret(connection.session):
+            if isinstance(connection, Connection) and _uses_secret(connection.session):
                 self._listener.close_connection(connection, closing.NOT_ALLOWED)
 
     # -- outgoing ------------------------------------------------------------------------------------------------------
@@ -188,17 +188,17 @@ class InternalSecurity:
         if certificate is None or authority is None:
             return
         try:
-            seen = tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in (certificate, authority))
-            if seen == self._read:
+            status_key = tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in (certificate, authority))
+            if status_key == self._read:
                 return
-            self._read = seen
+            self._read = status_key
             server, client = _server_context(certificate, authority), _client_context(certificate, authority)
-            near = _client_context(certificate, authority)
-            near.set_alpn_protocols([PLAINTEXT_ALPN])
+            same_machine_client = _client_context(certificate, authority)
+            same_machine_client.set_alpn_protocols([PLAINTEXT_ALPN])
         except (OSError, ValueError) as error:  # ssl's errors are OSErrors
             log.error("internal_certificate_not_usable", file=certificate.name, reason=str(error))
         else:
-            self._server, self._clients = server, (client, near)
+            self._server, self._clients = server, (client, same_machine_client)
             log.info("internal_certificate_read", file=certificate.name)
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class InternalSecurity:
             self._peer_tls.close()
 
 
-def _came_by_secret(session: object) -> bool:
+def _uses_secret(session: object) -> bool:
     if isinstance(session, Session):
         return session.principal.process is None
     return isinstance(session, SaslSession)

@@ -58,7 +58,7 @@ class Metering:
         self,
         *,
         accountings: AccountingRegistry,
-        kept: MmapCounters,
+        counter_files: MmapCounters,
         table: PartitionTable,
         levels: Callable[[], Mapping[str, InstanceLevels]],
         charge: Callable[[str, float, float], object],
@@ -68,7 +68,7 @@ class Metering:
         record_version: int = VERSION,
     ) -> None:
         self._accountings = accountings
-        self._kept = kept
+        self._counter_files = counter_files
         self._unreported: list[UnreportedUsage] = []
         self._unreported_due_ms = 0
         self._table = table
@@ -86,18 +86,18 @@ class Metering:
     async def on_registered(self, broker_epoch: int) -> None:
         if self.broker_epoch is None:
             self.broker_epoch = broker_epoch
-            self._kept.registered(broker_epoch)
+            self._counter_files.registered(broker_epoch)
 
-    def keep(self) -> None:
+    def open_counter_files(self) -> None:
         """Opens the counter files on disk, which outlive the process. Call it when the log directories are locked."""
-        self._unreported = self._kept.open(self._clock.now_ms())
+        self._unreported = self._counter_files.open(self._clock.now_ms())
 
     def finish(self) -> None:
         """Writes the last report of a stopping process. If that fails, the next process reports the rest."""
         if self.broker_epoch is not None:
             self._sample_levels(self._clock.now_ms())
         if run_to_end(self._steps()):
-            self._kept.discard()
+            self._counter_files.discard()
 
     async def report(self) -> bool:
         """Appends the changed counters. Returns False if the topic is not writable; the next report then has them."""
@@ -130,7 +130,7 @@ class Metering:
             began_s = perf_counter()
         if has_values:
             self._sequence += 1
-            self._kept.reported(self._sequence, now_ms)
+            self._counter_files.reported(self._sequence, now_ms)
         self._accountings.forget_retired()
         return True
 

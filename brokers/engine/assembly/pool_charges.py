@@ -28,7 +28,7 @@ from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
 from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, NEVER_MS, Pool
 
-LINES_MAX: Final = 200
+LINES_PER_REPORT_MAX: Final = 200
 REQUEST_TIMEOUT_MS: Final = 1_000
 # Interval at which limits that no client waits for are checked.
 IDLE_INTERVAL_S: Final = 0.25
@@ -37,7 +37,7 @@ LINE_INTERVAL_MS: Final = 0.2
 TRIM_INTERVAL_S: Final = 1.0
 # Interval of empty requests, which show that this broker reaches the flow master.
 HEARTBEAT_MS: Final = 500
-_UNKNOWN: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
+_UNKNOWN_POOL: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
 
 
 class PoolCharges:
@@ -61,9 +61,9 @@ class PoolCharges:
         self._sent_ms = NEVER_MS
         self._request_due = asyncio.Event()
         self._ledger: PoolLedger | None = None
-        self._ledger_of = 0
+        self._ledger_election = 0
         self._pools.on_request_due = self._request_due.set
-        services.accounting.charge_pools = self.answer
+        services.accounting.charge_pools = self.handle_report
         services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -73,8 +73,8 @@ class PoolCharges:
     async def on_registered(self, broker_epoch: int) -> None:
         self._broker_epoch, self._sequence = broker_epoch, 0
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.keep(self._run())
+    def start_periodic(self, periodic: Periodic) -> None:
+        periodic.spawn(self._run())
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 
     def close(self) -> None:
@@ -95,8 +95,8 @@ class PoolCharges:
             due = self._pools.take(now_ms(), interval_ms)
             if due or now_ms() - self._sent_ms >= HEARTBEAT_MS:
                 self._sent_ms = now_ms()
-                for at in range(0, max(1, len(due)), LINES_MAX):
-                    await self._charge(due[at : at + LINES_MAX])
+                for at in range(0, max(1, len(due)), LINES_PER_REPORT_MAX):
+                    await self._charge(due[at : at + LINES_PER_REPORT_MAX])
             await asyncio.sleep(interval_ms / 1000)
 
     async def _charge(self, pools: list[Pool]) -> None:
@@ -110,7 +110,7 @@ class PoolCharges:
             sequence=self._sequence,
             lines=[_line(pool, now_ms) for pool in pools],
         )
-        response = await self._ask(image.flow_master_id, request)
+        response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
             for pool in pools:
                 pool.request_failed()
@@ -122,9 +122,9 @@ class PoolCharges:
             else:
                 pool.request_failed()
 
-    async def _ask(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
+    async def _request(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
         if flow_master_id == self._services.broker_id:
-            return self.answer(request)
+            return self.handle_report(request)
         try:
             response: Any = await self._peers.request(
                 flow_master_id, ApiKey.CHARGE_POOLS, 0, request, REQUEST_TIMEOUT_MS
@@ -136,7 +136,7 @@ class PoolCharges:
 
     # -- as flow master ------------------------------------------------------------------------------------------------
 
-    def answer(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
+    def handle_report(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
         """Applies the charges of a broker; called through `AccountingServices.charge_pools`."""
         image, epoch, now_ms = (
             self._services.metadata.current.image,
@@ -145,9 +145,9 @@ class PoolCharges:
         )
         if epoch is None or epoch != request.master_epoch:
             return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_of != self._election.times_elected:
+        if self._ledger is None or self._ledger_election != self._election.times_elected:
             self._ledger = PoolLedger(max(0, self._services.accounting.accountings.burst_ms), now_ms)
-            self._ledger_of = self._election.times_elected
+            self._ledger_election = self._election.times_elected
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
         ledger.on_brokers(image.brokers.keys())
         if (
@@ -157,27 +157,27 @@ class PoolCharges:
         ):
             return ChargePoolsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         ledger.sweep(now_ms)
-        silent = ledger.silent_brokers(image.brokers.keys(), now_ms)
-        paces = [self._pace(ledger, image, line, silent, now_ms) for line in request.lines]
+        unresponsive = ledger.silent_brokers(image.brokers.keys(), now_ms)
+        paces = [self._pace(ledger, image, line, unresponsive, now_ms) for line in request.lines]
         return ChargePoolsResponse(master_epoch=epoch, sequence=request.sequence, paces=paces)
 
     def _pace(
-        self, ledger: PoolLedger, image: ClusterImage, line: ChargeLine, silent: list[int], now_ms: int
+        self, ledger: PoolLedger, image: ClusterImage, line: ChargeLine, unresponsive: list[int], now_ms: int
     ) -> PaceLine:
         instance = image.instances.get(line.instance_id)
         if instance is None or line.direction not in (PRODUCE, CONSUME):
-            return _UNKNOWN
-        limit_bps, silent_bps = line.limit_bps, 0
+            return _UNKNOWN_POOL
+        limit_bps, unresponsive_bps = line.limit_bps, 0
         if not line.key:
             document = instance.document
             limit_bps = document.produce_bps if line.direction == PRODUCE else document.consume_bps
         layout = self._layout(line.instance_id, line.direction)
-        if silent and layout is not None:
+        if unresponsive and layout is not None:
             parts = layout.static_bps(limit_bps)
-            silent_bps = sum(parts.get(broker_id, 0) for broker_id in silent)
+            unresponsive_bps = sum(parts.get(broker_id, 0) for broker_id in unresponsive)
         charge = PoolCharge(limit_bps, line.amount_bytes, line.is_contended)
-        answer = ledger.charge((line.instance_id, line.direction, line.key), charge, now_ms, silent_bps)
-        return _UNKNOWN if answer is None else _pace_line(answer)
+        pace = ledger.charge((line.instance_id, line.direction, line.key), charge, now_ms, unresponsive_bps)
+        return _UNKNOWN_POOL if pace is None else _pace_line(pace)
 
 
 def _line(pool: Pool, now_ms: int) -> ChargeLine:
@@ -192,5 +192,5 @@ def _line(pool: Pool, now_ms: int) -> ChargeLine:
     )
 
 
-def _pace_line(answer: PoolResponse) -> PaceLine:
-    return PaceLine(is_known=True, due_in_us=answer.due_in_us, is_contended=answer.is_contended)
+def _pace_line(pace: PoolResponse) -> PaceLine:
+    return PaceLine(is_known=True, due_in_us=pace.due_in_us, is_contended=pace.is_contended)

@@ -29,7 +29,7 @@ DISK_CHECK_INTERVAL_S: Final = 1.0
 SHORTAGE_INTERVAL_S: Final = 1.0
 # A new topic waits until the checkpoint files have dropped a deleted one of its name. Pause between two such
 # checkpoints, so that many topics share one.
-CHECKPOINT_REST_S: Final = 0.1
+CHECKPOINT_PAUSE_S: Final = 0.1
 
 
 class Replication:
@@ -42,9 +42,9 @@ class Replication:
         watcher: ClusterWatcher,
         broker_epoch: Callable[[], int],
         connect: Connect,
-        forget_deleted: Callable[[], Awaitable[bool]],
+        drop_deleted_from_checkpoints: Callable[[], Awaitable[bool]],
     ) -> None:
-        """Creates the parts. `forget_deleted` removes deleted partitions from the checkpoint files."""
+        """Creates the parts. `drop_deleted_from_checkpoints` removes deleted partitions from the checkpoint files."""
         loop, clock = services.loop, services.clock
         current, store = services.metadata.current, services.metadata.store
 
@@ -63,13 +63,13 @@ class Replication:
             throttle=self.follower_throttle,
         )
         self._own_turns = services.own_turns
-        self._write_checkpoints = forget_deleted
+        self._write_checkpoints = drop_deleted_from_checkpoints
         # Called after some of the partitions that waited to be created have been created.
-        self.on_made: Callable[[], object] = lambda: None
+        self.on_logs_created: Callable[[], object] = lambda: None
         # Set while partitions wait to be created.
-        self._awaited = asyncio.Event()
+        self._has_pending_logs = asyncio.Event()
         # Set if some of them wait until the checkpoint files have dropped deleted partitions of the same name.
-        self._checkpoint_wanted = asyncio.Event()
+        self._checkpoint_requested = asyncio.Event()
         self.roles = self._roles(config, services)
         self.publisher = IsrPublisher(
             broker_id=config.broker_id,
@@ -89,7 +89,7 @@ class Replication:
         self._stall_detector.subscribe(self._on_pause)
         self._now_ms = clock.now_ms
         self._watcher = watcher
-        self._suspected_at: int | None = None
+        self._suspected_at_load: int | None = None
         current.subscribe(self.roles.on_image)
         current.subscribe(self._on_image)
         current.subscribe(self.publisher.on_image)
@@ -101,45 +101,45 @@ class Replication:
             fetchers=self.fetchers,
             now_ms=services.clock.now_ms,
             monotonic_ms=services.clock.monotonic_ms,
-            wake=self._awaited.set,
-            request_checkpoint=self._checkpoint_wanted.set,
+            wake=self._has_pending_logs.set,
+            request_checkpoint=self._checkpoint_requested.set,
         )
 
     def _on_pause(self, paused_ms: int) -> None:
         """Suspends all leaderships until the cluster has been read again: the session may have expired (CTL-4)."""
         log.warning("process_was_paused", for_ms=paused_ms)
         self.roles.suspect_leaderships()
-        self._suspected_at = self._watcher.loads_begun
+        self._suspected_at_load = self._watcher.loads_started
         self._watcher.mark(Part.EVERYTHING)
 
     def _on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
-        if self._suspected_at is not None and self._watcher.load_shown > self._suspected_at:
-            self._suspected_at = None
+        if self._suspected_at_load is not None and self._watcher.last_published_load > self._suspected_at_load:
+            self._suspected_at_load = None
             self.roles.confirm_leadership(after)
 
     def _check(self) -> None:
         self._stall_detector.check(self._now_ms())
 
-    async def _make_awaited(self) -> None:
+    async def _create_pending_logs(self) -> None:
         while True:
-            await self._awaited.wait()
+            await self._has_pending_logs.wait()
             await self._own_turns.enqueue()
             if not self.roles.continue_changes():
-                self._awaited.clear()
-            self.on_made()
+                self._has_pending_logs.clear()
+            self.on_logs_created()
 
     async def _forget_deleted(self) -> None:
         while True:
-            await self._checkpoint_wanted.wait()
-            self._checkpoint_wanted.clear()
+            await self._checkpoint_requested.wait()
+            self._checkpoint_requested.clear()
             self.roles.on_checkpoint(is_written=await self._write_checkpoints())
-            await asyncio.sleep(CHECKPOINT_REST_S)
+            await asyncio.sleep(CHECKPOINT_PAUSE_S)
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.keep(self._make_awaited())
-        periodic.keep(self._forget_deleted())
+    def start_periodic(self, periodic: Periodic) -> None:
+        periodic.spawn(self._create_pending_logs())
+        periodic.spawn(self._forget_deleted())
         periodic.every(CHECK_INTERVAL_S, self._check)
-        periodic.keep(self.publisher.run())
+        periodic.spawn(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)
         periodic.every(SHORTAGE_INTERVAL_S, self.roles.retry_failed)

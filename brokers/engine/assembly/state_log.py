@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
+from brokers.engine.coordinators.interfaces import LogUnreadable, StoredBatch
 from brokers.engine.coordinators.result import Now
 from brokers.engine.handlers.fetch.waits import UncachedRead, prefetch
 from brokers.engine.handlers.produce.delayed_produce import error_of
@@ -62,7 +62,7 @@ class PartitionLog:
 
         def complete() -> None:
             if self.is_led:
-                on_complete(_lasting(error_of(wait, partition, last_offset)))
+                on_complete(_commit_error(error_of(wait, partition, last_offset)))
             else:
                 on_complete(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
@@ -73,7 +73,7 @@ class PartitionLog:
     def is_sole_in_sync_replica(self) -> bool:
         return is_sole_in_sync_replica(self._partition)
 
-    def when_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
+    def when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
         loop = self._services.loop
 
         def complete() -> None:
@@ -82,7 +82,7 @@ class PartitionLog:
         check = self._services.storage.leadership_checks.start(self._partition, lambda: loop.call_soon(complete))
         return check
 
-    async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
+    async def read(self, offset: int) -> tuple[Sequence[StoredBatch], int]:
         # Concurrent loads take turns. The turn is awaited before the read, never after it: nothing may be appended
         # between reaching the end of the log and returning.
         await self._services.own_turns.enqueue()
@@ -104,13 +104,13 @@ class PartitionLog:
             return _parsed(data)
 
 
-def _lasting(code: int) -> int:
+def _commit_error(code: int) -> int:
     """Returns 0 for an error about missing replicas, else the code: a committed record stays committed without them."""
     return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
 
 
-def _parsed(data: bytes) -> tuple[list[Stored], int]:
-    batches: list[Stored] = []
+def _parsed(data: bytes) -> tuple[list[StoredBatch], int]:
+    batches: list[StoredBatch] = []
     next_offset = -1
     try:
         for position, header in layout.scan_headers(data):
@@ -121,7 +121,7 @@ def _parsed(data: bytes) -> tuple[list[Stored], int]:
                 key = records[0][1] if records else None
                 committed = key is not None and marker_kind(key) == COMMIT
             batches.append(
-                Stored(
+                StoredBatch(
                     header.base_offset,
                     header.last_offset,
                     [] if header.is_control else [(at, key or b"", value) for at, key, value in records],

@@ -37,11 +37,11 @@ from instances.naming import split_internal
 log = structlog.get_logger(__name__)
 
 REPORT_INTERVAL_S: Final = 1.0
-# Minimum pause between reports, however often the rooms of instances run low.
+# Minimum pause between reports, however often the bytes that instances may append run low.
 REPORT_PAUSE_S: Final = 0.01
 # Interval at which instances without traffic are measured.
 IDLE_INTERVAL_MS: Final = 5_000
-LINES_MAX: Final = 200
+LINES_PER_REPORT_MAX: Final = 200
 # Percentage of its capacity from which an instance is reported as filled: below the lowest threshold of warnings to
 # tenants, so that the end of a warning is visible as well.
 FILLED_PERCENT: Final = 70
@@ -66,18 +66,18 @@ class StorageCapacity:
         self._ledger_controller_epoch = -1
         self._peers = peers_for("storage", services, connect)
         self._wake = asyncio.Event()
-        self._everything_measured_ms = 0
+        self._all_measured_ms = 0
         # Time of the controller's last response.
-        self.answered_ms = 0
+        self.last_response_ms = 0
         # True if the current controller has received a complete report.
         self._is_complete = False
-        self._held: Counter[str] = Counter()
+        self._initial_bytes: Counter[str] = Counter()
         self._broker_epoch: int | None = None
         self._full: set[str] = set()
         # Refusals of deleted instances.
-        self._refused_before = 0
+        self._refused_of_deleted = 0
         services.storage.table.room_of = self.room_of
-        services.accounting.allot_storage = self.answer
+        services.accounting.allot_storage = self.handle_report
         services.metadata.current.subscribe(self.on_image)
 
     # -- room of each instance -----------------------------------------------------------------------------------------
@@ -92,18 +92,18 @@ class StorageCapacity:
             room = self.credits.rooms[instance_id] = StorageRoom(request_more=self._wake.set)
             instance = self._services.metadata.current.image.instances.get(instance_id)
             if instance is not None:
-                self.credits.initialize(room, instance.document.capacity_bytes, self._held.pop(instance_id, 0))
+                self.credits.initialize(room, instance.document.capacity_bytes, self._initial_bytes.pop(instance_id, 0))
         return room
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.brokers is not after.brokers:
             self._peers.on_brokers(after.brokers)
         if not before.brokers and after.brokers:
-            self._held = self.use.held_bytes(after)
+            self._initial_bytes = self.use.local_bytes(after)
         for instance_id, room in tuple(self.credits.rooms.items()):
             instance = after.instances.get(instance_id)
-            if after.has_lost_instance(instance_id):
-                self._refused_before += room.refused
+            if after.is_instance_deleted(instance_id):
+                self._refused_of_deleted += room.refused
                 self.credits.forget(instance_id)
                 self.use.forget(instance_id)
                 self._full.discard(instance_id)
@@ -122,7 +122,7 @@ class StorageCapacity:
         room = self.credits.rooms.get(instance_id)
         return room is not None and room.is_full
 
-    def filled(self, percent: int = FILLED_PERCENT) -> list[FilledInstance] | None:
+    def instances_above(self, percent: int = FILLED_PERCENT) -> list[FilledInstance] | None:
         """Returns the instances that use `percent` of their capacity or more; None if this broker is not the controller
         or does not know all instances yet.
         """
@@ -139,15 +139,15 @@ class StorageCapacity:
     @property
     def refused(self) -> int:
         """Returns the number of produces to partitions refused since the start."""
-        return self._refused_before + sum(room.refused for room in self.credits.rooms.values())
+        return self._refused_of_deleted + sum(room.refused for room in self.credits.rooms.values())
 
     def full_instances(self) -> list[str]:
         return sorted(instance_id for instance_id, room in self.credits.rooms.items() if room.is_full)
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.keep(self._run())
+    def start_periodic(self, periodic: Periodic) -> None:
+        periodic.spawn(self._run())
         periodic.every(TRIM_INTERVAL_S, self._peers.trim)
 
     def close(self) -> None:
@@ -170,19 +170,21 @@ class StorageCapacity:
             self.credits.on_controller_epoch(image.controller_epoch)
             self._is_complete = False
         now_ms = self._services.clock.monotonic_ms()
-        everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
-        if everything:
-            self._everything_measured_ms = now_ms
-        wanted = [
-            id for id, room in self.credits.rooms.items() if everything or is_in_use(room) or self.use.is_outdated(id)
+        all_instances = not self._is_complete or now_ms - self._all_measured_ms >= IDLE_INTERVAL_MS
+        if all_instances:
+            self._all_measured_ms = now_ms
+        instance_ids = [
+            id
+            for id, room in self.credits.rooms.items()
+            if all_instances or is_in_use(room) or self.use.is_outdated(id)
         ]
-        used_bytes = await self.use.measure(wanted)
+        used_bytes = await self.use.measure(instance_ids)
         reports = self.credits.reports(used_bytes)
-        parts = [reports[at : at + LINES_MAX] for at in range(0, len(reports), LINES_MAX)] or [[]]
+        parts = [reports[at : at + LINES_PER_REPORT_MAX] for at in range(0, len(reports), LINES_PER_REPORT_MAX)] or [[]]
         for number, part in enumerate(parts, 1):
-            is_complete = self._is_complete or (everything and number == len(parts))
+            is_complete = self._is_complete or (all_instances and number == len(parts))
             if not await self._send(image, part, is_complete):
-                self.credits.on_unanswered(reports[(number - 1) * LINES_MAX :])
+                self.credits.on_unanswered(reports[(number - 1) * LINES_PER_REPORT_MAX :])
                 self._is_complete = False
                 return
             self._is_complete = is_complete
@@ -207,7 +209,7 @@ class StorageCapacity:
             ],
         )
         if image.controller_id == self._services.broker_id:
-            response = self.answer(request)
+            response = self.handle_report(request)
         else:
             try:
                 response = await self._peers.request(
@@ -230,7 +232,7 @@ class StorageCapacity:
             )
             for change in response.changes
         ]
-        self.answered_ms = self._services.clock.monotonic_ms()
+        self.last_response_ms = self._services.clock.monotonic_ms()
         if self.credits.apply(image.controller_epoch, reports, changes):
             self._wake.set()
         self._log_full(changes)
@@ -240,17 +242,17 @@ class StorageCapacity:
         for change in changes:
             if change.is_full == (change.instance_id in self._full):
                 continue
-            words = {"instance_id": change.instance_id, "used_bytes": change.used_bytes}
+            fields = {"instance_id": change.instance_id, "used_bytes": change.used_bytes}
             if change.is_full:
                 self._full.add(change.instance_id)
-                log.info("instance_storage_full", **words)
+                log.info("instance_storage_full", **fields)
             else:
                 self._full.discard(change.instance_id)
-                log.info("instance_storage_has_room", **words)
+                log.info("instance_storage_has_room", **fields)
 
     # -- as controller -------------------------------------------------------------------------------------------------
 
-    def answer(self, request: AllotStorageRequest) -> AllotStorageResponse:
+    def handle_report(self, request: AllotStorageRequest) -> AllotStorageResponse:
         """Answers a broker's report; called through `AccountingServices.allot_storage`."""
         image, now_ms = self._services.metadata.current.image, self._services.clock.monotonic_ms()
         if image.controller_id != self._services.broker_id or image.controller_epoch != request.controller_epoch:
@@ -266,7 +268,7 @@ class StorageCapacity:
         for line in request.lines:
             instance = image.instances.get(line.instance_id)
             if instance is not None:
-                asked = ReportedUse(
+                reported = ReportedUse(
                     line.instance_id,
                     line.used_bytes,
                     line.left_bytes,
@@ -274,7 +276,7 @@ class StorageCapacity:
                     line.wanted_bytes,
                     line.is_busy,
                 )
-                changes.append(ledger.handle_report(broker_id, asked, _bought(instance), now_ms))
+                changes.append(ledger.handle_report(broker_id, reported, _bought(instance), now_ms))
         answered = {change.instance_id for change in changes}
         for instance_id in ledger.to_review(broker_id):
             instance = image.instances.get(instance_id)

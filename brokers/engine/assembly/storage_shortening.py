@@ -44,17 +44,18 @@ NEAR_PERCENT: Final = 80
 IDLE_ROUNDS: Final = 5
 # Time without deletions after a change of leaders: until all brokers have reported, a partition may be counted twice,
 # for example for its new leader and for a broker that was lost.
-MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
-# Maximum age of the controller's answer for a deletion: after a pause a broker does not know what others did meanwhile.
-ANSWER_MS_MAX: Final = 3_000
+LEADER_CHANGE_PAUSE_MS: Final = IDLE_INTERVAL_MS + GONE_MS
+# Maximum age of the controller's response for a deletion: after a pause a broker does not know what others did
+# meanwhile.
+RESPONSE_AGE_MS_MAX: Final = 3_000
 # Producers of a full instance get a retriable error for this time after the last deletion, then they are refused.
-HOPE_MS: Final = 5_000
+RETRIABLE_MS: Final = 5_000
 # Time for which an early deletion is reported.
-SHOWN_MS: Final = 600_000
-TOPICS_SHOWN_MAX: Final = 5
+REPORTED_MS: Final = 600_000
+TOPICS_REPORTED_MAX: Final = 5
 # Maximum number of topics remembered for an instance.
 TOPICS_KEPT_MAX: Final = 100
-LOGGED_EVERY_MS: Final = 60_000
+LOG_INTERVAL_MS: Final = 60_000
 # In a log with this number of segments or more, the active one is not closed for its age.
 CLOSED_BY_AGE_MAX: Final = 64
 
@@ -63,18 +64,18 @@ CLOSED_BY_AGE_MAX: Final = 64
 class _State:
     """State of one instance. Times are monotonic ms, except those of records.
 
-    `leaders` are the leaders of the partitions in `image`; none has changed since `led_since_ms`. `is_over` is True if
-    the last round found too much storage used, `is_shortened` while segments must be deleted for that. Until
-    `hope_until_ms` producers get a retriable error. `reported_bytes` is the use in the last round. `topics` has the
-    timestamp of the oldest remaining record, by the tenant's topic name, for topics of which records were deleted.
+    `leaders` are the leaders of the partitions in `image`; none has changed since `led_since_ms`. `is_excessive` is
+    True if the last round found too much storage used, `is_shortened` while segments must be deleted for that. Until
+    `retriable_until_ms` producers get a retriable error. `reported_bytes` is the use in the last round. `topics` has
+    the timestamp of the oldest remaining record, by the tenant's topic name, for topics of which records were deleted.
     """
 
     led_since_ms: int
     image: InstanceImage | None = None
     leaders: dict[PartitionKey, int] = field(default_factory=dict)
-    is_over: bool = False
+    is_excessive: bool = False
     is_shortened: bool = False
-    hope_until_ms: int = 0
+    retriable_until_ms: int = 0
     reported_bytes: int = 0
     shortened_ms: int | None = None
     logged_ms: int | None = None
@@ -107,7 +108,7 @@ class StorageShortening:
             if instance.document.settings.storage_when_full == SHRINK_RETENTION and instance_id not in self._states:
                 self._states[instance_id] = _State(led_since_ms=self._services.clock.monotonic_ms())
 
-    def keep_going(self, periodic: Periodic) -> None:
+    def start_periodic(self, periodic: Periodic) -> None:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
 
     async def run_once(self) -> None:
@@ -116,15 +117,15 @@ class StorageShortening:
         for instance_id in tuple(self._states):
             await self._services.own_turns.run(self._shorten(instance_id))
 
-    def shown(self) -> dict[str, dict[str, Any]]:
+    def recent_deletions(self) -> dict[str, dict[str, Any]]:
         """Returns instances with recent early deletions: their time, and the oldest remaining record of some topics."""
         now_ms, monotonic_ms = self._services.clock.now_ms(), self._services.clock.monotonic_ms()
         result: dict[str, dict[str, Any]] = {}
         for instance_id, state in self._states.items():
-            if state.shortened_ms is not None and monotonic_ms - state.shortened_ms < SHOWN_MS:
+            if state.shortened_ms is not None and monotonic_ms - state.shortened_ms < REPORTED_MS:
                 result[instance_id] = {
                     "at_ms": now_ms - (monotonic_ms - state.shortened_ms),
-                    "topics": sorted(state.topics.items(), key=lambda pair: -pair[1])[:TOPICS_SHOWN_MAX],
+                    "topics": sorted(state.topics.items(), key=lambda pair: -pair[1])[:TOPICS_REPORTED_MAX],
                 }
         return result
 
@@ -141,7 +142,7 @@ class StorageShortening:
         is_near = total is not None and total.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
         if room is not None and not is_near:
             room.is_shortened = True
-            state.hope_until_ms = self._services.clock.monotonic_ms() + HOPE_MS
+            state.retriable_until_ms = self._services.clock.monotonic_ms() + RETRIABLE_MS
         if not is_near and self._rounds % IDLE_ROUNDS:
             return
         led, followed = self._partitions(instance)
@@ -155,11 +156,11 @@ class StorageShortening:
                 yield
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
-        self._note_leaders(instance, state)
-        held_bytes = self._storage.use.of(instance_id)
+        self._track_leaders(instance, state)
+        held_bytes = self._storage.use.measure_now(instance_id)
         figures = StorageFigures(bought_bytes, total.reported_bytes, total.counted_bytes, held_bytes)
         yield from self._decide(instance, state, led, figures)
-        room.is_shortened = self._services.clock.monotonic_ms() < state.hope_until_ms
+        room.is_shortened = self._services.clock.monotonic_ms() < state.retriable_until_ms
 
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
@@ -168,17 +169,17 @@ class StorageShortening:
         not answer, or after a recent change of a leader, whose partition may be counted twice.
         """
         now_ms = self._services.clock.monotonic_ms()
-        was_over, state.is_over = state.is_over, must_shorten(figures, state.is_shortened)
-        state.is_shortened = state.is_over and (was_over or state.is_shortened)
-        has_answer = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
-        is_known = has_answer and now_ms - state.led_since_ms >= MOVED_MS
+        was_excessive, state.is_excessive = state.is_excessive, must_shorten(figures, state.is_shortened)
+        state.is_shortened = state.is_excessive and (was_excessive or state.is_shortened)
+        has_response = now_ms - self._storage.last_response_ms <= RESPONSE_AGE_MS_MAX
+        is_known = has_response and now_ms - state.led_since_ms >= LEADER_CHANGE_PAUSE_MS
         if not (state.is_shortened and is_known) or figures.reported_bytes < state.reported_bytes:
-            state.hope_until_ms = now_ms + HOPE_MS
+            state.retriable_until_ms = now_ms + RETRIABLE_MS
         state.reported_bytes = figures.reported_bytes
         if state.is_shortened and is_known:
             yield from self._delete(instance, state, led, figures)
 
-    def _note_leaders(self, instance: InstanceImage, state: _State) -> None:
+    def _track_leaders(self, instance: InstanceImage, state: _State) -> None:
         if state.image is instance:
             return
         leaders = {
@@ -201,32 +202,32 @@ class StorageShortening:
                     (led if partition.is_leader else followed).append(partition)
         return led, followed
 
-    def _is_held(self, partition: Partition) -> bool:
+    def _exists(self, partition: Partition) -> bool:
         """True if the partition still exists: it may be deleted, or its directory fail, between two turns."""
         return self._services.storage.table.get(partition.topic, partition.index) is partition and not partition.offline
 
     def _is_led(self, partition: Partition) -> bool:
-        return partition.is_leader and self._is_held(partition)
+        return partition.is_leader and self._exists(partition)
 
     def _follow_start(self, partition: Partition, bought_bytes: int) -> None:
         """Deletes local files below the leader's log start, without waiting for retention."""
-        if partition.is_leader or not self._is_held(partition):
+        if partition.is_leader or not self._exists(partition):
             return
-        held, now_ms = partition.log, self._services.clock.now_ms()
-        active = held.active
+        partition_log, now_ms = partition.log, self._services.clock.now_ms()
+        active = partition_log.active
         if active.size_bytes and (
-            _is_large_enough(partition, bought_bytes) or held.log_start_offset > active.base_offset
+            _is_large_enough(partition, bought_bytes) or partition_log.log_start_offset > active.base_offset
         ):
             close_active(self._services.storage.table, partition, now_ms)
-        if len(held.segments) > 1 and held.segments[1].base_offset <= held.log_start_offset:
+        if len(partition_log.segments) > 1 and partition_log.segments[1].base_offset <= partition_log.log_start_offset:
             self._services.storage.table.apply_retention_to(partition, now_ms)
 
     def _delete(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
-        floor_ms = instance.document.settings.storage_retention_minutes_min * MS_PER_MINUTE
-        wanted_bytes = excess_bytes(figures)
-        if wanted_bytes <= 0:
+        retention_min_ms = instance.document.settings.storage_retention_minutes_min * MS_PER_MINUTE
+        excess = excess_bytes(figures)
+        if excess <= 0:
             return
         logs: dict[PartitionKey, list[OldSegment]] = {}
         for partition in led:
@@ -234,18 +235,18 @@ class StorageShortening:
             yield
         now_ms = self._services.clock.now_ms()
         chosen = segments_to_delete(
-            logs, wanted_bytes, now_ms=now_ms, age_ms_min=floor_ms, is_urgent=is_urgent(figures)
+            logs, excess, now_ms=now_ms, age_ms_min=retention_min_ms, is_urgent=is_urgent(figures)
         )
         freed_bytes = 0
         for partition in led:
-            gone = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
-            if gone and self._is_led(partition):
-                self._delete_from(instance, state, partition, gone)
-                freed_bytes += sum(segment.stored_bytes for segment in gone)
+            deleted = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
+            if deleted and self._is_led(partition):
+                self._delete_from(instance, state, partition, deleted)
+                freed_bytes += sum(segment.stored_bytes for segment in deleted)
                 yield
-        if freed_bytes * 2 < wanted_bytes:
+        if freed_bytes * 2 < excess:
             for partition in led:
-                self._close_old(partition, floor_ms)
+                self._close_old(partition, retention_min_ms)
                 yield
         self._log(instance, state, chosen)
 
@@ -265,32 +266,32 @@ class StorageShortening:
             return []
         return result
 
-    def _close_old(self, partition: Partition, floor_ms: int) -> None:
-        """Closes an active segment that is older than the minimum retention `floor_ms`, because the closed segments do
-        not suffice. It is deleted once all its records are older than that.
+    def _close_old(self, partition: Partition, retention_min_ms: int) -> None:
+        """Closes an active segment that is older than `retention_min_ms`, because the closed segments do not suffice.
+        It is deleted once all its records are older than that.
         """
         if not self._is_led(partition) or not partition.log.active.size_bytes:
             return
         now_ms = self._services.clock.now_ms()
-        is_old = now_ms - partition.log.active.created_ms >= floor_ms
+        is_old = now_ms - partition.log.active.created_ms >= retention_min_ms
         if is_old and len(partition.log.segments) < CLOSED_BY_AGE_MAX:
             close_active(self._services.storage.table, partition, now_ms)
 
     def _delete_from(
-        self, instance: InstanceImage, state: _State, partition: Partition, gone: list[OldSegment]
+        self, instance: InstanceImage, state: _State, partition: Partition, deleted: list[OldSegment]
     ) -> None:
         clock = self._services.clock
-        if not delete_oldest(self._services.storage.table, partition, len(gone), clock.now_ms()):
+        if not delete_oldest(self._services.storage.table, partition, len(deleted), clock.now_ms()):
             return
         state.shortened_ms = clock.monotonic_ms()
-        state.hope_until_ms = state.shortened_ms + HOPE_MS
-        self.segments += len(gone)
-        self.freed_bytes += sum(segment.stored_bytes for segment in gone)
+        state.retriable_until_ms = state.shortened_ms + RETRIABLE_MS
+        self.segments += len(deleted)
+        self.freed_bytes += sum(segment.stored_bytes for segment in deleted)
         name = instance.topic_names.get(partition.topic)
         if name is not None:
             first_ms = partition.log.segments[0].first_timestamp
             # The first segment was not read since the start: its records are not older than the last deleted one.
-            oldest_ms = gone[-1].largest_timestamp_ms if first_ms is None or first_ms < 0 else first_ms
+            oldest_ms = deleted[-1].largest_timestamp_ms if first_ms is None or first_ms < 0 else first_ms
             state.topics.pop(name, None)
             state.topics[name] = oldest_ms
             while len(state.topics) > TOPICS_KEPT_MAX:
@@ -298,12 +299,12 @@ class StorageShortening:
 
     def _log(self, instance: InstanceImage, state: _State, chosen: Mapping[PartitionKey, int]) -> None:
         now_ms = self._services.clock.monotonic_ms()
-        if chosen and (state.logged_ms is None or now_ms - state.logged_ms >= LOGGED_EVERY_MS):
+        if chosen and (state.logged_ms is None or now_ms - state.logged_ms >= LOG_INTERVAL_MS):
             state.logged_ms = now_ms
             log.info(
                 "retention_shortened",
                 instance_id=instance.id,
-                topics=sorted({topic for topic, _ in chosen})[:TOPICS_SHOWN_MAX],
+                topics=sorted({topic for topic, _ in chosen})[:TOPICS_REPORTED_MAX],
                 segments=sum(chosen.values()),
             )
 

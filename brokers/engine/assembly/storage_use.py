@@ -16,13 +16,13 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
 # Maximum number of topics and logs that are inspected in one turn of the event loop.
-MEASURED_AT_ONCE: Final = 500
+MEASURED_PER_TURN_MAX: Final = 500
 
 
 class _Led(NamedTuple):
-    """Partitions that this broker leads according to the image `of`, as (topic, index, number of replicas)."""
+    """Partitions that this broker leads according to `image`, as (topic, index, number of replicas)."""
 
-    of: InstanceImage
+    image: InstanceImage
     partitions: list[tuple[str, int, int]]
 
 
@@ -35,50 +35,50 @@ class StorageUse:
         self.bytes_by_instance: dict[str, int] = {}
 
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]:
-        """Returns the bytes of instances, measured with `MEASURED_AT_ONCE` logs in each turn of the event loop."""
+        """Returns the bytes of instances, measured with `MEASURED_PER_TURN_MAX` logs in each turn of the event loop."""
         result: dict[str, int] = {}
         measured = 0
         for instance_id in instance_ids:
-            measuring = self._measuring(instance_id)
+            steps = self._measuring(instance_id)
             while True:
                 try:
-                    measured += next(measuring)
+                    measured += next(steps)
                 except StopIteration as end:
                     result[instance_id] = end.value
                     break
-                if measured >= MEASURED_AT_ONCE:
+                if measured >= MEASURED_PER_TURN_MAX:
                     measured = 0
                     await yield_to_others()
         return result
 
-    def of(self, instance_id: str) -> int:
+    def measure_now(self, instance_id: str) -> int:
         """Returns the bytes of one instance, measured without yielding to the event loop."""
-        measuring = self._measuring(instance_id)
+        steps = self._measuring(instance_id)
         while True:
             try:
-                next(measuring)
+                next(steps)
             except StopIteration as end:
                 return int(end.value)
 
     def _measuring(self, instance_id: str) -> Generator[int, None, int]:
         """Measures one instance, and returns its bytes. Yields the number of topics or logs inspected since the
-        previous yield, at most `MEASURED_AT_ONCE`.
+        previous yield, at most `MEASURED_PER_TURN_MAX`.
         """
         instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
             return 0
-        known = self._led.get(instance_id)
-        if known is None or known.of is not instance:
+        led = self._led.get(instance_id)
+        if led is None or led.image is not instance:
             partitions: list[tuple[str, int, int]] = []
             topics = instance.stored_topics
-            for begin in range(0, len(topics), MEASURED_AT_ONCE):
-                part_of_topics = topics[begin : begin + MEASURED_AT_ONCE]
+            for begin in range(0, len(topics), MEASURED_PER_TURN_MAX):
+                part_of_topics = topics[begin : begin + MEASURED_PER_TURN_MAX]
                 partitions += self._led_of(part_of_topics)
                 yield len(part_of_topics)
-            known = self._led[instance_id] = _Led(instance, partitions)
+            led = self._led[instance_id] = _Led(instance, partitions)
         table, result = self._services.storage.table, 0
-        for begin in range(0, len(known.partitions), MEASURED_AT_ONCE):
-            part = known.partitions[begin : begin + MEASURED_AT_ONCE]
+        for begin in range(0, len(led.partitions), MEASURED_PER_TURN_MAX):
+            part = led.partitions[begin : begin + MEASURED_PER_TURN_MAX]
             for topic, index, replicas in part:
                 partition = table.get(topic, index)
                 if partition is not None and not partition.offline:
@@ -90,30 +90,30 @@ class StorageUse:
 
     def partitions_led(self, instance_id: str) -> int:
         """Returns the number of led partitions at the last measurement."""
-        known = self._led.get(instance_id)
-        return 0 if known is None else len(known.partitions)
+        led = self._led.get(instance_id)
+        return 0 if led is None else len(led.partitions)
 
     def is_outdated(self, instance_id: str) -> bool:
         """True if this broker may lead other partitions of the instance than at the last measurement. Such an instance
         is reported at once: the decrease of the former leader counts only when the other brokers have reported.
         """
-        known = self._led.get(instance_id)
-        return known is None or known.of is not self._services.metadata.current.image.instances.get(instance_id)
+        led = self._led.get(instance_id)
+        return led is None or led.image is not self._services.metadata.current.image.instances.get(instance_id)
 
     def _led_of(self, topics: Iterable[TopicImage]) -> list[tuple[str, int, int]]:
-        me = self._services.broker_id
+        broker_id = self._services.broker_id
         return [
             (topic.name, partition.index, len(partition.target))
             for topic in topics
             for partition in topic.partitions
-            if partition.leader == me
+            if partition.leader == broker_id
         ]
 
     def forget(self, instance_id: str) -> None:
         self._led.pop(instance_id, None)
         self.bytes_by_instance.pop(instance_id, None)
 
-    def held_bytes(self, image: ClusterImage) -> Counter[str]:
+    def local_bytes(self, image: ClusterImage) -> Counter[str]:
         """Returns the bytes of all local logs, led or followed, by instance, times the number of replicas. Used when
         the broker starts, before it leads any partition.
         """

@@ -56,17 +56,17 @@ class TenantListeners:
         # By the name of an open listener.
         self._tls: dict[str, TlsRoute] = {}
         # By instance: its routes on this broker, and the open ones among them, by the names of their listeners.
-        self._wanted: dict[str, dict[str, RouteDocument]] = {}
+        self._routes: dict[str, dict[str, RouteDocument]] = {}
         self._open: dict[str, dict[str, RouteDocument]] = {}
         # Instances with a route whose security this broker cannot provide, with the reason.
-        self._unable: dict[str, str] = {}
+        self._unsupported: dict[str, str] = {}
         self._retries = PortRetries()
         self._to_acknowledge: dict[str, InstanceAck | None] = {}
         self._acknowledged: dict[str, InstanceAck] = {}
         self._wake = asyncio.Event()
         # Instances whose documents have to be applied, in this order.
-        self._awaited: dict[str, None] = {}
-        self._has_awaited = asyncio.Event()
+        self._pending: dict[str, None] = {}
+        self._has_pending = asyncio.Event()
         self._serving = False
         listeners.policy.on_held_back = self._on_held_back
         listeners.policy.connections_per_s = self._connections_per_s
@@ -75,7 +75,7 @@ class TenantListeners:
         return len(self._applied)
 
     @property
-    def not_open(self) -> int:
+    def unopened_count(self) -> int:
         """Returns the number of listeners whose port is not open because all attempts failed."""
         return len(self._retries)
 
@@ -88,20 +88,20 @@ class TenantListeners:
         """Starts to open ports. Returns after one attempt to open each port in the current metadata."""
         self._serving = True
         self.on_image(image, image)
-        while self._awaited:
+        while self._pending:
             await self._services.own_turns.enqueue()
-            self._apply_some()
+            self._apply_pending()
 
-    async def open_in_turns(self) -> None:
+    async def apply_in_turns(self) -> None:
         """Applies, in later turns of the event loop, the documents that did not fit into one turn. Runs until
         cancelled.
         """
         while True:
-            await self._has_awaited.wait()
-            self._has_awaited.clear()
-            while self._awaited:
+            await self._has_pending.wait()
+            self._has_pending.clear()
+            while self._pending:
                 await self._services.own_turns.enqueue()
-                self._apply_some()
+                self._apply_pending()
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         if not self._serving:
@@ -110,48 +110,48 @@ class TenantListeners:
             self._remove(instance_id)
         for instance_id, instance in after.instances.items():
             if not self._has_applied(instance_id, instance.document, after):
-                self._awaited[instance_id] = None
-        self._apply_some()
-        if self._awaited:
-            self._has_awaited.set()
+                self._pending[instance_id] = None
+        self._apply_pending()
+        if self._pending:
+            self._has_pending.set()
 
     def _has_applied(self, instance_id: str, document: InstanceDocument, image: ClusterImage) -> bool:
         certificates = image.certificates.of_instance(instance_id)
         return self._applied.get(instance_id) is document and self._certificates.get(instance_id) == certificates
 
-    def _apply_some(self) -> None:
+    def _apply_pending(self) -> None:
         """Applies the documents that fit into one turn; opening a port takes some tenths of a millisecond."""
         monotonic_ms, image = self._services.clock.monotonic_ms, self._services.metadata.current.image
         ends_ms = monotonic_ms() + TURN_MS_MAX
-        while self._awaited and self._serving and monotonic_ms() < ends_ms:
-            instance_id = next(iter(self._awaited))
-            del self._awaited[instance_id]
+        while self._pending and self._serving and monotonic_ms() < ends_ms:
+            instance_id = next(iter(self._pending))
+            del self._pending[instance_id]
             instance = image.instances.get(instance_id)
             if instance is not None and not self._has_applied(instance_id, instance.document, image):
                 self._certificates[instance_id] = image.certificates.of_instance(instance_id)
                 self._apply(instance_id, instance.document)
 
     def _remove(self, instance_id: str) -> None:
-        self._want(instance_id, {}, "the instance is gone")
+        self._set_routes(instance_id, {}, "the instance is gone")
         tenant_id = self._applied[instance_id].tenant_of(instance_id)
         self._services.accounting.loop_weights.remove(instance_id)
         self._set_weights(instance_id, tenant_id)
-        del self._applied[instance_id], self._wanted[instance_id], self._open[instance_id]
-        self._unable.pop(instance_id, None)
+        del self._applied[instance_id], self._routes[instance_id], self._open[instance_id]
+        self._unsupported.pop(instance_id, None)
         self._certificates.pop(instance_id, None)
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
         here = self._services.broker_id
         routes = [route for route in document.effective_routes if here in route.ports]
-        wanted = {listener_name(instance_id, route.name): route for route in routes}
-        self._want(instance_id, wanted, "the route changed")
+        routes_by_listener = {listener_name(instance_id, route.name): route for route in routes}
+        self._set_routes(instance_id, routes_by_listener, "the route changed")
         self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
         self._applied[instance_id] = document
         weight = weight_of(document.produce_bps, document.consume_bps)
         self._services.accounting.loop_weights.set(instance_id, document.tenant_of(instance_id), weight)
-        self._unable.pop(instance_id, None)
-        errors = {route.name: error for name, route in wanted.items() if (error := self._serve(name))}
+        self._unsupported.pop(instance_id, None)
+        errors = {route.name: error for name, route in routes_by_listener.items() if (error := self._open_route(name))}
         self._set_weights(instance_id, document.tenant_of(instance_id))
         if not routes:
             self._acknowledge(instance_id, None)
@@ -162,7 +162,7 @@ class TenantListeners:
             listening=not errors,
             error=next(iter(errors.values()), None),
             not_open=tuple(errors),
-            unable=self._unable.get(instance_id),
+            unable=self._unsupported.get(instance_id),
         )
         self._acknowledge(instance_id, ack)
 
@@ -172,33 +172,33 @@ class TenantListeners:
             instance_id, weights.of_instance(instance_id), tenant_id, weights.of_tenant(tenant_id)
         )
 
-    def _want(self, instance_id: str, wanted: dict[str, RouteDocument], reason: str) -> None:
+    def _set_routes(self, instance_id: str, routes_by_listener: dict[str, RouteDocument], reason: str) -> None:
         """Closes routes that changed or are no longer wanted. A change of a list or a limit closes no port."""
         here, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
         for name, route in tuple(is_open.items()):
-            now = wanted.get(name)
+            now = routes_by_listener.get(name)
             if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
                 self._listeners.close(name, reason)
                 del is_open[name]
                 self._tls.pop(name, None)
-        for name in self._wanted.get(instance_id, ()):
-            if name not in wanted:
+        for name in self._routes.get(instance_id, ()):
+            if name not in routes_by_listener:
                 self._retries.done(name)
-        self._wanted[instance_id] = wanted
+        self._routes[instance_id] = routes_by_listener
 
-    def _serve(self, name: str) -> str | None:
+    def _open_route(self, name: str) -> str | None:
         """Opens the route. Returns the reason if it could not be opened: it is retried, and meanwhile the
         acknowledgement has the reason for the reconciler.
         """
         instance_id = instance_of(name)
-        route, is_open = self._wanted[instance_id][name], self._open[instance_id]
+        route, is_open = self._routes[instance_id][name], self._open[instance_id]
         port = route.ports[self._services.broker_id]
         try:
             self._open_or_change(name, route, port)
         except (OSError, RouteRefused) as failure:
             reason = failure.strerror if isinstance(failure, OSError) else str(failure)
             if isinstance(failure, RouteRefused):
-                self._unable[instance_id] = f"{route.name}: {reason}"
+                self._unsupported[instance_id] = f"{route.name}: {reason}"
             if self._retries.failed(name, port, self._services.clock.monotonic_ms()):
                 log.error("listener_not_opened", instance_id=instance_id, route=route.name, port=port, reason=reason)
             return f"port {port}: {reason}"
@@ -298,9 +298,9 @@ class TenantListeners:
     async def withdraw(self) -> None:
         """Closes the ports and deletes the acknowledgements for a clean stop."""
         self._serving = False
-        self._awaited.clear()
+        self._pending.clear()
         for instance_id in tuple(self._applied):
-            self._want(instance_id, {}, "the broker stops")
+            self._set_routes(instance_id, {}, "the broker stops")
         for instance_id in tuple(self._acknowledged):
             try:
                 await self._services.metadata.store.acknowledge_instance(self._services.broker_id, instance_id, None)

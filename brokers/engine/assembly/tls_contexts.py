@@ -45,7 +45,7 @@ class TlsContexts:
         assert self._context is not None, "a route is opened when there is one"
         return self._context
 
-    def make(self, document: CertificatesDocument, *, asks_clients: bool) -> ssl.SSLContext:
+    def make_context(self, document: CertificatesDocument, *, asks_clients: bool) -> ssl.SSLContext:
         """Returns a context for a route with certificates of its own, or with client certificates (`asks_clients`).
 
         Runs in a thread. Raises OSError if a certificate or key cannot be used.
@@ -83,10 +83,10 @@ class TlsContexts:
             status = self._file.stat()
         except OSError:
             return
-        seen = status.st_mtime_ns, status.st_ino
-        if seen == self._read:
+        status_key = status.st_mtime_ns, status.st_ino
+        if status_key == self._read:
             return
-        self._read = seen
+        self._read = status_key
         try:
             self._context = server_context(self._file)
         except (OSError, ValueError) as error:  # ssl's errors are OSErrors

@@ -31,7 +31,7 @@ class RouteRefused(Exception):
     """This broker cannot open a route with its required security."""
 
 
-class _Made(NamedTuple):
+class _RouteContext(NamedTuple):
     """A context of a route, with the document and the broker's own context from which it was made."""
 
     context: ssl.SSLContext
@@ -48,7 +48,7 @@ class TlsRoute:
         self._document = NO_CERTIFICATES
         self._mapping_rules: str | None = None
         # Created in a thread for the first client; an instance has one handshake step in a thread at a time.
-        self._made: _Made | None = None
+        self._cached: _RouteContext | None = None
         self._authorities: ClientAuthorities | None = None
 
     def apply(self, route: RouteDocument, document: CertificatesDocument) -> None:
@@ -82,23 +82,27 @@ class TlsRoute:
         return None if self._clients is None else self._clients.handshake_failed
 
     def _current(self) -> ssl.SSLContext:
-        made, document, own = self._made, self._document, self._contexts.own
-        if made is None or made.document is not document or (made.own is not own and not document.certificate_pem):
-            context = self._contexts.make(document, asks_clients=self._clients is not None)
-            made = self._made = _Made(context, document, own)
-        return made.context
+        cached, document, own = self._cached, self._document, self._contexts.own
+        if (
+            cached is None
+            or cached.document is not document
+            or (cached.own is not own and not document.certificate_pem)
+        ):
+            context = self._contexts.make_context(document, asks_clients=self._clients is not None)
+            cached = self._cached = _RouteContext(context, document, own)
+        return cached.context
 
     def _identify(self, tls: ssl.SSLSocket) -> MakeSession:
         """Identifies a client; runs in a thread. Raises CertificateRefused, and ValueError for an outdated session."""
-        clients, authorities, made = self._clients, self._authorities, self._made
+        clients, authorities, cached = self._clients, self._authorities, self._cached
         assert clients is not None, "clients are asked for certificates"
         if authorities is None:
             raise CertificateRefused("the route has no authority for clients", UNTRUSTED)
         now = datetime.now(UTC)
         if not tls.session_reused:
             identity = authorities.identify(_verified_chain(tls), now)
-        elif made is not None and made.document is self._document and tls.context is made.context:
-            identity = authorities.identify_again(tls.getpeercert(binary_form=True) or b"", now)
+        elif cached is not None and cached.document is self._document and tls.context is cached.context:
+            identity = authorities.identify_resumed(tls.getpeercert(binary_form=True) or b"", now)
         else:
             # The client reconnects and shows its certificate: this is no failed sign-in.
             raise ValueError("its session is of before a change of the route")

@@ -23,7 +23,7 @@ from brokers.engine.coordinators.transactions.registry import TransactionRegistr
 from brokers.engine.coordinators.transactions.replies import (
     NO_COORDINATOR,
     SendMarkers,
-    Verified,
+    VerificationReply,
     coordinator_error,
 )
 from brokers.engine.handlers.groups.coordinator_calls import call_coordinator
@@ -68,10 +68,10 @@ class Transactions:
         )
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
-            make=self._make,
+            new_machine=self._new_machine,
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
-            carry_out=self._carry_out,
+            perform_effect=self._perform_effect,
             on_append=on_append,
         )
         # A leader responds to a marker when it is replicated; no produce waits behind it.
@@ -93,14 +93,14 @@ class Transactions:
         services.coordination.verify_transaction = self.verify
         services.metadata.current.subscribe(self.on_image)
 
-    def _make(self, log: StateLog) -> TransactionMachine:
+    def _new_machine(self, log: StateLog) -> TransactionMachine:
         services = self._services
         return CountedTransactions(
             self._counts,
             log.leader_epoch,
             services.coordination.settings.transactions,
             lambda: log.high_watermark,
-            lambda instance_id: not services.metadata.current.image.has_lost_instance(instance_id),
+            lambda instance_id: not services.metadata.current.image.is_instance_deleted(instance_id),
             self._led,
         )
 
@@ -119,7 +119,7 @@ class Transactions:
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, index: int, effect: object) -> None:
+    def _perform_effect(self, index: int, effect: object) -> None:
         assert isinstance(effect, SendMarkers)
         self.link.send(index, effect)
 
@@ -129,7 +129,7 @@ class Transactions:
         Returns None while the shard refuses calls. The report must then be repeated: the shard may serve calls again
         without a load, and only a load sends markers a second time.
         """
-        if self.runtime.is_silent(index):
+        if self.runtime.is_unavailable(index):
             return None
         ticket = Ticket(lambda code: False, lambda reply: None)
         reply = self.runtime.perform_at(
@@ -155,7 +155,7 @@ class Transactions:
             for key, code in verified.codes.items()
         }
 
-    def _has_later_marker(self, key: PartitionKey, producer_id: int, verified: Verified) -> bool:
+    def _has_later_marker(self, key: PartitionKey, producer_id: int, verified: VerificationReply) -> bool:
         """True if the partition has a marker of this producer from a later coordinator than the one that verified."""
         partition = self._services.storage.table.get(*key)
         if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
@@ -164,14 +164,14 @@ class Transactions:
 
     async def _verified(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
-    ) -> Verified:
+    ) -> VerificationReply:
         if len(transactional_id.encode()) > INTERNAL_ID_BYTES_MAX:
             # No producer has such an id. It might not fit into a request, and the coordinator would then close the
             # connection, which verifies the transactions of all instances.
-            return Verified(dict.fromkeys(partitions, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
+            return VerificationReply(dict.fromkeys(partitions, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
         leader = coordinator_of(self._services, TRANSACTION, transactional_id)
         if leader == NO_LEADER:
-            return Verified(dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            return VerificationReply(dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         if leader == self._services.broker_id:
             return await self._verify_here(transactional_id, producer_id, producer_epoch, partitions)
         request = _request(transactional_id, producer_id, producer_epoch, partitions)
@@ -180,20 +180,20 @@ class Transactions:
                 leader, ApiKey.ADD_PARTITIONS_TO_TXN, VERIFY_VERSION, request, VERIFY_TIMEOUT_MS
             )
         except PeerUnavailable:
-            return Verified(dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION)))
+            return VerificationReply(dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION)))
         return _read(response, partitions)
 
     async def _verify_here(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
-    ) -> Verified:
+    ) -> VerificationReply:
         def operation(machine: Any, _now: object, _ticket: object) -> Any:
             return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
-        def failed(code: int) -> Verified:
-            return Verified(dict.fromkeys(partitions, coordinator_error(code)))
+        def failed(code: int) -> VerificationReply:
+            return VerificationReply(dict.fromkeys(partitions, coordinator_error(code)))
 
         reply = call_coordinator(self._services, self.runtime, transactional_id, operation, failed)
-        verified: Verified = await reply if isawaitable(reply) else reply
+        verified: VerificationReply = await reply if isawaitable(reply) else reply
         return verified
 
 
@@ -214,7 +214,7 @@ def _request(
     return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[PartitionKey]) -> Verified:
+def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[PartitionKey]) -> VerificationReply:
     """Returns the verification codes; a partition without a result is not verified."""
     codes = dict.fromkeys(partitions, response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     coordinator_epoch = NO_COORDINATOR
@@ -223,4 +223,4 @@ def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[PartitionKe
         for topic in transaction.topic_results:
             for line in topic.results_by_partition:
                 codes[topic.name, line.partition_index] = line.partition_error_code
-    return Verified(codes, coordinator_epoch)
+    return VerificationReply(codes, coordinator_epoch)

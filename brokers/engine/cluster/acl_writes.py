@@ -14,7 +14,7 @@ from brokers.contract import paths
 from brokers.contract.acls import ACL_BYTES_MAX, ENTRIES_MAX, AclDocument, AclEntry, ResourcePattern
 from brokers.contract.instance_limits import NODE_BYTES
 from brokers.engine.cluster import changes, errors
-from brokers.engine.cluster.instance_documents import ACLS, change_of
+from brokers.engine.cluster.instance_documents import ACLS, change_entry
 from brokers.engine.cluster.tree import (
     BadVersion,
     Create,
@@ -29,13 +29,13 @@ from brokers.engine.cluster.tree import (
 
 # Maximum number of patterns in one transaction. All documents of an instance together are smaller than a ZooKeeper
 # frame.
-PATTERNS_AT_ONCE_MAX: Final = 50
+PATTERNS_PER_TRANSACTION_MAX: Final = 50
 
 Entries = frozenset[AclEntry]
 Change = Callable[[ResourcePattern, Entries], Entries]
 
 
-async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
+async def add(tree: Tree, instance_id: str, entries: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
     """Adds entries to the ACLs of resource patterns, all or none; existing entries stay.
 
     Returns the config change that announces the last of them, None if nothing had to be written.
@@ -44,11 +44,11 @@ async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Ite
         errors.PolicyViolation: the instance would have too many entries, or entries of too many bytes.
         errors.Conflict: concurrent changes of the instance's ACLs prevented every attempt.
     """
-    added = {pattern: frozenset(entries) for pattern, entries in wanted.items()}
+    added = {pattern: frozenset(of_pattern) for pattern, of_pattern in entries.items()}
     return await _write(tree, instance_id, list(added), lambda pattern, before: before | added[pattern])
 
 
-async def remove(tree: Tree, instance_id: str, unwanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
+async def remove(tree: Tree, instance_id: str, entries: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
     """Removes entries; a document is deleted with its last one. Returns a config change like `add`.
 
     A document that cannot be read is deleted with the entry that represents it (`AclDocument.closed`).
@@ -56,8 +56,8 @@ async def remove(tree: Tree, instance_id: str, unwanted: Mapping[ResourcePattern
     Raises:
         errors.Conflict: as in `add`.
     """
-    gone = {pattern: frozenset(entries) for pattern, entries in unwanted.items()}
-    return await _write(tree, instance_id, list(gone), lambda pattern, before: before - gone[pattern])
+    removed = {pattern: frozenset(of_pattern) for pattern, of_pattern in entries.items()}
+    return await _write(tree, instance_id, list(removed), lambda pattern, before: before - removed[pattern])
 
 
 async def _write(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern], change: Change) -> int | None:
@@ -66,7 +66,7 @@ async def _write(tree: Tree, instance_id: str, patterns: Sequence[ResourcePatter
         if not operations:
             return None
         try:
-            return changes.written_as(await tree.commit(operations))
+            return changes.change_number(await tree.commit(operations))
         except (BadVersion, NodeExists, NoNode):
             continue
     raise errors.Conflict("Others change access control lists at the same time; try again.")
@@ -88,16 +88,16 @@ async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern
         data = AclDocument(pattern=pattern, entries=after).to_json() if after else b""
         total = _Total(
             total.entries + len(after) - len(before),
-            total.size_bytes + _weight(path, data) - _weight(path, b"" if node is None else node.data),
+            total.size_bytes + _stored_bytes(path, data) - _stored_bytes(path, b"" if node is None else node.data),
         )
         documents.append(_operation(path, node, data))
-        announcements.append(changes.config_changed(change_of(instance_id, ACLS, pattern.node_name)))
+        announcements.append(changes.config_changed(change_entry(instance_id, ACLS, pattern.node_name)))
     if not documents:
         return []
     _check(stored, total)
     data = total.to_json()
-    above = Create(folder_path, data) if folder is None else Set(folder_path, data, folder.version)
-    return [above, *documents, *announcements]
+    total_write = Create(folder_path, data) if folder is None else Set(folder_path, data, folder.version)
+    return [total_write, *documents, *announcements]
 
 
 def _check(before: _Total, after: _Total) -> None:
@@ -124,7 +124,7 @@ class _Total(NamedTuple):
         return json.dumps({"version": 1, "entries": self.entries, "bytes": self.size_bytes}, sort_keys=True).encode()
 
 
-def _weight(path: str, data: bytes) -> int:
+def _stored_bytes(path: str, data: bytes) -> int:
     """Returns the size in ZooKeeper, 0 without data."""
     return len(path) + len(data) + NODE_BYTES if data else 0
 
@@ -132,7 +132,7 @@ def _weight(path: str, data: bytes) -> int:
 def _operation(path: str, node: Node | None, data: bytes) -> Operation:
     if data:
         return Create(path, data) if node is None else Set(path, data, node.version)
-    assert node is not None, "what is not there has nothing to be removed"
+    assert node is not None, "only an existing document can lose its last entry"
     return Delete(path, node.version)
 
 
@@ -169,15 +169,17 @@ async def _recount(tree: Tree, instance_id: str) -> _Total:
         if node is not None:
             read = _read(node)
             entries += 1 if read is None else len(read)
-            size_bytes += _weight(path, node.data)
+            size_bytes += _stored_bytes(path, node.data)
     return _Total(entries, size_bytes)
 
 
-def in_parts(wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> list[dict[ResourcePattern, Sequence[AclEntry]]]:
+def split_into_transactions(
+    entries: Mapping[ResourcePattern, Sequence[AclEntry]],
+) -> list[dict[ResourcePattern, Sequence[AclEntry]]]:
     """Splits patterns into parts that fit into one transaction each."""
     parts: list[dict[ResourcePattern, Sequence[AclEntry]]] = []
-    for at, (pattern, entries) in enumerate(wanted.items()):
-        if at % PATTERNS_AT_ONCE_MAX == 0:
+    for number, (pattern, of_pattern) in enumerate(entries.items()):
+        if number % PATTERNS_PER_TRANSACTION_MAX == 0:
             parts.append({})
-        parts[-1][pattern] = entries
+        parts[-1][pattern] = of_pattern
     return parts

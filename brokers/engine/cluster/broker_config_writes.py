@@ -39,7 +39,7 @@ async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBro
             written = await tree.commit([write, announcement])
         except (BadVersion, NodeExists, NoNode):
             continue
-        return AlteredBrokerConfig(config, changes.written_as(written))
+        return AlteredBrokerConfig(config, changes.change_number(written))
     raise errors.Conflict("The settings of the broker could not be changed.")
 
 

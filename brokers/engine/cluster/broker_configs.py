@@ -10,27 +10,28 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True)
 class BrokerConfigs:
-    """Settings of brokers: `of_all` is the document `<default>`, and `of_broker` has those of single brokers by id.
+    """Settings of brokers: `cluster_defaults` is the document `<default>`, and `by_broker` has those of single brokers
+    by id.
 
-    Settings of one broker override those of all (QUO-60).
+    Settings of one broker override the defaults (QUO-60).
     """
 
-    of_all: Values = field(default_factory=dict)
-    of_broker: Mapping[int, Values] = field(default_factory=dict)
+    cluster_defaults: Values = field(default_factory=dict)
+    by_broker: Mapping[int, Values] = field(default_factory=dict)
 
-    def own(self, broker_id: int) -> Values:
-        return self.of_broker.get(broker_id, {})
+    def of_broker(self, broker_id: int) -> Values:
+        return self.by_broker.get(broker_id, {})
 
     def with_changes(self, changed: Mapping[int | None, Values]) -> BrokerConfigs:
         """Returns the next value; `changed` has documents by broker id, None for all brokers, empty if deleted."""
-        of_broker = {id: values for id, values in self.of_broker.items() if id not in changed}
-        of_broker.update({id: values for id, values in changed.items() if id is not None and values})
-        return BrokerConfigs(changed.get(None, self.of_all), of_broker)
+        by_broker = {id: values for id, values in self.by_broker.items() if id not in changed}
+        by_broker.update({id: values for id, values in changed.items() if id is not None and values})
+        return BrokerConfigs(changed.get(None, self.cluster_defaults), by_broker)
 
     def only(self, kept: Collection[int | None]) -> BrokerConfigs:
         """Returns only the documents that are among `kept`."""
-        of_broker = {id: values for id, values in self.of_broker.items() if id in kept}
-        return BrokerConfigs(self.of_all if None in kept else {}, of_broker)
+        by_broker = {id: values for id, values in self.by_broker.items() if id in kept}
+        return BrokerConfigs(self.cluster_defaults if None in kept else {}, by_broker)
 
 
 def usable(values: Mapping[str, object]) -> dict[str, str]:

@@ -18,10 +18,10 @@ STATES_NAMED_MAX: Final = 100
 
 def topics_changed(internal_names: Iterable[str], reservation: Reservation | None = None) -> Create:
     """Announces changes of topics, and the reservation of partitions that is written with them."""
-    named = [f"topics/{name}" for name in internal_names]
+    entities = [f"topics/{name}" for name in internal_names]
     if reservation is not None:
-        named.append(reservation.change)
-    return Create(paths.CHANGE_PREFIX, documents.change_to_json(named), sequence=True)
+        entities.append(reservation.change)
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json(entities), sequence=True)
 
 
 def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
@@ -31,8 +31,8 @@ def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> 
     states: dict[str, list[int]] = {f"topics/{name}": [] for name in topics}
     for write in writes:
         states.setdefault(f"topics/{write.topic}", []).append(write.index)
-    few = {path: indexes for path, indexes in states.items() if len(indexes) <= STATES_NAMED_MAX}
-    return Create(paths.CHANGE_PREFIX, documents.change_to_json(list(states), few), sequence=True)
+    named_states = {path: indexes for path, indexes in states.items() if len(indexes) <= STATES_NAMED_MAX}
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json(list(states), named_states), sequence=True)
 
 
 def broker_changed(broker_id: int) -> Create:
@@ -43,7 +43,7 @@ def broker_changed(broker_id: int) -> Create:
 
 
 def document_changed(change: str) -> Create:
-    """Announces a change named by `instance_documents.change_of`."""
+    """Announces a change named by `instance_documents.change_entry`."""
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([change]), sequence=True)
 
 
@@ -52,7 +52,7 @@ def config_changed(entity_path: str) -> Create:
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
 
 
-def written_as(paths_written: Sequence[str]) -> int:
+def change_number(paths_written: Sequence[str]) -> int:
     """Returns the number of the change node of a transaction whose last operation announced it."""
     sequence = sequence_of(paths_written[-1])
     assert sequence is not None, "a change node is a sequential node"

@@ -105,7 +105,7 @@ async def alter(tree: Tree, *, instance_id: str, entity: AnyEntity, limits: Mapp
             written = await tree.commit([*operations, changes.config_changed(entity_path)])
         except (BadVersion, NodeExists, NoNode, NotEmpty):
             continue
-        return changes.written_as(written)
+        return changes.change_number(written)
     raise errors.Conflict("The client quota could not be changed.")
 
 
@@ -139,9 +139,9 @@ async def _missing_parents(tree: Tree, entity_path: str) -> list[Operation]:
     parts = entity_path.split("/")
     if len(parts) == 2:
         return []
-    wanted = [(f"/config/users/{parts[1]}", documents.config_to_json({})), (f"/config/users/{parts[1]}/clients", b"")]
-    present = await tree.get_many([path for path, _ in wanted])
-    return [Create(path, body) for (path, body), node in zip(wanted, present, strict=True) if node is None]
+    parents = [(f"/config/users/{parts[1]}", documents.config_to_json({})), (f"/config/users/{parts[1]}/clients", b"")]
+    present = await tree.get_many([path for path, _ in parents])
+    return [Create(path, body) for (path, body), node in zip(parents, present, strict=True) if node is None]
 
 
 async def _emptied_parents(tree: Tree, entity_path: str) -> list[Operation]:

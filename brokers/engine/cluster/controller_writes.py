@@ -31,15 +31,15 @@ TRANSACTION_BYTES_MAX = 512 * 1024
 # Sizes of the transactions of successive attempts. First all writes in one transaction, so that readers see a broker's
 # death as one change; then those of a failed transaction in smaller ones.
 WRITES_PER_TRANSACTION = (WRITES_PER_TRANSACTION_MAX, 32, 1)
-CLEANED_AT_ONCE_MAX = 200
+DELETED_PER_TRANSACTION_MAX = 200
 # Maximum number of change nodes that are kept, however young: every reader lists them at each change.
 CHANGES_KEPT_MAX = 1_000
 
 
 async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerEpoch | None:
     """Returns the controller epoch if this broker won the election or is the controller already; None otherwise."""
-    won = await elected_roles.elect(tree, elected_roles.CONTROLLER, broker_id, now_ms)
-    return None if won is None else ControllerEpoch(broker_id, won.epoch, won.version)
+    elected = await elected_roles.elect(tree, elected_roles.CONTROLLER, broker_id, now_ms)
+    return None if elected is None else ControllerEpoch(broker_id, elected.epoch, elected.version)
 
 
 async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
@@ -100,16 +100,16 @@ async def finish_reassignments(
 
     Returns False, writing nothing, if the topic or a state changed since `topic` was read.
     """
-    ended = {write.index for write in writes}
-    moving = [partition for partition in topic.partitions if partition.index not in ended]
+    finished = {write.index for write in writes}
+    still_moving = [partition for partition in topic.partitions if partition.index not in finished]
     document = TopicDocument(
         topic_id=encode_topic_id(topic.topic_id),
         assignment={
-            partition.index: partition.target if partition.index in ended else partition.replicas
+            partition.index: partition.target if partition.index in finished else partition.replicas
             for partition in topic.partitions
         },
-        adding={partition.index: partition.adding for partition in moving if partition.adding},
-        removing={partition.index: partition.removing for partition in moving if partition.removing},
+        adding={partition.index: partition.adding for partition in still_moving if partition.adding},
+        removing={partition.index: partition.removing for partition in still_moving if partition.removing},
         identified=topic.identity is not None,
     )
     operations: list[Operation] = [
@@ -143,15 +143,15 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
     indexes = await tree.children(paths.partitions(topic.name)) or []
     states = await tree.children_many([f"{paths.partitions(topic.name)}/{index}" for index in indexes])
     removals: list[Operation] = []
-    for index, children in zip(indexes, states, strict=True):
+    for index, names in zip(indexes, states, strict=True):
         parent = f"{paths.partitions(topic.name)}/{index}"
-        removals += [Delete(f"{parent}/{child}", None) for child in children or ()]
+        removals += [Delete(f"{parent}/{name}", None) for name in names or ()]
         removals.append(Delete(parent, None))
     for start in range(0, len(removals), WRITES_PER_TRANSACTION_MAX):
         await _commit_guarded(tree, [*guards, *removals[start : start + WRITES_PER_TRANSACTION_MAX]])
-    below = await tree.children(paths.topic(topic.name)) or []
+    children = await tree.children(paths.topic(topic.name)) or []
     last = [
-        *(f"{paths.topic(topic.name)}/{child}" for child in below),
+        *(f"{paths.topic(topic.name)}/{child}" for child in children),
         paths.topic(topic.name),
         paths.topic_config(topic.name),
         paths.topic_deletion(topic.name),
@@ -176,7 +176,7 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
         excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
         # The newest node is never deleted: a reader that has not read it could not detect that it missed changes.
-        candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
+        candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(DELETED_PER_TRANSACTION_MAX, excess)]]
         nodes = await tree.get_many(candidates)
         old: list[str] = []
         for position, (path, node) in enumerate(zip(candidates, nodes, strict=True)):
@@ -185,20 +185,20 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
             if node.created_ms >= created_before_ms and position >= excess:
                 break
             old.append(path)
-        for start in range(0, len(old), CLEANED_AT_ONCE_MAX):
-            cleaned += await _delete_all(tree, old[start : start + CLEANED_AT_ONCE_MAX])
+        for start in range(0, len(old), DELETED_PER_TRANSACTION_MAX):
+            cleaned += await _delete_all(tree, old[start : start + DELETED_PER_TRANSACTION_MAX])
     return cleaned
 
 
-async def _delete_all(tree: Tree, doomed: Sequence[str]) -> int:
+async def _delete_all(tree: Tree, node_paths: Sequence[str]) -> int:
     """Deletes the nodes in one transaction; if one is missing, they are deleted one by one."""
     try:
-        await tree.commit([Delete(path, None) for path in doomed])
+        await tree.commit([Delete(path, None) for path in node_paths])
     except NoNode:
-        if len(doomed) == 1:
+        if len(node_paths) == 1:
             return 0
-        return sum([await _delete_all(tree, [path]) for path in doomed])
-    return len(doomed)
+        return sum([await _delete_all(tree, [path]) for path in node_paths])
+    return len(node_paths)
 
 
 async def _commit_guarded(tree: Tree, operations: Sequence[Operation]) -> None:

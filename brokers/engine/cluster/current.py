@@ -15,13 +15,13 @@ Subscriber = Callable[[ClusterImage, ClusterImage], None]
 
 
 class _Subscription:
-    """A subscription; `seen` is the last image that the subscriber handled without an exception."""
+    """A subscription; `last_handled` is the last image that the subscriber handled without an exception."""
 
-    __slots__ = ("seen", "subscriber")
+    __slots__ = ("last_handled", "subscriber")
 
-    def __init__(self, subscriber: Subscriber, seen: ClusterImage) -> None:
+    def __init__(self, subscriber: Subscriber, last_handled: ClusterImage) -> None:
         self.subscriber = subscriber
-        self.seen = seen
+        self.last_handled = last_handled
 
 
 class CurrentImage:
@@ -53,7 +53,7 @@ class CurrentImage:
         self.image = image
         for subscription in self._subscriptions:
             try:
-                subscription.subscriber(subscription.seen, image)
+                subscription.subscriber(subscription.last_handled, image)
             except Exception as failure:
                 self.failures += 1
                 name = getattr(subscription.subscriber, "__qualname__", repr(subscription.subscriber))
@@ -61,17 +61,17 @@ class CurrentImage:
                     "image_not_taken", subscriber=name, reason=f"{type(failure).__name__}: {failure}", exc_info=True
                 )
             else:
-                subscription.seen = image
-        for future, holds in list(self._waiting.items()):
-            if not future.done() and holds(image):
+                subscription.last_handled = image
+        for future, condition in list(self._waiting.items()):
+            if not future.done() and condition(image):
                 future.set_result(None)
 
-    async def wait_until(self, holds: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
-        """Waits for an image that satisfies `holds`, including the current one; returns False after the timeout."""
-        if holds(self.image):
+    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
+        """Waits for an image that satisfies `condition`, including the current one; returns False after the timeout."""
+        if condition(self.image):
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = holds
+        self._waiting[future] = condition
         try:
             async with asyncio.timeout(timeout_s):
                 await future

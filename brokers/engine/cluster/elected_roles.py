@@ -34,14 +34,14 @@ FLOW_MASTER: Final = Role(
 )
 
 
-class Won(NamedTuple):
+class ElectedEpoch(NamedTuple):
     """Result of a won election; `version` is that of the epoch node."""
 
     epoch: int
     version: int
 
 
-async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> Won | None:
+async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> ElectedEpoch | None:
     """Returns the epoch if this broker won, or has the role in this session already; None if another broker has it."""
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         # Read in this order, so that the epoch is not that of another broker that was elected in between.
@@ -50,7 +50,7 @@ async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> Won | No
         if holder is not None:
             if holder.owner != tree.session_id or epoch_node is None:
                 return None
-            return Won(int(epoch_node.data), epoch_node.version)
+            return ElectedEpoch(int(epoch_node.data), epoch_node.version)
         if epoch_node is None:
             with contextlib.suppress(NodeExists):
                 await tree.commit([Create(role.epoch, b"0")])
@@ -65,5 +65,5 @@ async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> Won | No
             )
         except (NodeExists, BadVersion):
             continue
-        return Won(epoch, epoch_node.version + 1)
+        return ElectedEpoch(epoch, epoch_node.version + 1)
     return None

@@ -30,11 +30,11 @@ Outcome = ElectionResult | errors.ClusterError
 
 
 async def elect(
-    tree: Tree, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
+    tree: Tree, image: ClusterImage, partitions: Sequence[PartitionKey], kind: ElectionType
 ) -> dict[PartitionKey, Outcome]:
-    """Elects leaders of the partitions `wanted`, which must be in `image`; returns one outcome for each."""
+    """Elects leaders of `partitions`, which must be in `image`; returns one outcome for each."""
     outcomes: dict[PartitionKey, Outcome] = {}
-    pending = list(dict.fromkeys(wanted))
+    pending = list(dict.fromkeys(partitions))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         if not pending:
             break
@@ -44,11 +44,11 @@ async def elect(
                 writes.append(write)
             else:
                 outcomes[key] = write
-        lost = {write.key for write in await state_writes.write(tree, writes)}
+        conflicting = {write.key for write in await state_writes.write(tree, writes)}
         for write in writes:
-            if write.key not in lost:
+            if write.key not in conflicting:
                 outcomes[write.key] = ElectionResult(write.document.leader, write.document.leader_epoch)
-        pending = [write.key for write in writes if write.key in lost]
+        pending = [write.key for write in writes if write.key in conflicting]
     for key in pending:
         outcomes[key] = errors.Conflict("The partition keeps changing.")
     return outcomes

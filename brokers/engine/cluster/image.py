@@ -128,8 +128,8 @@ class TopicImage:
 
 
 class LayoutTotals(NamedTuple):
-    """Partitions of an instance's visible topics: their number by leader and by replica, and the sum of their leader
-    epochs, which grows with each leader change.
+    """Totals of the partitions of an instance's visible topics: their number by leader and by replica, and `moves`, the
+    sum of their leader epochs, which grows with each leader change.
     """
 
     leaders: Counter[int]
@@ -178,7 +178,7 @@ class InstanceImage:
     @cached_property
     def layout_totals(self) -> LayoutTotals:
         totals = LayoutTotals(Counter(), Counter(), 0)
-        return _counted(totals, [(None, topic) for topic in self.topics.values()])
+        return _totals_after(totals, [(None, topic) for topic in self.topics.values()])
 
     @cached_property
     def names_by_collision_key(self) -> Mapping[str, str]:
@@ -190,8 +190,8 @@ class InstanceImage:
 class ImageDelta:
     """Changes between one image and the next; a field that is None did not change.
 
-    `topics` and `instances` have the changed entries only, with None for deleted ones. `brokers` and `not_understood`
-    are the full sets, and the documents by instance are those of the next image.
+    `topics` and `instances` have the changed entries only, with None for deleted ones. `brokers` and
+    `unreadable_topics` are the full sets, and the documents by instance are those of the next image.
     """
 
     controller_id: int | None = None
@@ -209,7 +209,7 @@ class ImageDelta:
     broker_configs: BrokerConfigs | None = None
     config_change: int | None = None
     creations: Mapping[str, int] | None = None
-    not_understood: frozenset[str] | None = None
+    unreadable_topics: frozenset[str] | None = None
 
 
 class TopicChanges(NamedTuple):
@@ -226,9 +226,9 @@ class ClusterImage:
 
     `topics` has all internal names, including topics that are being deleted. `controller_id` and `flow_master_id` are
     -1 if none is elected. `config_change` is the number of the last entry of the config change log that this image
-    includes, and `creations` the last creation of partitions by instance (`reservations`). `not_understood` names
+    includes, and `creations` the last creation of partitions by instance (`reservations`). `unreadable_topics` names
     topics that are missing because their documents were unreadable when the whole cluster was read;
-    `instances_not_understood` names such instances. `topic_changes` are the changes since the previous image, so that
+    `unreadable_instances` names such instances. `topic_changes` are the changes since the previous image, so that
     subscribers need not compare thousands of topics to find the changed one.
     """
 
@@ -249,8 +249,8 @@ class ClusterImage:
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
     creations: Mapping[str, int] = field(default_factory=dict, compare=False)
-    not_understood: frozenset[str] = field(default=frozenset(), compare=False)
-    instances_not_understood: frozenset[str] = field(default=frozenset(), compare=False)
+    unreadable_topics: frozenset[str] = field(default=frozenset(), compare=False)
+    unreadable_instances: frozenset[str] = field(default=frozenset(), compare=False)
     topic_changes: TopicChanges | None = field(default=None, compare=False, repr=False)
 
     def changed_topics(self, before: ClusterImage) -> Collection[str]:
@@ -260,22 +260,22 @@ class ClusterImage:
         changes = self.topic_changes
         if changes is not None and changes.before is before.topics and changes.after is self.topics:
             return changes.names
-        gone = [name for name in before.topics if name not in self.topics]
-        return gone + [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
+        removed = [name for name in before.topics if name not in self.topics]
+        return removed + [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
 
-    def has_lost_topic(self, internal_name: str) -> bool:
+    def is_topic_deleted(self, internal_name: str) -> bool:
         """True if the topic does not exist or is being deleted; an unreadable topic record must not be taken for a
         deletion.
         """
         topic = self.topics.get(internal_name)
-        return internal_name not in self.not_understood if topic is None else topic.deleting
+        return internal_name not in self.unreadable_topics if topic is None else topic.deleting
 
-    def has_lost_instance(self, instance_id: str) -> bool:
+    def is_instance_deleted(self, instance_id: str) -> bool:
         """True if the instance does not exist; an unreadable document must not be taken for a deletion."""
-        return instance_id not in self.instances and instance_id not in self.instances_not_understood
+        return instance_id not in self.instances and instance_id not in self.unreadable_instances
 
     @cached_property
-    def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
+    def topics_by_encoded_name(self) -> Mapping[bytes, TopicImage]:
         """Topics that are not being deleted by internal names as bytes, for requests of the cluster itself."""
         return {name.encode(): topic for name, topic in self.topics.items() if not topic.deleting}
 
@@ -291,7 +291,7 @@ class ClusterImage:
         next_users, next_acls = delta.users or self.users, delta.acls or self.acls
         next_certificates, next_oauth = delta.certificates or self.certificates, delta.oauth or self.oauth
         creations = {**self.creations, **(delta.creations or {})}
-        gone = [id for id, document in instances.items() if document is None]
+        deleted = [id for id, document in instances.items() if document is None]
         return replace(
             self,
             controller_id=_or(delta.controller_id, self.controller_id),
@@ -302,16 +302,16 @@ class ClusterImage:
             topics=next_topics,
             topics_by_id=next_by_id,
             instances=_apply_instances(self, next_topics, topics, instances),
-            quotas=next_quotas.without(gone) if gone else next_quotas,
-            users=next_users.without(gone) if gone else next_users,
-            acls=next_acls.without(gone) if gone else next_acls,
-            certificates=next_certificates.without(gone) if gone else next_certificates,
-            oauth=next_oauth.without(gone) if gone else next_oauth,
+            quotas=next_quotas.without(deleted) if deleted else next_quotas,
+            users=next_users.without(deleted) if deleted else next_users,
+            acls=next_acls.without(deleted) if deleted else next_acls,
+            certificates=next_certificates.without(deleted) if deleted else next_certificates,
+            oauth=next_oauth.without(deleted) if deleted else next_oauth,
             broker_configs=_or(delta.broker_configs, self.broker_configs),
             config_change=_or(delta.config_change, self.config_change),
-            creations=_without(creations, gone) if delta.creations or gone else self.creations,
-            not_understood=_or(delta.not_understood, self.not_understood),
-            instances_not_understood=self.instances_not_understood.difference(instances),
+            creations=_without(creations, deleted) if delta.creations or deleted else self.creations,
+            unreadable_topics=_or(delta.unreadable_topics, self.unreadable_topics),
+            unreadable_instances=self.unreadable_instances.difference(instances),
             topic_changes=topic_changes,
         )
 
@@ -350,24 +350,24 @@ def _apply_instances(
     instances = dict(image.instances)
     for instance_id in [id for id, document in documents.items() if document is None]:
         instances.pop(instance_id, None)
-    arriving = {id: document for id, document in documents.items() if document is not None and id not in instances}
+    added = {id: document for id, document in documents.items() if document is not None and id not in instances}
     for instance_id, document in documents.items():
         if document is not None and instance_id in instances:
             instances[instance_id] = replace(instances[instance_id], document=document)
 
     # A new instance gets all its existing topics; a known one gets only the changed ones.
     by_instance: dict[str, list[tuple[TopicImage | None, TopicImage | None]]] = {}
-    if arriving:
-        for topic in topics.values():
-            if topic.instance_id in arriving:
-                by_instance.setdefault(topic.instance_id, []).append((None, topic))
-        for instance_id, document in arriving.items():
+    if added:
+        for existing in topics.values():
+            if existing.instance_id in added:
+                by_instance.setdefault(existing.instance_id, []).append((None, existing))
+        for instance_id, document in added.items():
             instances[instance_id] = InstanceImage(instance_id, document, {}, {})
     for name, after in topic_changes.items():
         before = image.topics.get(name)
-        known = after or before
-        if known is not None and known.instance_id in instances and known.instance_id not in arriving:
-            by_instance.setdefault(known.instance_id, []).append((before, after))
+        topic = after or before
+        if topic is not None and topic.instance_id in instances and topic.instance_id not in added:
+            by_instance.setdefault(topic.instance_id, []).append((before, after))
     for instance_id, pairs in by_instance.items():
         instances[instance_id] = _with_topics(instances[instance_id], pairs)
     return instances
@@ -400,19 +400,19 @@ def _carry_over(before: InstanceImage, after: InstanceImage, pairs: Collection[T
     """Derives cached totals of `after` from those of `before`: adding up thousands of topics after each change of one
     would take milliseconds of every broker's event loop.
     """
-    known, derived = vars(before), vars(after)
-    if "partition_count" in known:
+    cached, derived = vars(before), vars(after)
+    if "partition_count" in cached:
         derived["partition_count"] = before.partition_count + sum(
             _stored_partitions(new) - _stored_partitions(old) for old, new in pairs
         )
-    if "stored_bytes" in known:
+    if "stored_bytes" in cached:
         derived["stored_bytes"] = before.stored_bytes + sum(
             _stored_bytes(new) - _stored_bytes(old) for old, new in pairs
         )
-    if "layout_totals" in known:
-        derived["layout_totals"] = _counted(before.layout_totals, pairs)
+    if "layout_totals" in cached:
+        derived["layout_totals"] = _totals_after(before.layout_totals, pairs)
     # If names collide, which is possible when two brokers create topics at once, the index is computed from all names.
-    if "names_by_collision_key" in known and len(before.names_by_collision_key) == len(before.topic_names):
+    if "names_by_collision_key" in cached and len(before.names_by_collision_key) == len(before.topic_names):
         by_key = dict(before.names_by_collision_key)
         for old, _ in pairs:
             if _is_visible(old):
@@ -433,7 +433,7 @@ def _stored_bytes(topic: TopicImage | None) -> int:
     return 0 if topic is None or topic.deleting else topic.stored_bytes
 
 
-def _counted(totals: LayoutTotals, pairs: Iterable[TopicPair]) -> LayoutTotals:
+def _totals_after(totals: LayoutTotals, pairs: Iterable[TopicPair]) -> LayoutTotals:
     leaders, replicas, moves = totals.leaders.copy(), totals.replicas.copy(), totals.moves
     for old, new in pairs:
         for topic, sign in ((old, -1), (new, 1)):

@@ -30,7 +30,7 @@ class InFlightCreations:
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Forgets the creations whose topics this image shows with leaders, or shows as deleted."""
-        self._drop(lambda plan, _: _is_shown(after, plan) or _is_gone(before, after, plan))
+        self._drop(lambda plan, _: _is_shown(after, plan) or _was_deleted(before, after, plan))
         for instance_id in before.instances.keys() - after.instances.keys():
             self._last_versions.pop(instance_id, None)
 
@@ -41,13 +41,13 @@ class InFlightCreations:
         instance = None if instance_id is None else image.instances.get(instance_id)
         if instance is None or instance.document.partitions_max is None:
             return None
-        seen = max(image.creations.get(instance.id, NO_CREATION), self._last_versions.get(instance.id, NO_CREATION))
-        return Reservation(instance.id, seen)
+        in_image = image.creations.get(instance.id, NO_CREATION)
+        return Reservation(instance.id, max(in_image, self._last_versions.get(instance.id, NO_CREATION)))
 
     def record_reservation(self, reservation: Reservation | None) -> None:
         """Records a reservation that was written with its creation."""
         if reservation is not None:
-            self._last_versions[reservation.instance_id] = reservation.taken
+            self._last_versions[reservation.instance_id] = reservation.new_version
 
     def forget(self, instance_id: str) -> None:
         """Forgets this broker's last creation for the instance."""
@@ -62,7 +62,7 @@ class InFlightCreations:
         self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
         return [plan for plan, _ in self._plans.get(instance_id or "", {}).values()]
 
-    def others_pending(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
+    def pending_except(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """Returns the pending creations of the instance, except for a topic of this (tenant's) name."""
         return [plan for plan in self._unfinished(instance_id) if plan.user_name != name]
 
@@ -76,14 +76,14 @@ class InFlightCreations:
         try:
             yield
         except Exception:
-            self._drop(lambda kept, _: kept is plan)
+            self._drop(lambda pending, _: pending is plan)
             raise
 
     def _drop(self, is_finished: Callable[[CreatedTopic, int], bool]) -> None:
         for instance_id, plans in tuple(self._plans.items()):
-            left = {name: kept for name, kept in plans.items() if not is_finished(*kept)}
-            if left:
-                self._plans[instance_id] = left
+            unfinished = {name: creation for name, creation in plans.items() if not is_finished(*creation)}
+            if unfinished:
+                self._plans[instance_id] = unfinished
             else:
                 del self._plans[instance_id]
 
@@ -93,7 +93,7 @@ def _is_shown(image: ClusterImage, plan: CreatedTopic) -> bool:
     return topic is not None and len(topic.partitions) >= len(plan.assignment) and topic.has_leaders
 
 
-def _is_gone(before: ClusterImage, after: ClusterImage, plan: CreatedTopic) -> bool:
+def _was_deleted(before: ClusterImage, after: ClusterImage, plan: CreatedTopic) -> bool:
     """True if the topic was deleted before it had leaders."""
     topic = after.topics.get(plan.internal_name)
     return plan.internal_name in before.topics and (topic is None or topic.deleting)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from brokers.contract.instance_limits import QUOTA_BYTES_MAX, QUOTA_ENTITIES_MAX
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.quota_image import AnyEntity, QuotaImage, weight_of
+from brokers.engine.cluster.quota_image import AnyEntity, QuotaImage, stored_bytes_of
 
 
 class InFlightQuotas:
@@ -34,17 +34,17 @@ class InFlightQuotas:
             errors.PolicyViolation: the instance would have limits for too many entities, or of too many bytes.
         """
         self._drop_shown(instance_id, config_change)
-        ahead = self._written.get(instance_id, {})
-        before = ahead[entity][0] if entity in ahead else quotas.limits(instance_id, entity)
+        unshown = self._written.get(instance_id, {})
+        before = unshown[entity][0] if entity in unshown else quotas.limits(instance_id, entity)
         after = {name: value for name, value in {**before, **limits}.items() if value is not None}
-        added_bytes = weight_of(instance_id, entity, after) - weight_of(instance_id, entity, before)
+        added_bytes = stored_bytes_of(instance_id, entity, after) - stored_bytes_of(instance_id, entity, before)
         if added_bytes <= 0:
             return after
         count, weight = quotas.count(instance_id), quotas.weights.get(instance_id, 0)
-        for name, (written, _) in ahead.items():
+        for name, (written, _) in unshown.items():
             shown = quotas.limits(instance_id, name)
             count += bool(written) - bool(shown)
-            weight += weight_of(instance_id, name, written) - weight_of(instance_id, name, shown)
+            weight += stored_bytes_of(instance_id, name, written) - stored_bytes_of(instance_id, name, shown)
         if not before and count >= QUOTA_ENTITIES_MAX:
             raise errors.PolicyViolation(
                 f"The instance has limits for {QUOTA_ENTITIES_MAX} users and clients already; remove some first."
@@ -56,16 +56,16 @@ class InFlightQuotas:
             )
         return after
 
-    def note(self, instance_id: str, entity: AnyEntity, limits: dict[str, float], change: int) -> None:
+    def record(self, instance_id: str, entity: AnyEntity, limits: dict[str, float], change: int) -> None:
         """Records limits that were written and announced."""
         self._written.setdefault(instance_id, {})[entity] = limits, change
 
     def _drop_shown(self, instance_id: str, config_change: int) -> None:
-        ahead = self._written.get(instance_id)
-        if ahead is None:
+        unshown = self._written.get(instance_id)
+        if unshown is None:
             return
-        left = {entity: written for entity, written in ahead.items() if written[1] > config_change}
-        if left:
-            self._written[instance_id] = left
+        remaining = {entity: written for entity, written in unshown.items() if written[1] > config_change}
+        if remaining:
+            self._written[instance_id] = remaining
         else:
             del self._written[instance_id]

@@ -11,7 +11,7 @@ from typing import Final
 from brokers.contract.instance_limits import USER_BYTES_MAX, USERS_BYTES_MAX
 from brokers.contract.users import USERS_MAX, UserDocument
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.user_plans import weight_of
+from brokers.engine.cluster.user_plans import stored_bytes_of
 
 # Another broker's write may have replaced ours before the image showed it.
 IN_FLIGHT_MS_MAX: Final = 30_000
@@ -19,23 +19,24 @@ IN_FLIGHT_MS_MAX: Final = 30_000
 Users = Mapping[str, UserDocument]
 
 
-class _OfInstance:
+class _InstanceUsers:
     """Total size of an instance's users in one image, updated by differences, and of the writes that this image does
     not show yet.
     """
 
-    __slots__ = ("count_ahead", "oldest_ms", "total", "users", "weight_ahead", "weights", "written")
+    __slots__ = ("bytes_delta", "count_delta", "oldest_ms", "sizes", "total_bytes", "users", "written")
 
     def __init__(self) -> None:
         self.users: Users = {}
-        self.weights: dict[str, int] = {}
-        self.total = 0
+        # Size in bytes by node name.
+        self.sizes: dict[str, int] = {}
+        self.total_bytes = 0
         # By node name: (document written, size in bytes, time).
         self.written: dict[str, tuple[UserDocument | None, int, int]] = {}
         self.oldest_ms = 0
         # Additional users and bytes compared with the image.
-        self.count_ahead = 0
-        self.weight_ahead = 0
+        self.count_delta = 0
+        self.bytes_delta = 0
 
     def update(self, users: Users, now_ms: int) -> None:
         """Applies the users of the current image, and drops writes that it shows or that are too old."""
@@ -45,40 +46,40 @@ class _OfInstance:
         if not is_same:
             self._show(users)
         written, self.written = self.written, {}
-        self.count_ahead = self.weight_ahead = 0
-        for node, (document, weight, at_ms) in written.items():
+        self.count_delta = self.bytes_delta = 0
+        for node, (document, size_bytes, at_ms) in written.items():
             if users.get(node) != document and now_ms - at_ms < IN_FLIGHT_MS_MAX:
-                self.note(node, document, weight, at_ms)
+                self.record(node, document, size_bytes, at_ms)
 
-    def note(self, node: str, document: UserDocument | None, weight: int, at_ms: int) -> None:
-        """Records a write of a user, None for a removal; `weight` is its size in bytes."""
+    def record(self, node: str, document: UserDocument | None, size_bytes: int, at_ms: int) -> None:
+        """Records a write of a user, None for a removal."""
         before = self.written.get(node)
         if before is not None:
             self._count(node, before[0], before[1], -1)
         if not self.written:
             self.oldest_ms = at_ms
-        self.written[node] = document, weight, at_ms
-        self._count(node, document, weight, 1)
+        self.written[node] = document, size_bytes, at_ms
+        self._count(node, document, size_bytes, 1)
 
-    def _count(self, node: str, document: UserDocument | None, weight: int, sign: int) -> None:
-        self.count_ahead += sign * ((document is not None) - (node in self.users))
-        self.weight_ahead += sign * (weight - self.weights.get(node, 0))
+    def _count(self, node: str, document: UserDocument | None, size_bytes: int, sign: int) -> None:
+        self.count_delta += sign * ((document is not None) - (node in self.users))
+        self.bytes_delta += sign * (size_bytes - self.sizes.get(node, 0))
 
     def _show(self, users: Users) -> None:
         before = self.users
         for node, document in users.items():
             if before.get(node) is not document:
-                self._weigh(node, weight_of(node, document))
-        for node in [node for node in self.weights if node not in users]:
-            self._weigh(node, 0)
+                self._set_size(node, stored_bytes_of(node, document))
+        for node in [node for node in self.sizes if node not in users]:
+            self._set_size(node, 0)
         self.users = users
 
-    def _weigh(self, node: str, weight: int) -> None:
-        self.total += weight - self.weights.get(node, 0)
-        if weight:
-            self.weights[node] = weight
+    def _set_size(self, node: str, size_bytes: int) -> None:
+        self.total_bytes += size_bytes - self.sizes.get(node, 0)
+        if size_bytes:
+            self.sizes[node] = size_bytes
         else:
-            del self.weights[node]
+            del self.sizes[node]
 
 
 class InFlightUsers:
@@ -86,7 +87,7 @@ class InFlightUsers:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._of: dict[str, _OfInstance] = {}
+        self._by_instance: dict[str, _InstanceUsers] = {}
 
     def check(
         self, users: Users, instance_id: str, node: str, before: UserDocument | None, after: UserDocument | None
@@ -96,26 +97,27 @@ class InFlightUsers:
         Raises:
             errors.PolicyViolation: the instance has the maximum number of users, or they would be too large.
         """
-        of = self._of.setdefault(instance_id, _OfInstance())
-        of.update(users, self._now_ms())
+        stored = self._by_instance.setdefault(instance_id, _InstanceUsers())
+        stored.update(users, self._now_ms())
         if after is None:
             return
-        weight = weight_of(node, after)
-        if before is None and len(users) + of.count_ahead >= USERS_MAX:
+        size_bytes = stored_bytes_of(node, after)
+        if before is None and len(users) + stored.count_delta >= USERS_MAX:
             raise errors.PolicyViolation(f"The instance has {USERS_MAX} users already; remove some first.")
-        added = weight - (0 if before is None else weight_of(node, before))
-        if weight > USER_BYTES_MAX or (added > 0 and of.total + of.weight_ahead + added > USERS_BYTES_MAX):
+        added_bytes = size_bytes - (0 if before is None else stored_bytes_of(node, before))
+        is_over_total = stored.total_bytes + stored.bytes_delta + added_bytes > USERS_BYTES_MAX
+        if size_bytes > USER_BYTES_MAX or (added_bytes > 0 and is_over_total):
             raise errors.PolicyViolation(
                 f"A user may weigh {USER_BYTES_MAX} bytes and all users of the instance {USERS_BYTES_MAX}; remove "
                 "some, or their second secrets, first."
             )
 
-    def note(self, instance_id: str, node: str, after: UserDocument | None) -> None:
+    def record(self, instance_id: str, node: str, after: UserDocument | None) -> None:
         """Records a user that was written and announced."""
-        weight = 0 if after is None else weight_of(node, after)
-        self._of.setdefault(instance_id, _OfInstance()).note(node, after, weight, self._now_ms())
+        size_bytes = 0 if after is None else stored_bytes_of(node, after)
+        self._by_instance.setdefault(instance_id, _InstanceUsers()).record(node, after, size_bytes, self._now_ms())
 
     def forget(self, instance_ids: list[str]) -> None:
         """Forgets deleted instances."""
         for instance_id in instance_ids:
-            self._of.pop(instance_id, None)
+            self._by_instance.pop(instance_id, None)

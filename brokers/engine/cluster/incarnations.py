@@ -34,18 +34,18 @@ def isr_epochs(
     brokers: Mapping[int, BrokerInfo],
     joined: Mapping[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Returns the epochs to write beside `isr`, which replaces the partition's current ISR.
+    """Returns the broker epochs to write together with `isr`, which replaces the partition's current ISR.
 
     `joined` has the epochs of members that this write adds. Remaining members retain their epoch. If the current state
     has no epochs, a member gets the epoch of its registration, or UNKNOWN_EPOCH if that is another incarnation.
     """
-    known = dict(zip(partition.isr, partition.isr_epochs, strict=True)) if partition.isr_epochs else {}
+    stored = dict(zip(partition.isr, partition.isr_epochs, strict=True)) if partition.isr_epochs else {}
     epochs: list[int] = []
     for id in isr:
         if joined is not None and id in joined:
             epochs.append(joined[id])
-        elif id in known:
-            epochs.append(known[id])
+        elif id in stored:
+            epochs.append(stored[id])
         else:
             epochs.append(brokers[id].epoch if is_same_incarnation(partition, brokers, id) else UNKNOWN_EPOCH)
     return tuple(epochs)

@@ -57,12 +57,12 @@ class InstanceDocuments(Generic[T]):
         return InstanceDocuments({id: documents for id, documents in self.by_instance.items() if id not in gone})
 
 
-def named_in(entities: Iterable[str], kind: str) -> list[tuple[str, str]]:
+def documents_named_by(entities: Iterable[str], kind: str) -> list[tuple[str, str]]:
     """Returns (instance id, node name) of the documents of one kind that entries of the change log name."""
     parts = (entity.split("/") for entity in sorted(entities))
     return [(path[1], path[3]) for path in parts if len(path) == 4 and path[0] == "instances" and path[2] == kind]
 
 
-def change_of(instance_id: str, kind: str, node_name: str) -> str:
+def change_entry(instance_id: str, kind: str, node_name: str) -> str:
     """Returns the entry of the change log for a document."""
     return f"instances/{instance_id}/{kind}/{node_name}"

@@ -18,38 +18,38 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 
 T = TypeVar("T")
 
-PARSED_AT_ONCE_MAX: Final = 200
+PARSED_PER_TURN_MAX: Final = 200
 # A document of certificates may be as large as 300 KiB.
-CERTIFICATES_PARSED_AT_ONCE_MAX: Final = 2
+CERTIFICATES_PARSED_PER_TURN_MAX: Final = 2
 
 
-async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UserDocument | None]:
+async def read_users(tree: Tree, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UserDocument | None]:
     """Returns users by instance and node name, None for deleted ones.
 
     An unreadable document is omitted, so that the previous one stays in force.
     """
-    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _keep_previous)
+    return await _read(tree, keys, paths.instance_user, UserDocument.from_json, _keep_previous)
 
 
-async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
+async def read_acls(tree: Tree, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
     """Returns ACL documents by instance and node name, None for deleted ones.
 
     An unreadable document denies everything for its resource, because it may deny more than the previous one.
     """
-    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _deny_all)
+    return await _read(tree, keys, paths.instance_acl, AclDocument.from_json, _deny_all)
 
 
 async def read_certificates(
-    tree: Tree, wanted: Sequence[tuple[str, str]]
+    tree: Tree, keys: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], CertificatesDocument | None]:
     """Returns certificates by instance and route, None if there are none; an unreadable document admits no client."""
     return await _read(
         tree,
-        wanted,
+        keys,
         paths.instance_route_certificates,
         CertificatesDocument.from_json,
         _no_certificates,
-        CERTIFICATES_PARSED_AT_ONCE_MAX,
+        CERTIFICATES_PARSED_PER_TURN_MAX,
     )
 
 
@@ -57,37 +57,37 @@ async def read_all_certificates(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[CertificatesDocument]
 ) -> InstanceDocuments[CertificatesDocument]:
     """Returns the certificates of these instances; see `read_certificates`."""
-    wanted = await _list(tree, instance_ids, CERTIFICATES)
-    return before.only(wanted).with_changes(await read_certificates(tree, wanted))
+    keys = await _list(tree, instance_ids, CERTIFICATES)
+    return before.only(keys).with_changes(await read_certificates(tree, keys))
 
 
-async def read_oauth(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], OAuthDocument | None]:
+async def read_oauth(tree: Tree, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], OAuthDocument | None]:
     """Returns OAuth configurations by instance and node name, with the rules of `read_users`."""
-    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _keep_previous)
+    return await _read(tree, keys, paths.instance_oauth_node, OAuthDocument.from_json, _keep_previous)
 
 
 async def read_all_users(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[UserDocument]
 ) -> InstanceDocuments[UserDocument]:
     """Returns the users of these instances; `before` applies if a document is unreadable."""
-    wanted = await _list(tree, instance_ids, USERS)
-    return before.only(wanted).with_changes(await read_users(tree, wanted))
+    keys = await _list(tree, instance_ids, USERS)
+    return before.only(keys).with_changes(await read_users(tree, keys))
 
 
 async def read_all_acls(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[AclDocument]
 ) -> InstanceDocuments[AclDocument]:
     """Returns the ACLs of these instances; see `read_acls`."""
-    wanted = await _list(tree, instance_ids, ACLS)
-    return before.only(wanted).with_changes(await read_acls(tree, wanted))
+    keys = await _list(tree, instance_ids, ACLS)
+    return before.only(keys).with_changes(await read_acls(tree, keys))
 
 
 async def read_all_oauth(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[OAuthDocument]
 ) -> InstanceDocuments[OAuthDocument]:
     """Returns the OAuth configurations of these instances, with the rules of `read_all_users`."""
-    wanted = await _list(tree, instance_ids, OAUTH)
-    return before.only(wanted).with_changes(await read_oauth(tree, wanted))
+    keys = await _list(tree, instance_ids, OAUTH)
+    return before.only(keys).with_changes(await read_oauth(tree, keys))
 
 
 class _NoReplacement(Exception):
@@ -117,15 +117,15 @@ async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tupl
 
 async def _read(
     tree: Tree,
-    wanted: Sequence[tuple[str, str]],
+    keys: Sequence[tuple[str, str]],
     path_of: Callable[[str, str], str],
     parse: Callable[[bytes], T],
     replacement: Callable[[str], T],
-    parsed_at_once_max: int = PARSED_AT_ONCE_MAX,
+    parsed_at_once_max: int = PARSED_PER_TURN_MAX,
 ) -> dict[tuple[str, str], T | None]:
-    nodes = await tree.get_many([path_of(*key) for key in wanted]) if wanted else []
+    nodes = await tree.get_many([path_of(*key) for key in keys]) if keys else []
     result: dict[tuple[str, str], T | None] = {}
-    for number, (key, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
+    for number, (key, node) in enumerate(zip(keys, nodes, strict=True), start=1):
         if number % parsed_at_once_max == 0:
             await yield_to_others()
         try:

@@ -75,11 +75,11 @@ async def remove_orphans(tree: Tree) -> int:
     Instances are read after the groups, so that the instance of every listed group is known if it still exists.
     """
     names = await tree.children(paths.CONSUMERS) or []
-    living = frozenset(await tree.children(paths.INSTANCES) or ())
+    existing_ids = frozenset(await tree.children(paths.INSTANCES) or ())
     orphans = []
     for name in names:
         instance_id = split_internal(paths.desanitise(name))[0]
-        if instance_id is not None and instance_id not in living:
+        if instance_id is not None and instance_id not in existing_ids:
             orphans.append(name)
     for name in orphans:
         await _remove(tree, f"{paths.CONSUMERS}/{name}")
@@ -91,22 +91,22 @@ async def _plan(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> 
     topics = dict.fromkeys(topic for topic, _ in offsets)
     parents = [root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)]
     keys = list(offsets)
-    wanted = [offset_path(group, *key) for key in keys]
-    result = await tree.get_many([*parents, *wanted])
-    if None in result:
-        await _check_room(
-            tree, group, [path for path, node in zip([*parents, *wanted], result, strict=True) if not node]
+    offset_paths = [offset_path(group, *key) for key in keys]
+    nodes = await tree.get_many([*parents, *offset_paths])
+    if None in nodes:
+        await _check_limits(
+            tree, group, [path for path, node in zip([*parents, *offset_paths], nodes, strict=True) if not node]
         )
     operations: list[Operation] = [
-        Create(path) for path, node in zip(parents, result[: len(parents)], strict=True) if node is None
+        Create(path) for path, node in zip(parents, nodes[: len(parents)], strict=True) if node is None
     ]
-    for key, path, node in zip(keys, wanted, result[len(parents) :], strict=True):
+    for key, path, node in zip(keys, offset_paths, nodes[len(parents) :], strict=True):
         data = str(offsets[key]).encode()
         operations.append(Create(path, data) if node is None else Set(path, data, node.version))
     return operations
 
 
-async def _check_room(tree: Tree, group: str, missing: Sequence[str]) -> None:
+async def _check_limits(tree: Tree, group: str, missing: Sequence[str]) -> None:
     instance_id = split_internal(group)[0]
     if instance_id is None:
         return
@@ -117,13 +117,13 @@ async def _check_room(tree: Tree, group: str, missing: Sequence[str]) -> None:
         raise errors.PolicyViolation(
             f"At most {GROUPS_PER_INSTANCE_MAX} groups may keep their offsets in ZooKeeper; use the coordinator's."
         )
-    if await _weight(tree, names) + sum(map(node_bytes, missing)) > OLD_OFFSETS_BYTES_MAX:
+    if await _stored_bytes(tree, names) + sum(map(node_bytes, missing)) > OLD_OFFSETS_BYTES_MAX:
         raise errors.PolicyViolation(
             f"The instance may keep {OLD_OFFSETS_BYTES_MAX} bytes of offsets in ZooKeeper; use the coordinator's."
         )
 
 
-async def _weight(tree: Tree, names: Sequence[str]) -> int:
+async def _stored_bytes(tree: Tree, names: Sequence[str]) -> int:
     """Returns the size of all nodes below these groups."""
     roots = [f"{paths.CONSUMERS}/{name}/offsets" for name in names]
     topics = [

@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 TOPIC_ID_BYTES = 16
 # For a topic with this many partitions the existing states are listed first: a new topic has none.
-MANY_PARTITIONS = 50
+LISTED_PARTITIONS_MIN = 50
 # Maximum number of documents that are parsed without yielding to the event loop.
-PARSED_AT_ONCE_MAX = 200
+PARSED_PER_TURN_MAX = 200
 # Attempts to read a topic and its states consistently.
-READINGS_MAX = 3
+READ_ATTEMPTS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
@@ -110,27 +110,27 @@ async def _read_epoch(tree: Tree, role: Role) -> int:
 
 
 async def read_topics(
-    tree: Tree, wanted: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
+    tree: Tree, requested: Mapping[str, Set[int] | None], current: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    """Returns every wanted topic, or None if it does not exist.
+    """Returns every requested topic, or None if it does not exist.
 
-    `wanted` maps a topic to the partitions whose states are read; None reads all. `known` has the topics of the current
-    image, which replace malformed documents and provide unchanged partitions.
+    `requested` maps a topic to the partitions whose states are read; None reads all. `current` has the topics of the
+    current image, which replace malformed documents and provide unchanged partitions.
 
     A topic's document and its states are read one after the other, and a reassignment, which changes both in one
     transaction, may end in between: then an ISR member in the state is no replica in the document. A leader with such
-    an image would not wait for that member, so both are read again, up to `READINGS_MAX` times in total.
+    an image would not wait for that member, so both are read again, up to `READ_ATTEMPTS_MAX` times in total.
     """
-    result = await _read_once(tree, wanted, known)
-    for _ in range(READINGS_MAX - 1):
-        mixed = [
+    result = await _read_once(tree, requested, current)
+    for _ in range(READ_ATTEMPTS_MAX - 1):
+        inconsistent = [
             name
             for name, topic in result.items()
             if topic is not None and not all(map(_is_consistent, topic.partitions))
         ]
-        if not mixed:
+        if not inconsistent:
             break
-        result |= await _read_once(tree, dict.fromkeys(mixed), known)
+        result |= await _read_once(tree, dict.fromkeys(inconsistent), current)
     return result
 
 
@@ -139,7 +139,7 @@ def _is_consistent(partition: PartitionImage) -> bool:
 
 
 async def _read_once(
-    tree: Tree, requested: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
+    tree: Tree, requested: Mapping[str, Set[int] | None], current: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
     names = list(requested)
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
@@ -164,43 +164,43 @@ async def _read_once(
             try:
                 parsed[name] = parse_node(paths.topic(name), node, _topic_document)
             except MalformedDocument:
-                result[name] = known.get(name)
+                result[name] = current.get(name)
     read_indexes = {
-        name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()
+        name: _states_to_read(requested[name], document, current.get(name)) for name, document in parsed.items()
     }
     indexes = {
         name: sorted(document.assignment if read_indexes[name] is None else read_indexes[name] or ())
         for name, document in parsed.items()
     }
-    wanted = await _partitions_to_read(tree, indexes, known)
-    state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
-    states = dict(zip(wanted, state_nodes, strict=True))
-    taken = 0
+    partitions = await _partitions_to_read(tree, indexes, current)
+    state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in partitions])
+    states = dict(zip(partitions, state_nodes, strict=True))
+    parsed_count = 0
     for position, name in enumerate(names):
-        if taken >= PARSED_AT_ONCE_MAX:
-            taken = 0
+        if parsed_count >= PARSED_PER_TURN_MAX:
+            parsed_count = 0
             await yield_to_others()
-        taken += 1 + len(indexes.get(name, ()))
+        parsed_count += 1 + len(indexes.get(name, ()))
         node, document = bodies[position], parsed.get(name)
         if node is None or document is None:
             continue
         try:
             stored = _TopicNodes(node, configs[position], owner_nodes.get(name), markers[position])
-            result[name] = _topic(name, document, stored, states, known.get(name), read_indexes[name])
+            result[name] = _topic(name, document, stored, states, current.get(name), read_indexes[name])
         except MalformedDocument:
-            result[name] = known.get(name)
+            result[name] = current.get(name)
     return result
 
 
-def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
+def _states_to_read(indexes: Set[int] | None, document: TopicDocument, current: TopicImage | None) -> Set[int] | None:
     """Returns the partitions whose states must be read, None for all, as for a topic that replaced another one."""
-    if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
+    if indexes is None or current is None or current.topic_id != _topic_id(document.topic_id):
         return None
     return indexes & document.assignment.keys()
 
 
 async def _partitions_to_read(
-    tree: Tree, indexes: Mapping[str, Sequence[int]], known: Mapping[str, TopicImage]
+    tree: Tree, indexes: Mapping[str, Sequence[int]], current: Mapping[str, TopicImage]
 ) -> list[PartitionKey]:
     """Returns the partitions of these topics whose states must be read; a state created after the listing is announced
     by a change node.
@@ -208,7 +208,7 @@ async def _partitions_to_read(
     large = [
         name
         for name, partition_indexes in indexes.items()
-        if len(partition_indexes) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
+        if len(partition_indexes) >= LISTED_PARTITIONS_MIN and (name not in current or not current[name].has_leaders)
     ]
     written = {
         name: set(children or ())
@@ -231,7 +231,7 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
     nodes = await tree.get_many([paths.instance(id) for id in ids])
     result: dict[str, InstanceDocument | None] = {}
     for number, (id, node) in enumerate(zip(ids, nodes, strict=True), start=1):
-        if number % PARSED_AT_ONCE_MAX == 0:
+        if number % PARSED_PER_TURN_MAX == 0:
             await yield_to_others()
         try:
             result[id] = None if node is None else parse_node(paths.instance(id), node, InstanceDocument.from_json)
@@ -241,17 +241,17 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
 
 
 async def read_quotas(
-    tree: Tree, entity_paths: Iterable[str], known: QuotaImage
+    tree: Tree, entity_paths: Iterable[str], current: QuotaImage
 ) -> dict[tuple[str, AnyEntity], Mapping[str, float]]:
     """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty.
 
-    In place of a malformed document or value the `known` limits stay: without a limit the client could use all
+    In place of a malformed document or value the `current` limits stay: without a limit the client could use all
     resources.
     """
-    wanted = list(entity_paths)
-    nodes = await tree.get_many([f"/config/{path}" for path in wanted])
+    requested = list(entity_paths)
+    nodes = await tree.get_many([f"/config/{path}" for path in requested])
     result: dict[tuple[str, AnyEntity], Mapping[str, float]] = {}
-    for path, node in zip(wanted, nodes, strict=True):
+    for path, node in zip(requested, nodes, strict=True):
         try:
             key = quota_key(path)
         except ValueError as error:
@@ -262,9 +262,9 @@ async def read_quotas(
             try:
                 config = parse_node(f"/config/{path}", node, documents.config_from_json)
             except MalformedDocument:
-                result[key] = known.limits(*key)
+                result[key] = current.limits(*key)
                 continue
-            result[key] = _limits(path, config, quotas_of(key[1]), known.limits(*key))
+            result[key] = _limits(path, config, quotas_of(key[1]), current.limits(*key))
     return result
 
 
@@ -304,7 +304,7 @@ def quota_key(entity_path: str) -> tuple[str, AnyEntity]:
 
 
 def _limits(
-    path: str, config: Mapping[str, str], quotas: frozenset[str], known: Mapping[str, float]
+    path: str, config: Mapping[str, str], quotas: frozenset[str], current: Mapping[str, float]
 ) -> dict[str, float]:
     limits: dict[str, float] = {}
     for quota, text in config.items():
@@ -318,8 +318,8 @@ def _limits(
             limits[quota] = value
             continue
         log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
-        if quota in known:
-            limits[quota] = known[quota]
+        if quota in current:
+            limits[quota] = current[quota]
     return limits
 
 
@@ -354,7 +354,7 @@ def _topic(
     document: TopicDocument,
     nodes: _TopicNodes,
     states: Mapping[PartitionKey, Node | None],
-    known: TopicImage | None,
+    current: TopicImage | None,
     read_indexes: Set[int] | None,
 ) -> TopicImage:
     config: dict[str, str] = {}
@@ -368,7 +368,7 @@ def _topic(
     if user_name is None:
         log.warning("hashed_topic_without_name", topic=name)
         raise MalformedDocument(name)
-    before = known.partitions if known is not None else ()
+    before = current.partitions if current is not None else ()
     return TopicImage(
         name=name,
         user_name=user_name if instance_id is not None else rest,

@@ -36,7 +36,7 @@ class QuotaImage:
     entities: Mapping[str, Mapping[QuotaEntity, Mapping[str, float]]] = field(default_factory=dict)
     # Instance id -> IP address entity -> limit by quota name.
     addresses: Mapping[str, Mapping[IpEntity, Mapping[str, float]]] = field(default_factory=dict)
-    # Size in bytes (`weight_of`) by instance id, for instances with entities.
+    # Size in bytes (`stored_bytes_of`) by instance id, for instances with entities.
     weights: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def of_instance(self, instance_id: str) -> Mapping[QuotaEntity, Mapping[str, float]]:
@@ -76,7 +76,7 @@ class QuotaImage:
         weights = dict(self.weights)
         for (instance_id, entity), limits in changes.items():
             before = self.limits(instance_id, entity)
-            added = weight_of(instance_id, entity, limits) - weight_of(instance_id, entity, before)
+            added = stored_bytes_of(instance_id, entity, limits) - stored_bytes_of(instance_id, entity, before)
             weights[instance_id] = weights.get(instance_id, 0) + added
             if isinstance(entity, IpEntity):
                 addresses[instance_id, entity] = limits
@@ -121,7 +121,7 @@ def path_of(instance_id: str, entity: AnyEntity) -> str:
     )
 
 
-def weight_of(instance_id: str, entity: AnyEntity, limits: Mapping[str, float]) -> int:
+def stored_bytes_of(instance_id: str, entity: AnyEntity, limits: Mapping[str, float]) -> int:
     """Returns the size of an entity with these limits in ZooKeeper, paths and documents; 0 without limits."""
     if not limits:
         return 0

@@ -34,14 +34,14 @@ class Assignment:
         """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
-    def moved_to(self, target: Sequence[int]) -> Assignment:
+    def retargeted(self, target: Sequence[int]) -> Assignment:
         """Returns the assignment on its way to `target`, regardless of the previous target."""
         original = self.original
-        going = tuple(replica for replica in original if replica not in target)
+        removing = tuple(replica for replica in original if replica not in target)
         return Assignment(
-            replicas=(*target, *going),
+            replicas=(*target, *removing),
             adding=tuple(replica for replica in target if replica not in original),
-            removing=going,
+            removing=removing,
         )
 
 
@@ -54,12 +54,12 @@ def with_assignments(document: TopicDocument, changed: Mapping[int, Assignment])
     reassigned.
     """
     assignment, adding, removing = dict(document.assignment), dict(document.adding), dict(document.removing)
-    for index, wanted in changed.items():
-        assignment[index] = wanted.replicas
-        for differing, replicas in ((adding, wanted.adding), (removing, wanted.removing)):
-            differing.pop(index, None)
+    for index, planned in changed.items():
+        assignment[index] = planned.replicas
+        for by_index, replicas in ((adding, planned.adding), (removing, planned.removing)):
+            by_index.pop(index, None)
             if replicas:
-                differing[index] = replicas
+                by_index[index] = replicas
     return replace(document, assignment=assignment, adding=adding, removing=removing)
 
 
@@ -81,7 +81,7 @@ def plan_reassignment(
     if target is None:
         if not present.is_reassigning:
             raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
-        return present.moved_to(present.original)
+        return present.retargeted(present.original)
     if not target:
         raise errors.InvalidReplicaAssignment("Empty replica list specified in partition reassignment.")
     if len(set(target)) != len(target):
@@ -90,17 +90,17 @@ def plan_reassignment(
         raise errors.InvalidReplicaAssignment(
             f"This cluster keeps at most {replication_factor_max} replica(s) of a partition."
         )
-    wanted = present.moved_to(target)
-    absent = [replica for replica in wanted.adding if replica not in eligible]
+    planned = present.retargeted(target)
+    absent = [replica for replica in planned.adding if replica not in eligible]
     if absent:
         raise errors.InvalidReplicaAssignment(f"Replica assignment has brokers that are not alive here: {absent}.")
-    return wanted
+    return planned
 
 
 def state_after(
-    partition: PartitionImage, wanted: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
+    partition: PartitionImage, planned: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument | None:
-    """Returns the state to write together with `wanted`; None if no current replica is removed at once.
+    """Returns the state to write together with `planned`; None if no current replica is removed at once.
 
     A removed replica leaves the ISR at once, and the leader epoch increases: a concurrent write of the leader with an
     ISR that still has this replica then fails.
@@ -108,16 +108,16 @@ def state_after(
     Raises:
         errors.InvalidReplicaAssignment: no remaining replica is in sync, so that acknowledged records would be lost.
     """
-    gone = [replica for replica in partition.replicas if replica not in wanted.replicas]
-    if not gone or partition.version is None:
+    removed = [replica for replica in partition.replicas if replica not in planned.replicas]
+    if not removed or partition.version is None:
         return None
-    isr = tuple(replica for replica in partition.isr if replica not in gone)
+    isr = tuple(replica for replica in partition.isr if replica not in removed)
     if not isr:
         raise errors.InvalidReplicaAssignment("None of the replicas that would stay is in sync.")
     leader = partition.leader
-    if leader in gone:
+    if leader in removed:
         leader = next(
-            (id for id in wanted.replicas if id in isr and is_same_incarnation(partition, brokers, id)), NO_LEADER
+            (id for id in planned.replicas if id in isr and is_same_incarnation(partition, brokers, id)), NO_LEADER
         )
     return PartitionStateDocument(
         leader=leader,

@@ -45,19 +45,19 @@ Outcome = ReassignmentStarted | errors.ClusterError
 
 
 async def reassign(
-    tree: Tree, image: ClusterImage, wanted: Mapping[str, Targets], *, replication_factor_max: int
+    tree: Tree, image: ClusterImage, targets_by_topic: Mapping[str, Targets], *, replication_factor_max: int
 ) -> dict[PartitionKey, Outcome]:
     """Starts the reassignments of topics in `image`, by internal name; returns one outcome for each partition."""
     permits = asyncio.Semaphore(TOPICS_IN_FLIGHT_MAX)
 
     async def reassign_topic(name: str, targets: Targets) -> dict[int, Outcome]:
         async with permits:
-            return await _Reassignment(tree, image, name, replication_factor_max).carry_out(targets)
+            return await _Reassignment(tree, image, name, replication_factor_max).execute(targets)
 
-    answers = await asyncio.gather(*(reassign_topic(name, targets) for name, targets in wanted.items()))
+    results = await asyncio.gather(*(reassign_topic(name, targets) for name, targets in targets_by_topic.items()))
     return {
         (name, index): outcome
-        for name, outcomes in zip(wanted, answers, strict=True)
+        for name, outcomes in zip(targets_by_topic, results, strict=True)
         for index, outcome in outcomes.items()
     }
 
@@ -71,7 +71,7 @@ class _Reassignment:
         self._name = name
         self._replication_factor_max = replication_factor_max
 
-    async def carry_out(self, targets: Targets) -> dict[int, Outcome]:
+    async def execute(self, targets: Targets) -> dict[int, Outcome]:
         """Writes the reassignments that can be started, and returns the outcome of each partition by its index."""
         path = paths.topic(self._name)
         for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -81,13 +81,13 @@ class _Reassignment:
             document = TopicDocument.from_json(node.data)
             refused, planned = self._plan(document, targets)
             # An unchanged assignment is not written, but reported as if it was.
-            changed = {index: wanted for index, wanted in planned.items() if wanted != assignment_of(document, index)}
-            states, more_refused = await self._states(document, changed)
-            refused |= more_refused
-            for index in more_refused:
+            changed = {index: target for index, target in planned.items() if target != assignment_of(document, index)}
+            states, unsafe = await self._states(document, changed)
+            refused |= unsafe
+            for index in unsafe:
                 del planned[index], changed[index]
             version = node.version + 1 if changed else node.version
-            outcomes = refused | {index: ReassignmentStarted(wanted, version) for index, wanted in planned.items()}
+            outcomes = refused | {index: ReassignmentStarted(target, version) for index, target in planned.items()}
             if not changed:
                 return outcomes
             operations: list[Operation] = [

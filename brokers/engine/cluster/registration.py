@@ -21,13 +21,13 @@ async def prepare(tree: Tree, cluster_id: str) -> None:
     Raises:
         errors.Conflict: this tree belongs to another cluster.
     """
-    wanted: list[str] = []
+    required: list[str] = []
     for path in paths.PERSISTENT_AT_START:
         parts = path.strip("/").split("/")
-        wanted += ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-    wanted = list(dict.fromkeys([*wanted, "/cluster"]))
-    present = await tree.get_many(wanted)
-    missing = [path for path, node in zip(wanted, present, strict=True) if node is None]
+        required += ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    required = list(dict.fromkeys([*required, "/cluster"]))
+    present = await tree.get_many(required)
+    missing = [path for path, node in zip(required, present, strict=True) if node is None]
     # Parents come first in the list, and requests of a session keep their order, so these can be sent at once.
     for outcome in await asyncio.gather(*(tree.commit([Create(path)]) for path in missing), return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, NodeExists):
@@ -126,7 +126,7 @@ async def acknowledge(tree: Tree, broker_id: int, instance_id: str, ack: Instanc
             await tree.commit(operations)
         except NoNode:
             if ack is not None:
-                await _ensure_one(tree, paths.instance_acks(instance_id))
+                await _create_if_missing(tree, paths.instance_acks(instance_id))
         except (NodeExists, BadVersion):
             continue
         else:
@@ -165,7 +165,7 @@ async def next_producer_id_block(tree: Tree, broker_id: int) -> range:
     raise errors.Conflict("no block of producer ids could be reserved")
 
 
-async def _ensure_one(tree: Tree, path: str) -> None:
+async def _create_if_missing(tree: Tree, path: str) -> None:
     try:
         await tree.commit([Create(path)])
     except NodeExists:

@@ -18,26 +18,28 @@ _KIND: Final = "creations"
 
 
 class Reservation(NamedTuple):
-    """Reservation for one creation; `seen` is the version of the node up to which the image has all creations."""
+    """Reservation for one creation; `seen_version` is the version of the node up to which the image has all
+    creations.
+    """
 
     instance_id: str
-    seen: int
+    seen_version: int
 
     @property
     def operation(self) -> Operation:
-        """Operation that fails if partitions of the instance were created after version `seen`."""
+        """Operation that fails if partitions of the instance were created after version `seen_version`."""
         path = paths.instance_creations(self.instance_id)
-        return Create(path) if self.seen == NO_CREATION else Set(path, b"", self.seen)
+        return Create(path) if self.seen_version == NO_CREATION else Set(path, b"", self.seen_version)
 
     @property
-    def taken(self) -> int:
+    def new_version(self) -> int:
         """Version of the node after the reservation."""
-        return self.seen + 1
+        return self.seen_version + 1
 
     @property
     def change(self) -> str:
         """Entry of the change log for the reservation, beside that of the topic."""
-        return f"{_KIND}/{self.instance_id}/{self.taken}"
+        return f"{_KIND}/{self.instance_id}/{self.new_version}"
 
 
 def versions_in(entities: Iterable[str]) -> dict[str, int]:

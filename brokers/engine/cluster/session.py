@@ -137,19 +137,19 @@ class ClusterSession:
             try:
                 return await self._store.register_broker(self._broker_id, self._document)
             except BrokerAlreadyRegistered:
-                gone = asyncio.Event()
+                deleted = asyncio.Event()
                 remaining_s = deadline - asyncio.get_running_loop().time()
                 if remaining_s <= 0:
                     raise
-                if await self._tree.get(paths.broker(self._broker_id), gone.set) is not None:
-                    await _wait(gone, remaining_s)
+                if await self._tree.get(paths.broker(self._broker_id), deleted.set) is not None:
+                    await _wait(deleted, remaining_s)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._on_fatal(f"following the cluster failed: {task.exception()!r}")

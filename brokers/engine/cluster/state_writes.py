@@ -28,17 +28,17 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
     single_writes: list[StateWrite] = []
-    lost: list[StateWrite] = []
-    for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
-        if not won:
+    conflicting: list[StateWrite] = []
+    for chunk, succeeded in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
+        if not succeeded:
             # One lost race makes the whole transaction fail.
-            (single_writes if len(chunk) > 1 else lost).extend(chunk)
-    for write, won in zip(
+            (single_writes if len(chunk) > 1 else conflicting).extend(chunk)
+    for write, succeeded in zip(
         single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
     ):
-        if not won:
-            lost.append(write)
-    return lost
+        if not succeeded:
+            conflicting.append(write)
+    return conflicting
 
 
 async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:

@@ -31,7 +31,7 @@ from brokers.engine.cluster import (
     state_writes,
     topic_admin,
     topic_plans,
-    users,
+    user_writes,
 )
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.current import CurrentImage
@@ -93,25 +93,25 @@ class ClusterStore:
         spec: TopicSpec,
         *,
         validate_only: bool = False,
-        beside: Sequence[CreatedTopic] = (),
+        pending_creations: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
         """Creates a topic (CTL-17 to CTL-19).
 
-        `beside` are earlier creations of the same request that may not be in `image` yet. The partitions have no
-        leaders yet when this returns; `CurrentImage.wait_until` waits for an image in which the topic `has_leaders`.
-        The caller must have validated the keys and values of the topic's settings.
+        `pending_creations` are earlier creations of the same request that may not be in `image` yet. The partitions
+        have no leaders yet when this returns; `CurrentImage.wait_until` waits for an image in which the topic
+        `has_leaders`. The caller must have validated the keys and values of the topic's settings.
         """
 
         async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            plan = self.plan_topic(image, spec, beside=beside)
+            plan = self.plan_topic(image, spec, pending_creations=pending_creations)
             if not validate_only:
                 with self.in_flight_creations.counted_during_write(plan):
                     await topic_admin.create(self.tree, plan, reservation)
             return plan
 
-        return await self._reserving(image, spec.instance_id, create, validate_only=validate_only)
+        return await self._with_reservation(image, spec.instance_id, create, validate_only=validate_only)
 
-    async def _reserving(
+    async def _with_reservation(
         self,
         image: ClusterImage,
         instance_id: str | None,
@@ -127,7 +127,7 @@ class ClusterStore:
             try:
                 created = await write(image, reservation)
             except errors.CreationsMoved:
-                assert reservation is not None, "nothing else moves"
+                assert reservation is not None, "without a reservation no concurrent creation is detected"
                 image = await self._later_image(reservation)
                 continue
             if not validate_only:
@@ -138,7 +138,7 @@ class ClusterStore:
     async def _later_image(self, reservation: Reservation) -> ClusterImage:
         """Waits for an image with the creation of another broker that made the reservation fail, and returns it."""
         if self._current is None or not await self._current.wait_until(
-            lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen,
+            lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen_version,
             RESERVATION_WAIT_S_MAX,
         ):
             # Versions that this broker remembers may be too high, if ZooKeeper was restored to an earlier state.
@@ -151,7 +151,7 @@ class ClusterStore:
         image: ClusterImage,
         spec: TopicSpec,
         *,
-        beside: Sequence[CreatedTopic] = (),
+        pending_creations: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
         """Returns what `create_topic` would write. Raises errors.Refused."""
         return topic_plans.plan_creation(
@@ -160,7 +160,10 @@ class ClusterStore:
             place=self.place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=[*beside, *self.in_flight_creations.others_pending(spec.instance_id, spec.name)],
+            pending_creations=[
+                *pending_creations,
+                *self.in_flight_creations.pending_except(spec.instance_id, spec.name),
+            ],
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
@@ -173,17 +176,17 @@ class ClusterStore:
         growth: TopicGrowth,
         *,
         validate_only: bool = False,
-        beside: Sequence[CreatedTopic] = (),
+        pending_creations: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
-        """Adds partitions to a topic (REP-35, ASG-5); `beside` is as in `create_topic`."""
+        """Adds partitions to a topic (REP-35, ASG-5); `pending_creations` is as in `create_topic`."""
 
         async def grow(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            planner = topic_admin.GrowthPlanner(image, growth, self.place, self.in_flight_creations, beside)
+            planner = topic_admin.GrowthPlanner(image, growth, self.place, self.in_flight_creations, pending_creations)
             if validate_only:
                 return await topic_admin.validate_growth(self.tree, planner)
             return await topic_admin.grow(self.tree, planner, reservation)
 
-        return await self._reserving(image, growth.instance_id, grow, validate_only=validate_only)
+        return await self._with_reservation(image, growth.instance_id, grow, validate_only=validate_only)
 
     async def alter_topic_config(
         self,
@@ -211,22 +214,22 @@ class ClusterStore:
     # --- reassignments and elections --------------------------------------------------------------------------------
 
     async def elect_leaders(
-        self, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
+        self, image: ClusterImage, partitions: Sequence[PartitionKey], kind: ElectionType
     ) -> dict[PartitionKey, election_writes.Outcome]:
         """Elects leaders of partitions in `image` (internal topic name, index); returns one outcome for each (REP-28,
         REP-31).
         """
-        return await election_writes.elect(self.tree, image, wanted, kind)
+        return await election_writes.elect(self.tree, image, partitions, kind)
 
     async def reassign(
-        self, image: ClusterImage, wanted: Mapping[str, reassignment_writes.Targets]
+        self, image: ClusterImage, targets_by_topic: Mapping[str, reassignment_writes.Targets]
     ) -> dict[PartitionKey, reassignment_writes.Outcome]:
         """Starts reassignments by internal topic name and partition; targets of None cancel them (REP-32, REP-33).
 
         Returns one outcome for each partition.
         """
         return await reassignment_writes.reassign(
-            self.tree, image, wanted, replication_factor_max=self._replication_factor_max
+            self.tree, image, targets_by_topic, replication_factor_max=self._replication_factor_max
         )
 
     # --- client quotas ------------------------------------------------------------------------------------------
@@ -250,7 +253,7 @@ class ClusterStore:
             return None
         change = await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
         if change is not None:
-            self._in_flight_quotas.note(instance_id, entity, after, change)
+            self._in_flight_quotas.record(instance_id, entity, after, change)
         return change
 
     # --- users --------------------------------------------------------------------------------------------------
@@ -264,20 +267,22 @@ class ClusterStore:
         the user in `image`.
         """
         node = paths.sanitise(name)
-        shown = image.users.of_instance(instance_id)
+        users = image.users.of_instance(instance_id)
 
-        def admit(before: UserDocument | None, after: UserDocument | None) -> None:
+        def check_limits(before: UserDocument | None, after: UserDocument | None) -> None:
             if before is None and after is not None:
                 check_name(name)
-            self._in_flight_users.check(shown, instance_id, node, before, after)
+            self._in_flight_users.check(users, instance_id, node, before, after)
 
         if validate_only:
-            before = shown.get(node)
+            before = users.get(node)
             after = change(before)
-            admit(before, after)
+            check_limits(before, after)
             return after
-        after = await users.alter(self.tree, instance_id=instance_id, node=node, change=change, admit=admit)
-        self._in_flight_users.note(instance_id, node, after)
+        after = await user_writes.alter(
+            self.tree, instance_id=instance_id, node=node, change=change, check_limits=check_limits
+        )
+        self._in_flight_users.record(instance_id, node, after)
         return after
 
     def _forget_users(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -286,16 +291,16 @@ class ClusterStore:
 
     # --- access control lists ------------------------------------------------------------------------------------
 
-    async def add_acls(self, instance_id: str, wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+    async def add_acls(self, instance_id: str, entries: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
         """Adds ACL entries to patterns; existing ones are no error.
 
         Returns a config change like `alter_client_quotas`.
         """
-        return await acl_writes.add(self.tree, instance_id, wanted)
+        return await acl_writes.add(self.tree, instance_id, entries)
 
-    async def remove_acls(self, instance_id: str, unwanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+    async def remove_acls(self, instance_id: str, entries: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
         """Removes ACL entries; missing ones are no error. Returns a config change like `alter_client_quotas`."""
-        return await acl_writes.remove(self.tree, instance_id, unwanted)
+        return await acl_writes.remove(self.tree, instance_id, entries)
 
     # --- key sets ------------------------------------------------------------------------------------------------
 
@@ -375,8 +380,8 @@ class ClusterStore:
 
         The role ends with the session: brokers may not delete below `/ckafka`.
         """
-        won = await elected_roles.elect(self.tree, elected_roles.FLOW_MASTER, broker_id, self._now_ms())
-        return None if won is None else won.epoch
+        elected = await elected_roles.elect(self.tree, elected_roles.FLOW_MASTER, broker_id, self._now_ms())
+        return None if elected is None else elected.epoch
 
     async def resign(self, held_epoch: ControllerEpoch) -> None:
         """Ends the role of this session's controller, so that another broker is elected at once."""

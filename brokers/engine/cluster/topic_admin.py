@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
-from brokers.engine.cluster import changes, errors, instance_room, stored_bytes
+from brokers.engine.cluster import changes, errors, instance_limit_checks, stored_bytes
 from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
@@ -65,7 +65,7 @@ async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None
             Create(config_path, config_json),
             Create(paths.topic_identity(plan.internal_name, plan.document.topic_id)),
             *await _name_operations(tree, plan),
-            *_reserving(reservation),
+            *_reservation_operations(reservation),
             changes.topics_changed([plan.internal_name], reservation),
         ]
         try:
@@ -84,7 +84,7 @@ async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None
     raise errors.Conflict(f"Topic '{plan.user_name}' could not be written.")
 
 
-def _reserving(reservation: Reservation | None) -> list[Operation]:
+def _reservation_operations(reservation: Reservation | None) -> list[Operation]:
     return [] if reservation is None else [reservation.operation]
 
 
@@ -155,7 +155,7 @@ class GrowthPlanner:
         growth: TopicGrowth,
         place: AssignReplicas,
         in_flight: InFlightCreations,
-        beside: Sequence[CreatedTopic],
+        pending_creations: Sequence[CreatedTopic],
     ) -> None:
         self.topic = find_topic(image, growth.instance_id, growth.name)
         self.in_flight = in_flight
@@ -164,12 +164,12 @@ class GrowthPlanner:
         self._place = place
         # Creations that are in flight now: a later image than `image` drops them from `in_flight`, but `image` does not
         # show them.
-        self._beside = [*beside, *in_flight.others_pending(growth.instance_id, self.topic.user_name)]
+        self._beside = [*pending_creations, *in_flight.pending_except(growth.instance_id, self.topic.user_name)]
 
     def plan(self, present: TopicDocument) -> tuple[CreatedTopic, TopicDocument]:
         """Returns the topic as it is with the added partitions, and its document. Raises errors.Refused."""
         topic, growth = self.topic, self._growth
-        others = [*self._beside, *self.in_flight.others_pending(growth.instance_id, topic.user_name)]
+        others = [*self._beside, *self.in_flight.pending_except(growth.instance_id, topic.user_name)]
         added = plan_growth(self._image, topic, present, growth.total, growth.assignment, self._place, others)
         grown = replace(present, assignment={**present.assignment, **added})
         created = CreatedTopic(
@@ -204,7 +204,7 @@ async def grow(tree: Tree, planner: GrowthPlanner, reservation: Reservation | No
         operations: list[Operation] = [
             Set(path, grown.to_json(), node.version),
             *identity_checks(topic.name, present),
-            *_reserving(reservation),
+            *_reservation_operations(reservation),
             changes.topics_changed([topic.name], reservation),
         ]
         try:
@@ -238,12 +238,12 @@ async def alter_config(
         config = change(documents.config_from_json(node.data) if node is not None else {})
         if topic.instance_id is not None:
             added_bytes = stored_bytes.of_config(config) - stored_bytes.of_config(topic.config)
-            instance_room.check_documents(image.instances.get(topic.instance_id), added_bytes)
+            instance_limit_checks.check_documents(image.instances.get(topic.instance_id), added_bytes)
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:
             written = await tree.commit([write, changes.config_changed(f"topics/{topic.name}")])
         except (BadVersion, NodeExists, NoNode):
             continue
-        return AlteredConfig(config, changes.written_as(written))
+        return AlteredConfig(config, changes.change_number(written))
     raise errors.Conflict(f"The configuration of '{name}' could not be changed.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokers.contract.documents import InstanceDocument, TopicDocument
-from brokers.engine.cluster import errors, instance_room, stored_bytes
+from brokers.engine.cluster import errors, instance_limit_checks, stored_bytes
 from brokers.engine.cluster.created_topic import CreatedTopic as CreatedTopic
 from brokers.engine.cluster.created_topic import encode_topic_id as encode_topic_id
 from brokers.engine.cluster.image import ClusterImage, TopicImage
@@ -74,11 +74,11 @@ def plan_creation(
     place: AssignReplicas,
     topic_id: bytes,
     replication_factor_max: int,
-    beside: Sequence[CreatedTopic] = (),
+    pending_creations: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
     """Returns the topic that CreateTopics creates, decided from one image.
 
-    `beside` are earlier creations of the same request that may not be in the image yet.
+    `pending_creations` are earlier creations of the same request that may not be in the image yet.
 
     Raises:
         errors.Refused: see its subclasses; in Kafka's order: name, existence, counts, assignment.
@@ -95,7 +95,7 @@ def plan_creation(
         count, factor = _with_defaults(image, instance_id, partitions, replication_factor, replication_factor_max)
         _check_count(count)
         _check_factor(factor, len(brokers), replication_factor_max)
-        chosen = place(_staying(image, brokers, factor), partitions=count, replication_factor=factor)
+        chosen = place(_not_stopping(image, brokers, factor), partitions=count, replication_factor=factor)
     _check_count(len(chosen))
     _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
     created = CreatedTopic(
@@ -106,7 +106,7 @@ def plan_creation(
         assignment=chosen,
         config=dict(spec.config),
     )
-    _check_room(image, instance_id, len(chosen), created.stored_bytes, beside)
+    _check_limits(image, instance_id, len(chosen), created.stored_bytes, pending_creations)
     return created
 
 
@@ -122,14 +122,14 @@ def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, 
     return {broker.id: broker.rack for broker in image.brokers.values() if broker.id in hosts}
 
 
-def _staying(image: ClusterImage, brokers: dict[int, str | None], factor: int) -> dict[int, str | None]:
+def _not_stopping(image: ClusterImage, brokers: dict[int, str | None], factor: int) -> dict[int, str | None]:
     """Returns the brokers that are not stopping, so that a topic created during a restart starts with all replicas.
 
     If they are too few, or in too few racks, for `factor` replicas, it returns all brokers (decision 67).
     """
-    staying = {id: rack for id, rack in brokers.items() if not image.brokers[id].stopping}
-    racks_wanted = min(factor, len(set(brokers.values())))
-    return staying if len(staying) >= factor and len(set(staying.values())) >= racks_wanted else brokers
+    running = {id: rack for id, rack in brokers.items() if not image.brokers[id].stopping}
+    racks_min = min(factor, len(set(brokers.values())))
+    return running if len(running) >= factor and len(set(running.values())) >= racks_min else brokers
 
 
 def find_topic(image: ClusterImage, instance_id: str | None, name: str) -> TopicImage:
@@ -187,11 +187,11 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
 
 def default_replication_factor(document: InstanceDocument, factor_max: int = REPLICATION_FACTOR_MAX) -> int:
     """Returns the default for topics of the instance. Its brokers that are down count, because they will be back."""
-    wanted = document.settings.default_replication_factor
-    if wanted != UNSET:
-        return wanted
-    staying = document.serving - set(document.leaving)
-    return max(1, min(len(staying), factor_max, REPLICATION_FACTOR_MAX))
+    configured = document.settings.default_replication_factor
+    if configured != UNSET:
+        return configured
+    hosts = document.serving - set(document.leaving)
+    return max(1, min(len(hosts), factor_max, REPLICATION_FACTOR_MAX))
 
 
 def _with_defaults(
@@ -213,12 +213,16 @@ def _check_count(count: int) -> None:
         raise errors.InvalidPartitions(f"Number of partitions must not exceed {PARTITIONS_PER_TOPIC_MAX}.")
 
 
-def _check_room(
-    image: ClusterImage, instance_id: str | None, added: int, added_bytes: int, beside: Sequence[CreatedTopic]
+def _check_limits(
+    image: ClusterImage,
+    instance_id: str | None,
+    added: int,
+    added_bytes: int,
+    pending_creations: Sequence[CreatedTopic],
 ) -> None:
     instance = None if instance_id is None else image.instances.get(instance_id)
-    instance_room.check_partitions(instance, added, beside)
-    instance_room.check_documents(instance, added_bytes, beside)
+    instance_limit_checks.check_partitions(instance, added, pending_creations)
+    instance_limit_checks.check_documents(instance, added_bytes, pending_creations)
 
 
 def _check_factor(factor: int, live: int, factor_max: int) -> None:
@@ -255,9 +259,13 @@ def plan_growth(
     total: int,
     assignment: Sequence[Sequence[int]] | None,
     place: AssignReplicas,
-    beside: Sequence[CreatedTopic] = (),
+    pending_creations: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
-    """Returns the added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""
+    """Returns the added partitions with their replicas; `pending_creations` as in `plan_creation`.
+
+    Raises:
+        errors.Refused: see its subclasses.
+    """
     if present.adding or present.removing:
         raise errors.ReassignmentInProgress("Partitions of the topic are being reassigned.")
     count = len(present.assignment)
@@ -270,11 +278,11 @@ def plan_growth(
     _check_count(total)
     factor = len(present.assignment[0])
     added_bytes = stored_bytes.of_partitions(topic.name, total - count, (total - count) * factor)
-    _check_room(image, topic.instance_id, total - count, added_bytes, beside)
+    _check_limits(image, topic.instance_id, total - count, added_bytes, pending_creations)
     brokers = eligible_brokers(image, topic.instance_id)
     if assignment is None:
         return place(
-            _staying(image, brokers, factor),
+            _not_stopping(image, brokers, factor),
             partitions=total - count,
             replication_factor=factor,
             first_id=count,

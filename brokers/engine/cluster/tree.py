@@ -15,7 +15,7 @@ Watch = Callable[[], None]
 
 READS_IN_FLIGHT_MAX = 512
 # Maximum number of reads that are sent without yielding to the event loop; each takes about 50 us.
-READS_AT_ONCE_MAX = 64
+READS_PER_TURN_MAX = 64
 
 
 class SessionState(enum.Enum):

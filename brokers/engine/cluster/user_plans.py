@@ -1,4 +1,4 @@
-"""Alterations of user documents. Pure; `cluster.users` writes them."""
+"""Alterations of user documents. Pure; `cluster.user_writes` writes them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _VERIFIER_BYTES: Final = (
 )
 
 
-def weight_of(node: str, document: UserDocument) -> int:
+def stored_bytes_of(node: str, document: UserDocument) -> int:
     """Returns the maximum size in ZooKeeper (`instance_limits.NODE_BYTES`) without encoding it: an instance has a
     thousand.
     """
@@ -231,10 +231,10 @@ def with_scram_credentials(
     for mechanism in deleted:
         if not verifiers_of(present, mechanism):
             raise errors.ResourceNotFound("Attempt to delete a user credential that does not exist")
-    leaving = deleted | {verifier.mechanism for verifier in upserted}
+    replaced = deleted | {verifier.mechanism for verifier in upserted}
     kept = []
     for secret in present:
-        verifiers = tuple(verifier for verifier in secret.verifiers if verifier.mechanism not in leaving)
+        verifiers = tuple(verifier for verifier in secret.verifiers if verifier.mechanism not in replaced)
         if verifiers:
             kept.append(secret if len(verifiers) == len(secret.verifiers) else replace(secret, verifiers=verifiers))
     if upserted:

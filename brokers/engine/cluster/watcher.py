@@ -25,7 +25,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, ImageDelta, TopicImage
-from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
+from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, documents_named_by
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 from brokers.engine.scheduling.time_slice import yield_to_others
@@ -36,8 +36,8 @@ log = structlog.get_logger(__name__)
 RETRY_DELAY_S = 0.5
 # Each read costs every broker some milliseconds, even for few changes. Above this burst and rate, consecutive changes
 # are read together.
-READINGS_BURST: Final = 20
-READINGS_PER_S: Final = 50
+READS_BURST: Final = 20
+READS_PER_S: Final = 50
 # Maximum number of new instances per image: subscribers process them without yielding to the event loop.
 INSTANCES_PER_IMAGE: Final = 250
 # Both logs name `brokers/<id>`: one for registrations, the other for operators' settings, which get this prefix.
@@ -55,7 +55,7 @@ class Part(enum.Enum):
     CONFIG_CHANGES = enum.auto()
 
 
-class _Hole(Exception):
+class _ChangeLogGap(Exception):
     """Change nodes were cleaned before they were read."""
 
 
@@ -72,19 +72,20 @@ class ClusterWatcher:
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
         # Topics that keep their previous image because one of their documents was unreadable.
-        self._kept: set[str] = set()
+        self._stale_topics: set[str] = set()
         self._wake = asyncio.Event()
-        self._pace = TokenBucket(READINGS_PER_S, READINGS_BURST)
+        self._rate_limit = TokenBucket(READS_PER_S, READS_BURST)
         # One read at a time: of two concurrent reads, the older could publish its image last, and it would stay.
         self._reading = asyncio.Lock()
         # Number of complete reads so far, and the number of the one that is being published.
-        self.loads_begun = 0
-        self.load_shown = 0
-        self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
+        self.loads_started = 0
+        self.last_published_load = 0
+        # Number of the last entry read, by log.
+        self._last_read = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
         # Number of reads of the change log that `catch_up` has begun.
-        self._looks_begun = 0
+        self._catch_ups_started = 0
         # Number of the latest one of these that succeeded.
-        self._last_look = 0
+        self._last_catch_up = 0
 
     def mark(self, part: Part) -> None:
         """Requests that `run` reads a part of the tree again."""
@@ -106,17 +107,17 @@ class ClusterWatcher:
             return await self._load()
 
     async def _load(self) -> ClusterImage:
-        self.loads_begun += 1
-        number = self.loads_begun
+        self.loads_started += 1
+        number = self.loads_started
         # Requests from now on are for the next read.
         self._marked.discard(Part.EVERYTHING)
         try:
-            with self._unseen_if_it_fails():
+            with self._positions_restored_on_failure():
                 image = await self._load_everything()
         except BaseException:
             self._marked.add(Part.EVERYTHING)
             raise
-        self.load_shown = number
+        self.last_published_load = number
         self._current.publish(image)
         return image
 
@@ -128,17 +129,17 @@ class ClusterWatcher:
         Raises:
             StoreUnavailable: the image is as old as before.
         """
-        looks_begun = self._looks_begun
+        looks_begun = self._catch_ups_started
         async with self._reading:
-            if self._last_look > looks_begun:
+            if self._last_catch_up > looks_begun:
                 return
-            self._looks_begun += 1
-            number = self._looks_begun
+            self._catch_ups_started += 1
+            number = self._catch_ups_started
             names = await self._tree.children(paths.CHANGES) or []
             newest = max((changes.sequence_of(name) or NO_CHANGE for name in names), default=NO_CHANGE)
-            if newest > self._seen[Part.CHANGES]:
+            if newest > self._last_read[Part.CHANGES]:
                 await self._read_changes()
-            self._last_look = number
+            self._last_catch_up = number
 
     async def _read_changes(self) -> None:
         self._marked.discard(Part.CHANGES)
@@ -149,20 +150,20 @@ class ClusterWatcher:
             raise
 
     @contextmanager
-    def _unseen_if_it_fails(self) -> Iterator[None]:
-        """Takes back how far the logs were read if the block fails or is cancelled, since nothing was published."""
-        seen = dict(self._seen)
+    def _positions_restored_on_failure(self) -> Iterator[None]:
+        """Restores the positions in the logs if the block fails or is cancelled, since nothing was published."""
+        last_read = dict(self._last_read)
         try:
             yield
         except BaseException:
-            self._seen = seen
+            self._last_read = last_read
             raise
 
     async def run(self) -> None:
         """Reads until cancelled; while ZooKeeper is unavailable the last image and all marks stay."""
         while True:
             await self._wake.wait()
-            await self._take_pace()
+            await self._wait_for_rate_limit()
             self._wake.clear()
             marked, self._marked = self._marked, set()
             entities, self._entities = self._entities, set()
@@ -178,18 +179,18 @@ class ClusterWatcher:
                 # The session wakes this task when it is back; this covers a request lost without a loss of the session.
                 asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
 
-    async def _take_pace(self) -> None:
+    async def _wait_for_rate_limit(self) -> None:
         """Waits until the next read is within READINGS_PER_S, and counts it."""
         loop = asyncio.get_running_loop()
-        if wait_ms := self._pace.wait_ms(int(loop.time() * 1000)):
+        if wait_ms := self._rate_limit.wait_ms(int(loop.time() * 1000)):
             await asyncio.sleep(wait_ms / 1000)
-        self._pace.charge(1, int(loop.time() * 1000))
+        self._rate_limit.charge(1, int(loop.time() * 1000))
 
     async def _refresh(self, marked: set[Part], entities: set[str]) -> None:
         if Part.EVERYTHING in marked:
             await self._load()
             return
-        with self._unseen_if_it_fails():
+        with self._positions_restored_on_failure():
             await self._read_marked(marked, entities)
 
     async def _read_marked(self, marked: set[Part], entities: set[str]) -> None:
@@ -200,11 +201,11 @@ class ClusterWatcher:
                 entities |= await self._read_log(Part.CHANGES)
             if Part.CONFIG_CHANGES in marked:
                 entities |= {_documents_only(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
-        except _Hole:
+        except _ChangeLogGap:
             log.info("change_log_gap")
             await self._load()
             return
-        config_change = self._seen[Part.CONFIG_CHANGES]
+        config_change = self._last_read[Part.CONFIG_CHANGES]
         if Part.BROKERS in marked:
             brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         elif any(kind == "brokers" for kind, _ in _split(entities)):
@@ -216,13 +217,13 @@ class ClusterWatcher:
             flow_master, flow_master_epoch = await self._read_flow_master()
         topics = _topics(entities)
         # Topics that kept a previous image are read with all partitions, since earlier changes of any may be missing.
-        topics |= dict.fromkeys(self._kept & topics.keys())
+        topics |= dict.fromkeys(self._stale_topics & topics.keys())
         result = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
-        kept = (self._kept - topics.keys()) | _kept(result, image)
-        not_understood = image.not_understood
-        if again := not_understood & result.keys():
-            not_understood = (not_understood - again) | await self._not_understood(
-                name for name in again if result[name] is None
+        stale_topics = (self._stale_topics - topics.keys()) | _unchanged_topics(result, image)
+        unreadable_topics = image.unreadable_topics
+        if reread := unreadable_topics & result.keys():
+            unreadable_topics = (unreadable_topics - reread) | await self._find_unreadable(
+                name for name in reread if result[name] is None
             )
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/", "ips/"))]
@@ -231,7 +232,7 @@ class ClusterWatcher:
         changed = await loader.read_instances(self._tree, instances) if instances else {}
         image = await self._publish_excess(changed)
         # Set together with the image: if the read fails before, these topics still need all their partitions.
-        self._kept = kept
+        self._stale_topics = stale_topics
         self._current.publish(
             image.with_changes(
                 replace(
@@ -246,7 +247,7 @@ class ClusterWatcher:
                     quotas=image.quotas.with_changes(quotas) if quotas else None,
                     config_change=config_change,
                     creations=reservations.versions_in(entities),
-                    not_understood=not_understood,
+                    unreadable_topics=unreadable_topics,
                 )
             )
         )
@@ -258,18 +259,18 @@ class ClusterWatcher:
         """
         existing = [id for id, document in changed.items() if document is not None]
         for first in range(INSTANCES_PER_IMAGE, len(existing), INSTANCES_PER_IMAGE):
-            some = existing[first : first + INSTANCES_PER_IMAGE]
-            part = ImageDelta(instances={id: changed.pop(id) for id in some})
-            self._current.publish(self._current.image.with_changes(part))
+            ids = existing[first : first + INSTANCES_PER_IMAGE]
+            delta = ImageDelta(instances={id: changed.pop(id) for id in ids})
+            self._current.publish(self._current.image.with_changes(delta))
             await yield_to_others()
         return self._current.image
 
     async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> ImageDelta:
         """Returns the changed documents of instances and brokers, None for kinds without announced changes."""
-        users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
-        acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
-        certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
-        oauth = await documents_loader.read_oauth(self._tree, named_in(entities, OAUTH))
+        users = await documents_loader.read_users(self._tree, documents_named_by(entities, USERS))
+        acls = await documents_loader.read_acls(self._tree, documents_named_by(entities, ACLS))
+        certificates = await documents_loader.read_certificates(self._tree, documents_named_by(entities, CERTIFICATES))
+        oauth = await documents_loader.read_oauth(self._tree, documents_named_by(entities, OAUTH))
         configured = broker_config_loader.ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
@@ -285,10 +286,10 @@ class ClusterWatcher:
     async def _load_everything(self) -> ClusterImage:
         """Reads everything; the logs come first, so that writes during the read are announced after that point."""
         before = self._current.image
-        for part in self._seen:
+        for part in self._last_read:
             sequences = await self._list_log(part)
-            self._seen[part] = max(sequences, default=NO_CHANGE)
-        config_change = self._seen[Part.CONFIG_CHANGES]
+            self._last_read[part] = max(sequences, default=NO_CHANGE)
+        config_change = self._last_read[Part.CONFIG_CHANGES]
         brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         controller, epoch = await self._read_controller()
         flow_master, flow_master_epoch = await self._read_flow_master()
@@ -296,7 +297,7 @@ class ClusterWatcher:
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
         instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
         topics = await loader.read_topics(self._tree, dict.fromkeys(topic_names), before.topics)
-        self._kept = _kept(topics, before)
+        self._stale_topics = _unchanged_topics(topics, before)
         instances = await loader.read_instances(self._tree, instance_ids)
         for id in set(instance_ids) - set(instances):
             if id in before.instances:
@@ -308,11 +309,11 @@ class ClusterWatcher:
         oauth = await documents_loader.read_all_oauth(self._tree, instance_ids, before.oauth)
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
-        not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
-        nameless = frozenset(instance_ids) - instances.keys()
-        return ClusterImage(before.cluster_id, instances_not_understood=nameless).with_changes(
+        unreadable_topics = await self._find_unreadable(name for name, topic in topics.items() if topic is None)
+        unreadable_instances = frozenset(instance_ids) - instances.keys()
+        return ClusterImage(before.cluster_id, unreadable_instances=unreadable_instances).with_changes(
             ImageDelta(
-                not_understood=not_understood,
+                unreadable_topics=unreadable_topics,
                 controller_id=controller,
                 controller_epoch=epoch,
                 flow_master_id=flow_master,
@@ -339,11 +340,11 @@ class ClusterWatcher:
             return NO_BROKER, 0
         return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
-    async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
+    async def _find_unreadable(self, missing: Iterable[str]) -> frozenset[str]:
         """Returns the `missing` topics that still exist, so that their documents are unreadable, not deleted."""
         names = list(missing)
-        left = await self._tree.get_many([paths.topic(name) for name in names])
-        return frozenset(name for name, node in zip(names, left, strict=True) if node is not None)
+        nodes = await self._tree.get_many([paths.topic(name) for name in names])
+        return frozenset(name for name, node in zip(names, nodes, strict=True) if node is not None)
 
     async def _list_log(self, part: Part, after: int = NO_CHANGE) -> dict[int, str]:
         """Returns the paths of the change nodes with sequence numbers above `after`, by sequence number."""
@@ -361,18 +362,18 @@ class ClusterWatcher:
         Raises:
             _Hole: some nodes were cleaned before they were read.
         """
-        listed = await self._list_log(part, after=self._seen[part])
-        unseen = sorted(sequence for sequence in listed if sequence > self._seen[part])
+        paths_by_sequence = await self._list_log(part, after=self._last_read[part])
+        unseen = sorted(sequence for sequence in paths_by_sequence if sequence > self._last_read[part])
         if not unseen:
             return set()
-        nodes = await self._tree.get_many([listed[sequence] for sequence in unseen])
-        if unseen[0] != self._seen[part] + 1 or None in nodes:
-            raise _Hole
+        nodes = await self._tree.get_many([paths_by_sequence[sequence] for sequence in unseen])
+        if unseen[0] != self._last_read[part] + 1 or None in nodes:
+            raise _ChangeLogGap
         entities: set[str] = set()
         for sequence, node in zip(unseen, nodes, strict=True):
             if node is not None:
-                entities.update(_named_entities(part, listed[sequence], node))
-        self._seen[part] = unseen[-1]
+                entities.update(_named_entities(part, paths_by_sequence[sequence], node))
+        self._last_read[part] = unseen[-1]
         return entities
 
 
@@ -390,7 +391,7 @@ def _config_entity(raw: bytes) -> str:
     return f"config/{entity}" if entity.startswith("brokers/") else entity
 
 
-def _kept(topics: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
+def _unchanged_topics(topics: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
     """Returns the topics that were read and kept the object of the previous image."""
     return {name for name, topic in topics.items() if topic is not None and topic is image.topics.get(name)}
 
@@ -422,7 +423,7 @@ def _topics(entities: Iterable[str]) -> dict[str, set[int] | None]:
             case ["instances", _, "topics", name] | ["topics", name, ""]:
                 result.setdefault(name, set())
             case ["topics", name, index] if index.isdecimal():
-                known = result.setdefault(name, set())
-                if known is not None:
-                    known.add(int(index))
+                indexes = result.setdefault(name, set())
+                if indexes is not None:
+                    indexes.add(int(index))
     return result

@@ -227,8 +227,8 @@ class ZooKeeperTree:
             return _node(data, stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        answers = await self._pipeline(self._client.get_async, paths)
-        return [None if answer is None else _node(*answer) for answer in answers]
+        responses = await self._pipeline(self._client.get_async, paths)
+        return [None if response is None else _node(*response) for response in responses]
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         try:
@@ -285,14 +285,14 @@ class ZooKeeperTree:
         """Returns the responses in order, None for missing nodes; the event loop is woken once per window of
         requests.
         """
-        answers: list[Any] = []
+        responses: list[Any] = []
         for start in range(0, len(paths), tree.READS_IN_FLIGHT_MAX):
             window: list[Any] = []
-            for begin in range(start, min(start + tree.READS_IN_FLIGHT_MAX, len(paths)), tree.READS_AT_ONCE_MAX):
+            for begin in range(start, min(start + tree.READS_IN_FLIGHT_MAX, len(paths)), tree.READS_PER_TURN_MAX):
                 if window:
                     await yield_to_others()
                 window += map(
-                    call, paths[begin : min(begin + tree.READS_AT_ONCE_MAX, start + tree.READS_IN_FLIGHT_MAX)]
+                    call, paths[begin : min(begin + tree.READS_PER_TURN_MAX, start + tree.READS_IN_FLIGHT_MAX)]
                 )
             # Responses of a session come in the order of its requests, so after the last one all are there.
             with contextlib.suppress(tree.NoNode):
@@ -302,12 +302,12 @@ class ZooKeeperTree:
                     raise StoreUnavailable("ZooKeeper answered out of order")
                 error = result.exception
                 if error is None:
-                    answers.append(result.value)
+                    responses.append(result.value)
                 elif isinstance(error, kazoo_errors.NoNodeError):
-                    answers.append(None)
+                    responses.append(None)
                 else:
                     raise _translated(error, repr(error), 0)
-        return answers
+        return responses
 
     async def _await_result(self, result: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -361,7 +361,7 @@ def _translated(error: BaseException, message: str, index: int) -> Exception:
     """Returns the `TreeError` for an exception of kazoo; StoreUnavailable for all others, such as that of a truncated
     response.
     """
-    for theirs, ours in _TREE_ERRORS:
-        if isinstance(error, theirs):
-            return ours(message, index)
+    for kazoo_error, tree_error in _TREE_ERRORS:
+        if isinstance(error, kazoo_error):
+            return tree_error(message, index)
     return StoreUnavailable(message)

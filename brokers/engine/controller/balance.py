@@ -19,7 +19,7 @@ def preferred_writes(
     Partitions without a leader are not counted as led by another broker.
     """
     preferred: dict[int, int] = {}
-    elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
+    led_by_others: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
     for topic in topics:
         if topic.deleting:
             continue
@@ -27,12 +27,12 @@ def preferred_writes(
             first = partition.replicas[0]
             preferred[first] = preferred.get(first, 0) + 1
             if partition.leader not in (first, NO_LEADER):
-                elsewhere.setdefault(first, []).append((topic, partition))
+                led_by_others.setdefault(first, []).append((topic, partition))
     writes: list[StateWrite] = []
-    for broker, missing in elsewhere.items():
-        if not context.is_staying(broker) or len(missing) * 100 <= imbalance_percent_max * preferred[broker]:
+    for broker, partitions in led_by_others.items():
+        if not context.is_eligible(broker) or len(partitions) * 100 <= imbalance_percent_max * preferred[broker]:
             continue
-        for topic, partition in missing:
+        for topic, partition in partitions:
             document = preferred_state(partition, context)
             if document is not None:
                 writes.append(

@@ -1,6 +1,6 @@
 """Decisions of the controller: `(state, event) -> (state, instructions)`. Pure and level-triggered.
 
-The wanted state of a partition follows from the image alone, not from the history of events. So a new controller
+The target state of a partition follows from the image alone, not from the history of events. So a new controller
 continues the work of the previous one (CTL-3), and deciding twice does no harm. Two checks protect every write: the
 controller epoch (ZK-4) and the version of the state that it replaces (REP-25).
 """
@@ -30,14 +30,14 @@ from brokers.engine.controller.events import (
     TopicApplied,
     WriteStates,
 )
-from brokers.engine.controller.partition_states import ElectionContext, wanted_state
+from brokers.engine.controller.partition_states import ElectionContext, target_state
 from brokers.engine.controller.state import ControllerState
-from brokers.engine.controller.system_topics import wanted_topic
+from brokers.engine.controller.system_topics import plan_system_topic
 
 # Awaited version of a partition state while it is being written.
 WRITING = -1
 # Maximum number of reassignments of one topic that are finished in one transaction; others follow with the next image.
-MOVES_FINISHED_AT_ONCE_MAX = 100
+REASSIGNMENTS_PER_TRANSACTION_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]
 
@@ -46,10 +46,10 @@ def decide(state: ControllerState, event: Event) -> Decision:
     """Returns the state after an event, and the instructions to execute."""
     match event:
         case Elected(held_epoch):
-            state = replace(state, held_epoch=held_epoch, awaited={}, busy=frozenset())
+            state = replace(state, held_epoch=held_epoch, pending_versions={}, busy=frozenset())
             return _decide_topics(state, state.image.topics.values(), "elected")
         case Deposed():
-            return replace(state, held_epoch=None, awaited={}, busy=frozenset()), []
+            return replace(state, held_epoch=None, pending_versions={}, busy=frozenset()), []
         case ImageChanged(image):
             return _image_changed(state, image)
         case PolicyChanged(policy):
@@ -74,8 +74,10 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     if state.held_epoch is None:
         return state, []
     # A recreated topic has new versions, so the awaited versions of the previous one may never appear.
-    awaited = {key: version for key, version in state.awaited.items() if not _is_recreated(key[0], before, image)}
-    state = replace(state, awaited=_still_awaited(awaited, image))
+    pending_versions = {
+        key: version for key, version in state.pending_versions.items() if not _is_recreated(key[0], before, image)
+    }
+    state = replace(state, pending_versions=_still_pending(pending_versions, image))
     if image.brokers != before.brokers:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
     if image.topics is before.topics:
@@ -90,9 +92,9 @@ def _states_written(
     if state.held_epoch is None:
         return state, []
     lost = tuple(lost)
-    awaited = {key: version for key, version in state.awaited.items() if key not in lost}
-    awaited.update({key: version for key, version in written.items() if key in awaited})
-    state = replace(state, awaited=_still_awaited(awaited, state.image))
+    pending_versions = {key: version for key, version in state.pending_versions.items() if key not in lost}
+    pending_versions.update({key: version for key, version in written.items() if key in pending_versions})
+    state = replace(state, pending_versions=_still_pending(pending_versions, state.image))
     # The image may have changed during the write, when these partitions were skipped, so decide on them again.
     touched = dict.fromkeys(topic for topic, _ in written)
     present = [state.image.topics[name] for name in touched if name in state.image.topics]
@@ -106,7 +108,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
     assert state.held_epoch is not None
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     writes: list[StateWrite] = []
-    moves: list[FinishReassignments] = []
+    reassignments: list[FinishReassignments] = []
     instructions: list[Instruction] = []
     busy = set(state.busy)
     for topic in topics:
@@ -116,20 +118,22 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
             busy.add(topic.name)
             instructions.append(FinishDeletion(topic))
             continue
-        changed, arrived = _topic_writes(state, topic, context)
+        changed, finishing = _topic_writes(state, topic, context)
         writes += changed
-        if arrived:
-            moves.append(FinishReassignments(topic, tuple(arrived)))
+        if finishing:
+            reassignments.append(FinishReassignments(topic, tuple(finishing)))
     for name in LED_BY_EACH_BROKER:
-        own = wanted_topic(state.image, name) if name not in busy else None
+        own = plan_system_topic(state.image, name) if name not in busy else None
         if own is not None:
             busy.add(name)
             instructions.append(own)
     # States come first: partitions without a leader must not wait for deletions.
-    instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *moves]
-    ordered = [*writes, *(write for move in moves for write in move.writes)]
-    awaited = {**state.awaited, **{write.key: WRITING for write in ordered}} if ordered else state.awaited
-    return replace(state, awaited=awaited, busy=frozenset(busy)), instructions
+    instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *reassignments]
+    ordered = [*writes, *(write for reassignment in reassignments for write in reassignment.writes)]
+    pending_versions = (
+        {**state.pending_versions, **{write.key: WRITING for write in ordered}} if ordered else state.pending_versions
+    )
+    return replace(state, pending_versions=pending_versions, busy=frozenset(busy)), instructions
 
 
 def _topic_writes(
@@ -137,31 +141,31 @@ def _topic_writes(
 ) -> tuple[list[StateWrite], list[StateWrite]]:
     """Returns the states to write on their own, and those that finish a reassignment."""
     writes: list[StateWrite] = []
-    arrived: list[StateWrite] = []
+    finishing: list[StateWrite] = []
     unclean_allowed = state.policy.allows_unclean(topic.config)
     opened = False
     for partition in topic.partitions:
-        if (topic.name, partition.index) in state.awaited:
+        if (topic.name, partition.index) in state.pending_versions:
             continue
-        wanted = wanted_state(partition, context, unclean_allowed=unclean_allowed)
-        if wanted is None:
+        target = target_state(partition, context, unclean_allowed=unclean_allowed)
+        if target is None:
             continue
-        write = StateWrite(topic.name, partition.index, wanted.document, partition.version, identity=topic.identity)
-        if wanted.arrived:
-            if len(arrived) < MOVES_FINISHED_AT_ONCE_MAX:
-                arrived.append(write)
+        write = StateWrite(topic.name, partition.index, target.document, partition.version, identity=topic.identity)
+        if target.finishes_reassignment:
+            if len(finishing) < REASSIGNMENTS_PER_TRANSACTION_MAX:
+                finishing.append(write)
             continue
         if write.version is None and not opened:
             opened = True
             write = replace(write, opens_topic=not _has_parent_node(state, topic))
         writes.append(write)
-    return writes, arrived
+    return writes, finishing
 
 
 def _has_parent_node(state: ControllerState, topic: TopicImage) -> bool:
     """True if the parent node of the topic's states exists or is being created."""
     return any(
-        partition.version is not None or (topic.name, partition.index) in state.awaited
+        partition.version is not None or (topic.name, partition.index) in state.pending_versions
         for partition in topic.partitions
     )
 
@@ -172,17 +176,17 @@ def _balance(state: ControllerState) -> Decision:
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
     result = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
-    writes = tuple(write for write in result if write.key not in state.awaited)
+    writes = tuple(write for write in result if write.key not in state.pending_versions)
     if not writes:
         return state, []
-    awaited = {**state.awaited, **{write.key: WRITING for write in writes}}
-    return replace(state, awaited=awaited), [WriteStates(writes, "leaders are out of balance")]
+    pending_versions = {**state.pending_versions, **{write.key: WRITING for write in writes}}
+    return replace(state, pending_versions=pending_versions), [WriteStates(writes, "leaders are out of balance")]
 
 
-def _still_awaited(awaited: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
+def _still_pending(pending_versions: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
     """Returns the awaited versions that the image does not show yet, without those of deleted topics."""
     remaining: dict[PartitionKey, int] = {}
-    for (name, index), version in awaited.items():
+    for (name, index), version in pending_versions.items():
         topic = image.topics.get(name)
         if topic is None or index >= len(topic.partitions):
             continue
@@ -198,11 +202,11 @@ def _is_recreated(name: str, before: ClusterImage, after: ClusterImage) -> bool:
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:
-    gone = sorted(before.keys() - after.keys())
-    came = sorted(after.keys() - before.keys())
-    bounced = sorted(id for id in before.keys() & after.keys() if before[id].epoch != after[id].epoch)
+    left = sorted(before.keys() - after.keys())
+    joined = sorted(after.keys() - before.keys())
+    restarted = sorted(id for id in before.keys() & after.keys() if before[id].epoch != after[id].epoch)
     stopping = sorted(
         id for id, broker in after.items() if broker.stopping and not (id in before and before[id].stopping)
     )
-    named = (("gone", gone), ("came", came), ("bounced", bounced), ("stopping", stopping))
+    named = (("gone", left), ("came", joined), ("bounced", restarted), ("stopping", stopping))
     return "brokers " + ", ".join(f"{what} {ids}" for what, ids in named if ids)

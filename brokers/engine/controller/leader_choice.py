@@ -67,14 +67,14 @@ def shutdown_leader(
 
     Returns None if there is no such member.
     """
-    staying = tuple(replica for replica in isr if not is_stopping(replica))
+    eligible = tuple(replica for replica in isr if not is_stopping(replica))
     for replica in replicas:
-        if replica in staying and is_alive(replica):
-            return Choice(replica, staying)
+        if replica in eligible and is_alive(replica):
+            return Choice(replica, eligible)
     return None
 
 
 def without_dead(leader: int, isr: Sequence[int], is_alive: IsAlive) -> tuple[int, ...]:
     """Returns the ISR without dead followers (CTL-9); the leader and a sole member stay."""
-    kept = tuple(replica for replica in isr if replica == leader or is_alive(replica))
-    return kept or tuple(isr)
+    isr_left = tuple(replica for replica in isr if replica == leader or is_alive(replica))
+    return isr_left or tuple(isr)

@@ -77,7 +77,7 @@ class ControllerLoop:
         self._current = current
         self._session_id = session_id
         self._controller_session = 0
-        self._unsure = False
+        self._outcome_unknown = False
         self._next_cleaning_s = self._next_balance_s = math.inf
         # Deletions take long and are not urgent, so they are done one at a time between images.
         self._deletions = DeletionQueue(current.tenant_of)
@@ -138,14 +138,16 @@ class ControllerLoop:
         if held_epoch is not None and self._session_id() != self._controller_session:
             # An election in progress when the session ended may have been repeated in the next session. Then this
             # broker is the controller, and no other broker would run for election.
-            self._unsure = True
+            self._outcome_unknown = True
             await self._handle(Deposed("the session ended"))
         elif held_epoch is not None and is_over(held_epoch, image):
             await self._handle(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
         await self._handle(ImageChanged(image))
         if self.state.policy != self._policy:
             await self._handle(PolicyChanged(self._policy))
-        if self.state.held_epoch is None and should_run_for_election(image, self.state.broker_id, unsure=self._unsure):
+        if self.state.held_epoch is None and should_run_for_election(
+            image, self.state.broker_id, outcome_unknown=self._outcome_unknown
+        ):
             elected = await self._run_for_election()
             if elected is not None:
                 self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
@@ -157,10 +159,10 @@ class ControllerLoop:
             held_epoch = await self._store.elect(self.state.broker_id)
         except StoreUnavailable as error:
             log.warning("election_failed", broker_id=self.state.broker_id, reason=str(error))
-            self._unsure = True
+            self._outcome_unknown = True
             asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
             return None
-        self._unsure = False
+        self._outcome_unknown = False
         if held_epoch is None:
             # Another broker was elected, which the image does not show yet.
             self._watcher.mark(Part.CONTROLLER)

@@ -1,4 +1,4 @@
-"""The wanted state of a partition, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
+"""The target state of a partition, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
 
 Leader and ISR are chosen in steps that are written as one state: dead brokers leave the ISR, a missing leader is
 elected, a completed reassignment is finished, and brokers that are stopping hand over their leadership.
@@ -18,25 +18,25 @@ from brokers.engine.controller.leader_choice import Choice
 
 
 @dataclass(frozen=True, slots=True)
-class WantedState:
-    """A state to write. With `arrived` it finishes a reassignment: the same transaction makes the target replicas the
-    partition's replicas.
+class TargetState:
+    """A state to write. With `finishes_reassignment` the same transaction makes the target replicas of a reassignment
+    the partition's replicas.
     """
 
     document: PartitionStateDocument
-    arrived: bool = False
+    finishes_reassignment: bool = False
 
 
 class ElectionContext:
     """Inputs shared by all partitions of one decision: live brokers, stopping brokers and the controller epoch."""
 
-    __slots__ = ("brokers", "controller_epoch", "is_staying", "stopping")
+    __slots__ = ("brokers", "controller_epoch", "is_eligible", "stopping")
 
     def __init__(self, brokers: Mapping[int, BrokerInfo], controller_epoch: int) -> None:
         self.brokers = brokers
         self.controller_epoch = controller_epoch
         self.stopping = frozenset(id for id, broker in brokers.items() if broker.stopping)
-        self.is_staying: Callable[[int], bool] = (brokers.keys() - self.stopping).__contains__
+        self.is_eligible: Callable[[int], bool] = (brokers.keys() - self.stopping).__contains__
 
     def document(
         self, partition: PartitionImage, choice: Choice, joined: Mapping[int, int] | None = None
@@ -51,25 +51,25 @@ class ElectionContext:
         )
 
 
-def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> WantedState | None:
+def target_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> TargetState | None:
     """Returns the state to write for a partition; None if its current state is right or cannot be improved."""
     if partition.version is None:
-        first = leader_choice.first_leader(partition.replicas, context.is_staying)
+        first = leader_choice.first_leader(partition.replicas, context.is_eligible)
         if first is None:
             return None
         epochs = {id: context.brokers[id].epoch for id in first.isr}
-        return WantedState(context.document(partition, first, epochs))
-    if _is_at_rest(partition, context):
+        return TargetState(context.document(partition, first, epochs))
+    if _needs_no_change(partition, context):
         return None
 
-    choice, joined = _with_living_leader(partition, context, unclean_allowed)
-    arrived = _has_arrived(partition, choice)
-    if arrived:
+    choice, joined = _choose_leader(partition, context, unclean_allowed)
+    finishes_reassignment = _is_reassignment_complete(partition, choice)
+    if finishes_reassignment:
         choice = _within(partition.target, choice, context)
     choice = _without_stopping(partition, choice, context)
-    if not arrived and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
+    if not finishes_reassignment and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
         return None
-    return WantedState(context.document(partition, choice, joined), arrived)
+    return TargetState(context.document(partition, choice, joined), finishes_reassignment)
 
 
 def preferred_state(partition: PartitionImage, context: ElectionContext) -> PartitionStateDocument | None:
@@ -80,12 +80,12 @@ def preferred_state(partition: PartitionImage, context: ElectionContext) -> Part
     choice = leader_choice.preferred_leader(
         partition.replicas,
         partition.isr,
-        lambda id: context.is_staying(id) and incarnations.is_same_incarnation(partition, context.brokers, id),
+        lambda id: context.is_eligible(id) and incarnations.is_same_incarnation(partition, context.brokers, id),
     )
     return None if choice is None else context.document(partition, choice)
 
 
-def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
+def _needs_no_change(partition: PartitionImage, context: ElectionContext) -> bool:
     """True for a partition that needs no change, the usual case: the ISR is alive and not stopping, one of it leads,
     and there is no reassignment.
     """
@@ -99,7 +99,7 @@ def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
     return partition.leader in partition.isr
 
 
-def _with_living_leader(
+def _choose_leader(
     partition: PartitionImage, context: ElectionContext, unclean_allowed: bool
 ) -> tuple[Choice, dict[int, int]]:
     """Returns a live leader with its ISR, and the broker epochs of members that newly count as in sync.
@@ -118,14 +118,14 @@ def _with_living_leader(
     if partition.leader in isr and is_same_incarnation(partition.leader):
         return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_incarnation)), {}
 
-    for is_fit in (lambda id: context.is_staying(id) and is_same_incarnation(id), is_same_incarnation):
+    for is_fit in (lambda id: context.is_eligible(id) and is_same_incarnation(id), is_same_incarnation):
         choice = leader_choice.offline_leader(partition.replicas, isr, is_fit, unclean_allowed=False)
         if choice.leader != NO_LEADER:
             return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_incarnation)), {}
 
     is_alive = context.brokers.__contains__
-    awaited = isr if partition.leader == NO_LEADER else tuple(id for id in isr if id == partition.leader)
-    choice = leader_choice.offline_leader(partition.replicas, awaited, is_alive, unclean_allowed=False)
+    candidates = isr if partition.leader == NO_LEADER else tuple(id for id in isr if id == partition.leader)
+    choice = leader_choice.offline_leader(partition.replicas, candidates, is_alive, unclean_allowed=False)
     if choice.leader == NO_LEADER and unclean_allowed:
         choice = leader_choice.offline_leader(partition.replicas, isr, is_alive, unclean_allowed=True)
     if choice.leader == NO_LEADER:
@@ -137,7 +137,7 @@ def _with_living_leader(
     }
 
 
-def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
+def _is_reassignment_complete(partition: PartitionImage, choice: Choice) -> bool:
     """True if a reassignment is complete: all target replicas are in sync with a leader (REP-32)."""
     return partition.is_reassigning and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
 
@@ -147,8 +147,8 @@ def _within(target: tuple[int, ...], choice: Choice, context: ElectionContext) -
     isr = tuple(id for id in choice.isr if id in target)
     if choice.leader in target:
         return Choice(choice.leader, isr)
-    staying = leader_choice.reassigned_leader(target, isr, context.is_staying)
-    return staying or Choice(target[0], isr)
+    eligible = leader_choice.reassigned_leader(target, isr, context.is_eligible)
+    return eligible or Choice(target[0], isr)
 
 
 def _without_stopping(partition: PartitionImage, choice: Choice, context: ElectionContext) -> Choice:
@@ -160,8 +160,8 @@ def _without_stopping(partition: PartitionImage, choice: Choice, context: Electi
     if choice.leader == NO_LEADER or context.stopping.isdisjoint(choice.isr):
         return choice
     if choice.leader in context.stopping:
-        taken = leader_choice.shutdown_leader(
+        successor = leader_choice.shutdown_leader(
             partition.replicas, choice.isr, context.brokers.__contains__, context.stopping.__contains__
         )
-        return taken or choice
+        return successor or choice
     return Choice(choice.leader, tuple(id for id in choice.isr if id not in context.stopping))

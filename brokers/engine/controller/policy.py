@@ -44,8 +44,8 @@ def from_overrides(overrides: Mapping[str, str]) -> Policy:
     return Policy(
         unclean_allowed=_flag(overrides, UNCLEAN_KEY, False),
         balance_enabled=_flag(overrides, BALANCE_KEY, True),
-        balance_interval_s=_number(overrides, BALANCE_INTERVAL_KEY, BALANCE_INTERVAL_S, at_least=1),
-        imbalance_percent_max=_number(overrides, IMBALANCE_KEY, IMBALANCE_PERCENT_MAX, at_least=0),
+        balance_interval_s=_number(overrides, BALANCE_INTERVAL_KEY, BALANCE_INTERVAL_S, minimum=1),
+        imbalance_percent_max=_number(overrides, IMBALANCE_KEY, IMBALANCE_PERCENT_MAX, minimum=0),
     )
 
 
@@ -56,12 +56,12 @@ def _flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
     return word == "true"
 
 
-def _number(overrides: Mapping[str, str], key: str, default: int, *, at_least: int) -> int:
+def _number(overrides: Mapping[str, str], key: str, default: int, *, minimum: int) -> int:
     text = overrides.get(key, str(default))
     try:
         number = int(text)
     except ValueError:
         raise SettingsWrong(f"{key} is not a whole number: {text!r}") from None
-    if number < at_least:
-        raise SettingsWrong(f"{key} must be at least {at_least}, not {number}")
+    if number < minimum:
+        raise SettingsWrong(f"{key} must be at least {minimum}, not {number}")
     return number

@@ -15,20 +15,20 @@ from brokers.engine.controller.policy import DEFAULT, Policy
 class ControllerState:
     """State of the controller.
 
-    `held_epoch` is None while this broker is not the controller; then no instructions are decided (CTL-7). `awaited`
-    has for each written partition the version that the image must show before the next decision about it, -1 during the
-    write. `busy` has the topics whose deletion, creation or growth is in progress.
+    `held_epoch` is None while this broker is not the controller; then no instructions are decided (CTL-7).
+    `pending_versions` has for each written partition the version that the image must show before the next decision
+    about it, -1 during the write. `busy` has the topics whose deletion, creation or growth is in progress.
     """
 
     broker_id: int
     image: ClusterImage
     policy: Policy = DEFAULT
     held_epoch: ControllerEpoch | None = None
-    awaited: Mapping[PartitionKey, int] = field(default_factory=dict)
+    pending_versions: Mapping[PartitionKey, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Checks the invariants; called by tests after every step."""
-        assert self.held_epoch is not None or not self.awaited, "a deposed controller awaits nothing"
+        assert self.held_epoch is not None or not self.pending_versions, "a deposed controller awaits nothing"
         assert self.held_epoch is not None or not self.busy, "a deposed controller is busy with nothing"
-        assert all(version >= -1 for version in self.awaited.values())
+        assert all(version >= -1 for version in self.pending_versions.values())

@@ -22,21 +22,21 @@ CONFIGS: Mapping[str, Mapping[str, str]] = {USAGE_TOPIC: USAGE_CONFIG, AUDIT_TOP
 assert tuple(CONFIGS) == LED_BY_EACH_BROKER
 
 
-def wanted_topic(image: ClusterImage, name: str) -> CreateSystemTopic | GrowSystemTopic | None:
+def plan_system_topic(image: ClusterImage, name: str) -> CreateSystemTopic | GrowSystemTopic | None:
     """Returns the creation or growth that a system topic needs so that every live broker leads a partition of it.
 
     Each broker writes its usage and audit events to its own partition, without the network. A partition has one
     replica: while its broker is down, no other broker has events for it. A stopping broker gets no partition.
     """
     topic = image.topics.get(name)
-    staying = sorted(id for id, broker in image.brokers.items() if not broker.stopping)
+    eligible = sorted(id for id, broker in image.brokers.items() if not broker.stopping)
     if topic is None:
-        if not staying:
+        if not eligible:
             return None
-        return CreateSystemTopic(name, {index: (broker,) for index, broker in enumerate(staying)}, CONFIGS[name])
+        return CreateSystemTopic(name, {index: (broker,) for index, broker in enumerate(eligible)}, CONFIGS[name])
     # A topic does not grow during a reassignment (REP-33), whose end changes the image.
     if topic.deleting or any(partition.is_reassigning for partition in topic.partitions):
         return None
     served = {partition.replicas[0] for partition in topic.partitions}
-    added = tuple((broker,) for broker in staying if broker not in served)
+    added = tuple((broker,) for broker in eligible if broker not in served)
     return GrowSystemTopic(name, len(topic.partitions), added) if added else None

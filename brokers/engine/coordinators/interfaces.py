@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch of a state topic's log as it is read at load.
 
     `records` are `(offset, key, value)`. A control batch has no records, and `committed` is the outcome of its
@@ -26,8 +26,8 @@ class Stored(NamedTuple):
     committed: bool | None = None
 
 
-class PendingCommit(Protocol):
-    """A pending wait for the high watermark or for a leadership check, which can be cancelled."""
+class LogWait(Protocol):
+    """A wait for the high watermark or for a leadership check, which can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -51,7 +51,7 @@ class StateLog(Protocol):
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         """Appends a batch and returns `(error code, last offset)`. With an error code the log is unchanged."""
 
-    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> PendingCommit:
+    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> LogWait:
         """Calls `on_complete` once: with 0 when `last_offset` is committed, or with an error code when the leadership
         is lost. It is never called during `append`.
         """
@@ -60,12 +60,12 @@ class StateLog(Protocol):
     def is_sole_in_sync_replica(self) -> bool:
         """True if no other broker can have become the leader."""
 
-    def when_confirmed(self, on_complete: Callable[[int], None]) -> PendingCommit:
+    def when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LogWait:
         """Calls `on_complete` once: with 0 when it is confirmed that this broker was the leader at the time of this
         call, or with an error code when the leadership is lost. It is never called before this method returns.
         """
 
-    async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
+    async def read(self, offset: int) -> tuple[Sequence[StoredBatch], int]:
         """Returns the next batches from `offset` on and the offset to continue at; no batches at the end of the log.
 
         Raises LogUnreadable.
@@ -79,7 +79,7 @@ class LogUnreadable(Exception):
     """The log of a state partition cannot be read: the disk failed, or the leadership is lost."""
 
 
-class Machine(Protocol):
+class StateMachine(Protocol):
     """State machine of one shard; `coordinators.result` has the rules that it follows."""
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
@@ -88,7 +88,7 @@ class Machine(Protocol):
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         """Ends the transaction of a producer on this partition: its pending records take effect or are dropped."""
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         """Returns the first decision after the load: timers to set and effects to repeat."""
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:

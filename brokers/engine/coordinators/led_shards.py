@@ -15,12 +15,12 @@ S = TypeVar("S")
 
 # Amounts used of each kind that a registry counts, such as groups, members and bytes.
 Usage = tuple[int, ...]
-NONE: Final[Usage] = ()
+NO_USAGE: Final[Usage] = ()
 # Returns the instances of an instance's tenant, the instance itself included.
 Siblings = Callable[[str], Collection[str]]
 
 
-def only_itself(instance_id: str) -> Collection[str]:
+def no_siblings(instance_id: str) -> Collection[str]:
     """Returns the instance alone, as if its tenant had no other."""
     return (instance_id,)
 
@@ -28,13 +28,13 @@ def only_itself(instance_id: str) -> Collection[str]:
 def _sum(usage: Usage, more: Usage) -> Usage:
     """Returns the sums; empty if nothing is used any more."""
     total = tuple(map(sum, zip(usage, more, strict=True))) if usage else more
-    return total if any(total) else NONE
+    return total if any(total) else NO_USAGE
 
 
 class LedShards(Generic[S]):
     """The set of shards of a state topic that this broker leads, those that are loading included.
 
-    `partitions` returns the number of partitions of the topic.
+    `partitions` returns the number of partitions of the topic, `siblings` the instances of an instance's tenant.
     """
 
     __slots__ = ("_partitions", "_shards", "_siblings", "_used")
@@ -42,7 +42,7 @@ class LedShards(Generic[S]):
     def __init__(
         self,
         partitions: Callable[[], int] = lambda: 1,
-        siblings: Siblings = only_itself,
+        siblings: Siblings = no_siblings,
     ) -> None:
         self._partitions = partitions
         self._siblings = siblings
@@ -64,32 +64,32 @@ class LedShards(Generic[S]):
         for instance_id, usage in self._shards.pop(shard, {}).items():
             _add(self._used, instance_id, tuple(-amount for amount in usage))
 
-    def charge(self, shard: S, instance_id: str | None, *more: int) -> None:
+    def charge(self, shard: S, instance_id: str | None, *amounts: int) -> None:
         """Adds amounts, which may be negative, to the usage of an instance. Ignores a shard that is not led."""
         by_instance = self._shards.get(shard)
         if by_instance is not None:
-            _add(by_instance, instance_id, more)
-            _add(self._used, instance_id, more)
+            _add(by_instance, instance_id, amounts)
+            _add(self._used, instance_id, amounts)
 
     def used(self, instance_id: str | None, kind: int) -> int:
         """Returns the amount of a kind that an instance uses in all shards."""
         usage = self._used.get(instance_id)
         return 0 if usage is None else usage[kind]
 
-    def room(self, instance_id: str, kind: int, limit: int, floor: int = 1, times: int = 1) -> int:
+    def remaining(self, instance_id: str, kind: int, limit: int, floor: int = 1, times: int = 1) -> int:
         """Returns the amount of a kind that an instance may still use here, negative if it uses too much already.
 
         The amount is what remains of this broker's part of the cluster-wide `limit`, or of the part for all instances
         of the tenant if that is less. Both parts are multiplied by `times`.
         """
-        room = times * self.share_of(limit, floor) - self.used(instance_id, kind)
+        remaining = times * self.local_limit(limit, floor) - self.used(instance_id, kind)
         siblings = self._siblings(instance_id)
         if len(siblings) > 1:
             used = sum(self.used(sibling, kind) for sibling in siblings)
-            room = min(room, times * self.share_of(TENANT_INSTANCES_MAX * limit, floor) - used)
-        return room
+            remaining = min(remaining, times * self.local_limit(TENANT_INSTANCES_MAX * limit, floor) - used)
+        return remaining
 
-    def share_of(self, limit: int, floor: int = 1) -> int:
+    def local_limit(self, limit: int, floor: int = 1) -> int:
         """Returns the part of a cluster-wide `limit` that this broker may grant.
 
         It is proportional to the topic's partitions that the broker leads, and at least `floor`.
@@ -100,7 +100,7 @@ class LedShards(Generic[S]):
 
 
 def _add(usages: dict[str | None, Usage], instance_id: str | None, more: Usage) -> None:
-    total = _sum(usages.get(instance_id, NONE), more)
+    total = _sum(usages.get(instance_id, NO_USAGE), more)
     if total:
         usages[instance_id] = total
     else:

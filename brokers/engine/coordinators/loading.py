@@ -17,11 +17,11 @@ class ReplayFailed(Exception):
         self.offset = offset
 
 
-async def load(shard: Shard[Any], left_out: Container[int] = ()) -> int:
-    """Replays the log without the offsets in `left_out`, begins the shard and returns the number of records read.
+async def load(shard: Shard[Any], skipped_offsets: Container[int] = ()) -> int:
+    """Replays the log without `skipped_offsets`, makes the shard serve calls and returns the number of records read.
 
     Markers of transactions that are appended meanwhile are read as well: there is no `await` between reaching the end
-    of the log and `shard.begin`.
+    of the log and `shard.start_serving`.
 
     Raises:
         LogUnreadable: from `StateLog.read`.
@@ -35,19 +35,19 @@ async def load(shard: Shard[Any], left_out: Container[int] = ()) -> int:
         if not batches:
             break
         for batch in batches:
-            at = batch.last_offset
+            record_offset = batch.last_offset
             try:
                 if batch.committed is not None:
-                    if at not in left_out:
-                        machine.replay_marker(batch.producer_id, batch.committed, at)
+                    if record_offset not in skipped_offsets:
+                        machine.replay_marker(batch.producer_id, batch.committed, record_offset)
                     continue
                 producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER
-                for at, key, value in batch.records:
-                    if at not in left_out:
-                        machine.replay(key, value, at, producer_id)
+                for record_offset, key, value in batch.records:
+                    if record_offset not in skipped_offsets:
+                        machine.replay(key, value, record_offset, producer_id)
             except Exception as error:
-                raise ReplayFailed(at) from error
+                raise ReplayFailed(record_offset) from error
             records += len(batch.records)
         offset = next_offset
-    shard.begin(offset - 1)
+    shard.start_serving(offset - 1)
     return records

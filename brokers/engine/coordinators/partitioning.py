@@ -14,7 +14,7 @@ CACHED_LENGTH_MAX: Final = 128
 HASHED_LENGTH_MAX: Final = 1_024
 # Number of UTF-16 units hashed before the value is truncated to 32 bits; larger intermediate integers cost more than
 # the truncation.
-UNITS_PER_CUT: Final = 64
+UNITS_PER_TRUNCATION: Final = 64
 
 
 def java_hash(text: str) -> int:
@@ -22,8 +22,8 @@ def java_hash(text: str) -> int:
     value = 0
     raw = text.encode("utf-16-be", "surrogatepass")
     units = unpack(f">{len(raw) // 2}H", raw)
-    for begin in range(0, len(units), UNITS_PER_CUT):
-        for unit in units[begin : begin + UNITS_PER_CUT]:
+    for begin in range(0, len(units), UNITS_PER_TRUNCATION):
+        for unit in units[begin : begin + UNITS_PER_TRUNCATION]:
             value = 31 * value + unit
         value &= 0xFFFF_FFFF
     return value - (1 << 32) if value >= 1 << 31 else value

@@ -33,7 +33,7 @@ class _ReplyPending:
 # The reply to a call whose ticket is answered later.
 REPLY_PENDING: Final = _ReplyPending()
 NO_PRODUCER: Final = -1
-# `reads` of a reply that depends on no record.
+# `depends_on` of a reply that depends on no record.
 NO_RECORD: Final = -1
 # The append needs no verification of its transaction.
 NO_VERIFICATION_TOKEN: Final = -1
@@ -44,35 +44,37 @@ def _not_expected(code: int) -> CoordinatorResult:
 
 
 class CoordinatorResult:
-    """One decision of a machine. Its reply, answers and effects are released when its records are committed, or at
-    once if it has none.
+    """One decision of a machine. Its replies and effects are released when its records are committed, or at once if
+    it has none.
 
     Attributes:
         records: appended as one batch with acks=-1.
         producer_id: the batch is part of this producer's transaction.
         verification_token: proof that the transaction was verified (TXN-27).
-        answers: `(ticket, reply)` of calls that were waiting.
+        deferred_replies: `(ticket, reply)` of calls that were waiting.
         timers: `(key, deadline in monotonic ms)`; a deadline of None cancels the timer.
-        effects: passed to the runtime's `carry_out`.
-        refused: `refused(code)` makes the decision that replaces this one when the append is refused and nothing was
-            replayed.
-        late: `late(code)` makes the reply when the commit takes too long; the records stay in the log and take effect.
-        reads: offset of the last record that the reply depends on; the reply is released when that one is committed.
+        effects: passed to the runtime's `perform_effect`.
+        on_refused: `on_refused(code)` makes the decision that replaces this one when the append is refused and nothing
+            was replayed.
+        timeout_reply: `timeout_reply(code)` makes the reply when the commit takes too long; the records stay in the log
+            and take effect.
+        depends_on: offset of the last record that the reply depends on; the reply is released when that one is
+            committed.
         is_read: the reply reports recorded state, so it is released only after a check that this broker was still
             the coordinator when it was made (decision 76).
     """
 
     __slots__ = (
-        "answers",
+        "deferred_replies",
+        "depends_on",
         "effects",
         "is_read",
-        "late",
+        "on_refused",
         "producer_epoch",
         "producer_id",
-        "reads",
         "records",
-        "refused",
         "reply",
+        "timeout_reply",
         "timers",
         "verification_token",
     )
@@ -82,12 +84,12 @@ class CoordinatorResult:
         reply: Any = None,
         records: list[StateRecord] | None = None,
         *,
-        answers: list[tuple[object, Any]] | None = None,
+        deferred_replies: list[tuple[object, Any]] | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
         effects: list[object] | None = None,
-        refused: Callable[[int], CoordinatorResult] | None = None,
-        late: Callable[[int], Any] | None = None,
-        reads: int = NO_RECORD,
+        on_refused: Callable[[int], CoordinatorResult] | None = None,
+        timeout_reply: Callable[[int], Any] | None = None,
+        depends_on: int = NO_RECORD,
         is_read: bool = False,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
@@ -95,16 +97,17 @@ class CoordinatorResult:
     ) -> None:
         self.reply = reply
         self.records = records or []
-        self.answers = answers or []
+        self.deferred_replies = deferred_replies or []
         self.timers = timers or []
         self.effects = effects or []
-        self.refused = refused or _not_expected
-        self.late = late
-        self.reads = reads
+        self.on_refused = on_refused or _not_expected
+        self.timeout_reply = timeout_reply
+        self.depends_on = depends_on
         self.is_read = is_read
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.verification_token = verification_token
 
     def __repr__(self) -> str:
-        return f"CoordinatorResult({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"
+        records, deferred = len(self.records), self.deferred_replies
+        return f"CoordinatorResult({self.reply!r}, records={records}, deferred_replies={deferred!r})"

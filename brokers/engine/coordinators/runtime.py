@@ -8,11 +8,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.interfaces import LogUnreadable, Machine, StateLog
+from brokers.engine.coordinators.interfaces import LogUnreadable, StateLog, StateMachine
 from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
-from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, Cancel, Shard
+from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, CancelHandle, Shard
 from brokers.engine.coordinators.ticket import Ticket
 
 log = structlog.get_logger(__name__)
@@ -21,48 +21,48 @@ RELOAD_DELAY_MS: Final = 1_000
 # A record whose replay failed in this many loads in a row is skipped by the next load, so that it blocks no others.
 FAILED_REPLAYS_MAX: Final = 2
 
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=StateMachine)
 
 
 class Loop(Protocol):
     """Clock and scheduler. `spawn` runs a coroutine in the background. The returned handles cancel the work."""
 
     def now(self) -> Now: ...
-    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
-    def spawn(self, work: Coroutine[Any, Any, None]) -> Cancel: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> CancelHandle: ...
+    def spawn(self, work: Coroutine[Any, Any, None]) -> CancelHandle: ...
 
 
 class Runtime(Generic[M]):
     """The shards of one state topic that this broker leads, and the calls to them.
 
-    `make(log)` makes an empty machine for a partition. `carry_out(index, effect)` performs the effects of decisions;
-    `on_append(records, batch_bytes)` is called after each append. `partitions` is the number of partitions of the state
-    topic, 0 while it does not exist.
+    `new_machine(log)` makes an empty machine for a partition. `perform_effect(index, effect)` performs an effect of a
+    decision; `on_append(records, batch_bytes)` is called after each append. `partitions` is the number of partitions of
+    the state topic, 0 while it does not exist.
     """
 
     def __init__(
         self,
         *,
         topic: str,
-        make: Callable[[StateLog], M],
+        new_machine: Callable[[StateLog], M],
         loop: Loop,
         commit_timeout_ms: int,
-        carry_out: Callable[[int, object], None] = lambda index, effect: None,
+        perform_effect: Callable[[int, object], None] = lambda index, effect: None,
         on_append: Callable[[Sequence[StateRecord], int], None] = lambda records, batch_bytes: None,
     ) -> None:
         self.topic = topic
         self.partitions = 0
         # Partitions that this broker leads according to the cluster metadata, and whose logs are not open yet.
-        self.awaited: frozenset[int] = frozenset()
+        self.opening: frozenset[int] = frozenset()
         self.commit_timeout_ms = commit_timeout_ms
-        self.carry_out = carry_out
+        self.perform_effect = perform_effect
         self.on_append = on_append
         self.now = loop.now
         self.call_later = loop.call_later
-        self._make = make
+        self._new_machine = new_machine
         self._loop = loop
         self._shards: dict[int, Shard[M]] = {}
-        self._loads: dict[int, Cancel] = {}
+        self._loads: dict[int, CancelHandle] = {}
         # By partition that is being loaded: number of failed replays by offset.
         self._failures: dict[int, Counter[int]] = {}
 
@@ -84,7 +84,7 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         code = self._refusal_without(index) if shard is None else shard.refusal()
         if shard is None or code:
-            return ticket.failure(code)
+            return ticket.error_reply(code)
         return shard.perform(operation, ticket)
 
     def refusal(self, id: str) -> int:
@@ -95,24 +95,24 @@ class Runtime(Generic[M]):
 
     def _refusal_without(self, index: int) -> int:
         """Returns the error code for a partition that has no shard."""
-        return LOAD_IN_PROGRESS if index in self.awaited else NOT_COORDINATOR
+        return LOAD_IN_PROGRESS if index in self.opening else NOT_COORDINATOR
 
-    def is_silent(self, index: int) -> bool:
+    def is_unavailable(self, index: int) -> bool:
         """True if this broker should coordinate the partition but refuses calls, because the shard is loading or its
         leadership is uncertain.
         """
         shard = self._shards.get(index)
-        return index in self.awaited if shard is None else shard.refusal() != 0
+        return index in self.opening if shard is None else shard.refusal() != 0
 
     def shards(self) -> Iterator[Shard[M]]:
         """Iterates over all shards, those that are loading included."""
         return iter(tuple(self._shards.values()))
 
-    def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
+    def on_marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
         """Replays a transaction marker that was appended to the partition `index`, if this broker coordinates it."""
         shard = self._shards.get(index)
         if shard is not None:
-            shard.marker_appended(producer_id, committed, offset)
+            shard.on_marker_appended(producer_id, committed, offset)
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Runtime(Generic[M]):
             shard.close()
             log.info("coordinator_unloaded", topic=self.topic, partition=index, leader_epoch=shard.log.leader_epoch)
 
-    def lost(self, index: int) -> None:
+    def reload(self, index: int) -> None:
         """Reloads a shard after a replayed append may have been lost, so that its state matches the log."""
         shard = self._shards.get(index)
         if shard is None:
@@ -152,24 +152,26 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         return shard is not None and shard.log.leader_epoch == leader_epoch and shard.refusal() != NOT_COORDINATOR
 
-    def held(self) -> tuple[int, ...]:
-        """Returns the partitions that have a shard here."""
+    def led_partitions(self) -> tuple[int, ...]:
+        """Returns the partitions that have a shard here, loaded or loading."""
         return tuple(self._shards)
 
     def _begin(self, state_log: StateLog) -> None:
         index = state_log.index
-        shard = Shard(state_log, self._make(state_log), self)
+        shard = Shard(state_log, self._new_machine(state_log), self)
         self._shards[index] = shard
         self._loads[index] = self._loop.spawn(self._load(shard))
 
     async def _load(self, shard: Shard[M]) -> None:
         began_ms = self.now().monotonic_ms
         failures = self._failures.setdefault(shard.index, Counter())
-        left_out = {offset for offset, times in failures.items() if times >= FAILED_REPLAYS_MAX}
-        if left_out:
-            log.error("coordinator_records_left_out", topic=self.topic, partition=shard.index, offsets=sorted(left_out))
+        skipped_offsets = {offset for offset, times in failures.items() if times >= FAILED_REPLAYS_MAX}
+        if skipped_offsets:
+            log.error(
+                "coordinator_records_left_out", topic=self.topic, partition=shard.index, offsets=sorted(skipped_offsets)
+            )
         try:
-            records = await load(shard, left_out)
+            records = await load(shard, skipped_offsets)
         except LogUnreadable as error:
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))

@@ -71,8 +71,8 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
         SettingsWrong: a value is invalid.
     """
 
-    def number(key: str, default: int, at_least: int = 1) -> int:
-        return _number(overrides, key, default, at_least)
+    def number(key: str, default: int, minimum: int = 1) -> int:
+        return _number(overrides, key, default, minimum)
 
     transactions = TransactionSettings()
     return CoordinatorSettings(
@@ -116,18 +116,18 @@ def group_settings(overrides: Mapping[str, str]) -> GroupSettings:
         SettingsWrong: a value is invalid, or the smallest session timeout is above the largest.
     """
 
-    def number(key: str, default: int, at_least: int = 1) -> int:
-        return _number(overrides, key, default, at_least)
+    def number(key: str, default: int, minimum: int = 1) -> int:
+        return _number(overrides, key, default, minimum)
 
     defaults = GroupSettings()
     result = GroupSettings(
         initial_rebalance_delay_ms=number(
-            "group.initial.rebalance.delay.ms", defaults.initial_rebalance_delay_ms, at_least=0
+            "group.initial.rebalance.delay.ms", defaults.initial_rebalance_delay_ms, minimum=0
         ),
         session_timeout_ms_min=number("group.min.session.timeout.ms", defaults.session_timeout_ms_min),
         session_timeout_ms_max=number("group.max.session.timeout.ms", defaults.session_timeout_ms_max),
         members_max=number("group.max.size", defaults.members_max),
-        metadata_bytes_max=number("offset.metadata.max.bytes", defaults.metadata_bytes_max, at_least=0),
+        metadata_bytes_max=number("offset.metadata.max.bytes", defaults.metadata_bytes_max, minimum=0),
         retention_ms=number("offsets.retention.minutes", defaults.retention_ms // 60_000) * 60_000,
         retention_check_interval_ms=number("offsets.retention.check.interval.ms", defaults.retention_check_interval_ms),
     )
@@ -152,14 +152,14 @@ def _config(segment_bytes: int) -> dict[str, str]:
     return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
 
 
-def _number(overrides: Mapping[str, str], key: str, default: int, at_least: int) -> int:
+def _number(overrides: Mapping[str, str], key: str, default: int, minimum: int) -> int:
     text = overrides.get(key, str(default))
     try:
         value = int(text)
     except ValueError:
         raise SettingsWrong(f"{key} is not a whole number: {text!r}") from None
-    if value < at_least:
-        raise SettingsWrong(f"{key} must be at least {at_least}, not {value}")
+    if value < minimum:
+        raise SettingsWrong(f"{key} must be at least {minimum}, not {value}")
     return value
 
 

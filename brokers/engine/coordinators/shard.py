@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.interfaces import Machine, PendingCommit, StateLog
+from brokers.engine.coordinators.interfaces import LogWait, StateLog, StateMachine
 from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
@@ -24,17 +24,17 @@ REQUEST_TIMED_OUT: Final = 7
 LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
 # Deadlines may fire this much late, so that many of them share one turn of the event loop.
-ALARM_GRAIN_MS: Final = 20
+ALARM_SLACK_MS: Final = 20
 # If many deadlines are due at once (a thousand members lost their network), the event loop does other work after each
 # batch of this size.
 DEADLINES_PER_TURN_MAX: Final = 50
 # Maximum wait of a read, after which the client is asked to retry. Writes wait up to `commit_timeout_ms`.
-READ_MS_MAX: Final = 2_000
+READ_TIMEOUT_MS: Final = 2_000
 
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=StateMachine)
 
 
-class Cancel(Protocol):
+class CancelHandle(Protocol):
     """Handle of a scheduled call or of background work."""
 
     def cancel(self) -> None: ...
@@ -46,10 +46,10 @@ class ShardHost(Protocol):
     commit_timeout_ms: int
 
     def now(self) -> Now: ...
-    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
-    def carry_out(self, index: int, effect: object) -> None: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> CancelHandle: ...
+    def perform_effect(self, index: int, effect: object) -> None: ...
     def on_append(self, records: Sequence[StateRecord], batch_bytes: int) -> None: ...
-    def lost(self, index: int) -> None: ...
+    def reload(self, index: int) -> None: ...
 
 
 class Shard(Generic[M]):
@@ -65,7 +65,7 @@ class Shard(Generic[M]):
         self.last_offset = -1
         self._host = host
         self._timers = Timers()
-        self._alarm: Cancel | None = None
+        self._alarm: CancelHandle | None = None
         self._alarm_ms = 0
         self._pending_commits: dict[_PendingCommit, None] = {}
         self._closed = False
@@ -84,18 +84,18 @@ class Shard(Generic[M]):
         """Returns the reply, or REPLY_PENDING if `ticket` gets it later."""
         return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
 
-    def act(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
+    def perform_internal(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
         """Performs an operation that no client requested; does nothing while this shard refuses calls."""
         if not self.refusal():
             self._complete(operation(self.machine, self._host.now()), None)
 
-    def begin(self, last_offset: int) -> None:
+    def start_serving(self, last_offset: int) -> None:
         """Starts serving calls, after everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
-        self._complete(self.machine.loaded(self._host.now()), None)
+        self._complete(self.machine.on_loaded(self._host.now()), None)
 
-    def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
+    def on_marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
         """Replays the marker of a transaction that ended on this partition. During a load it is read from the log."""
         if not self.loading and not self._closed:
             self.machine.replay_marker(producer_id, committed, offset)
@@ -116,9 +116,9 @@ class Shard(Generic[M]):
 
     def _complete(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
         if result.records:
-            code = self._append(result, is_asked=ticket is not None)
+            code = self._append(result, for_client=ticket is not None)
             if code:
-                return self._complete(result.refused(code), ticket)
+                return self._complete(result.on_refused(code), ticket)
         for key, deadline_ms in result.timers:
             if deadline_ms is None:
                 self._timers.cancel(key)
@@ -126,14 +126,14 @@ class Shard(Generic[M]):
                 self._timers.set(key, deadline_ms)
         if result.timers:
             self._set_alarm()
-        needs = self.last_offset if result.records else result.reads
-        if needs >= self.log.high_watermark or (result.is_read and not self.log.is_sole_in_sync_replica):
-            self._await_commit(result, ticket, needs)
+        awaited_offset = self.last_offset if result.records else result.depends_on
+        if awaited_offset >= self.log.high_watermark or (result.is_read and not self.log.is_sole_in_sync_replica):
+            self._await_commit(result, ticket, awaited_offset)
             return REPLY_PENDING
         self.release(result)
         return result.reply
 
-    def _append(self, result: CoordinatorResult, *, is_asked: bool) -> int:
+    def _append(self, result: CoordinatorResult, *, for_client: bool) -> int:
         """Appends and replays the records of a decision; returns the error code if the append was refused."""
         now = self._host.now()
         in_transaction = result.producer_id != NO_PRODUCER
@@ -146,7 +146,7 @@ class Shard(Generic[M]):
         code, last_offset = self.log.append(batch, now, result.verification_token)
         if code:
             return code
-        if is_asked or any(record.value is not None for record in result.records):
+        if for_client or any(record.value is not None for record in result.records):
             # Expiry is charged to no client.
             self._host.on_append(result.records, len(batch))
         offset = last_offset - len(result.records) + 1
@@ -162,12 +162,12 @@ class Shard(Generic[M]):
         pending.wait(self._host, last_offset)
 
     def release(self, result: CoordinatorResult) -> None:
-        """Delivers the answers and performs the effects of a committed decision."""
-        for waiting, reply in result.answers:
-            assert isinstance(waiting, Ticket)
-            waiting.deliver(reply)
+        """Delivers the deferred replies and performs the effects of a committed decision."""
+        for ticket, reply in result.deferred_replies:
+            assert isinstance(ticket, Ticket)
+            ticket.deliver(reply)
         for effect in result.effects:
-            self._host.carry_out(self.index, effect)
+            self._host.perform_effect(self.index, effect)
 
     def forget(self, pending: _PendingCommit) -> bool:
         """Removes a pending commit; returns False if it was removed before."""
@@ -176,10 +176,10 @@ class Shard(Generic[M]):
         del self._pending_commits[pending]
         return True
 
-    def lost(self) -> None:
-        """Reports to the runtime that a replayed record may be lost."""
+    def request_reload(self) -> None:
+        """Requests that the runtime reloads this shard, because a replayed record may be lost."""
         if not self._closed:
-            self._host.lost(self.index)
+            self._host.reload(self.index)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Shard(Generic[M]):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ms = next_ms
-        delay_ms = max(0, next_ms - self._host.now().monotonic_ms) + ALARM_GRAIN_MS
+        delay_ms = max(0, next_ms - self._host.now().monotonic_ms) + ALARM_SLACK_MS
         self._alarm = self._host.call_later(delay_ms, self._on_alarm)
 
     def _on_alarm(self) -> None:
@@ -219,21 +219,21 @@ class _PendingCommit:
         self._shard = shard
         self._result = result
         self._ticket = ticket
-        self._waits: list[PendingCommit] = []
+        self._waits: list[LogWait] = []
         self._outstanding = 0
-        self._deadline: Cancel | None = None
+        self._deadline: CancelHandle | None = None
 
     def wait(self, host: ShardHost, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
             self._waits.append(log.when_committed(last_offset, self._on_commit))
         if self._result.is_read and not log.is_sole_in_sync_replica:
-            self._waits.append(log.when_confirmed(self._on_confirmation))
+            self._waits.append(log.when_leadership_confirmed(self._on_confirmation))
         self._outstanding = len(self._waits)
         if self._ticket is not None:
             wait_ms = host.commit_timeout_ms
             if not self._result.records:
-                wait_ms = min(wait_ms, READ_MS_MAX)
+                wait_ms = min(wait_ms, READ_TIMEOUT_MS)
             self._deadline = host.call_later(wait_ms, self._on_timeout)
 
     def _on_timeout(self) -> None:
@@ -246,13 +246,13 @@ class _PendingCommit:
             # Clients do not expect a time-out for a read and would give up; LOAD_IN_PROGRESS makes them retry.
             ticket.fail(LOAD_IN_PROGRESS)
             return
-        late = self._result.late
-        ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
+        error_reply = self._result.timeout_reply or ticket.error_reply
+        ticket.deliver(error_reply(REQUEST_TIMED_OUT))
 
     def _on_commit(self, code: int) -> None:
         if code:
             self.drop()
-            self._shard.lost()
+            self._shard.request_reload()
         else:
             self._on_wait_done()
 
@@ -278,9 +278,9 @@ class _PendingCommit:
             return
         if self._ticket is not None:
             self._ticket.fail(NOT_COORDINATOR)
-        for waiting, _ in self._result.answers:
-            assert isinstance(waiting, Ticket)
-            waiting.fail(NOT_COORDINATOR)
+        for ticket, _ in self._result.deferred_replies:
+            assert isinstance(ticket, Ticket)
+            ticket.fail(NOT_COORDINATOR)
 
     def _cancel_waits(self) -> bool:
         """Cancels all waits; returns False if this had ended before."""

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 # Stale heap entries are removed when they outnumber the live ones by more than this.
-DEAD_ENTRIES_MAX: Final = 256
+STALE_ENTRIES_MAX: Final = 256
 
 
 class Timers:
@@ -78,7 +78,7 @@ class Timers:
 
     def _sweep(self) -> None:
         """Rebuilds the heap without stale entries when they are the larger part; amortised constant time per `set`."""
-        if len(self._heap) <= 2 * len(self._deadlines) + DEAD_ENTRIES_MAX:
+        if len(self._heap) <= 2 * len(self._deadlines) + STALE_ENTRIES_MAX:
             return
         self._queued = {key: self._queued[key] for key in self._deadlines}
         self._heap[:] = [(queued_ms, sequence, key) for sequence, (key, queued_ms) in enumerate(self._queued.items())]

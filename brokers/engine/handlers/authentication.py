@@ -18,7 +18,7 @@ from brokers.contract import paths
 from brokers.contract.oauth import CONFIGURATION, KEY_REQUEST_INTERVAL_MS, OAuthDocument, OAuthTerms
 from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument, scram_salt
 from brokers.engine.access import passwords, scram
-from brokers.engine.access.attempts import Attempts
+from brokers.engine.access.attempts import FailedAttempts
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.tokens import ProvenTokens, TokenRefused, TokenVerifier, UnknownKey, VerifiedToken
 from brokers.engine.clock import Clock
@@ -53,7 +53,7 @@ class _InstanceState:
     __slots__ = ("attempts", "counts", "last_used_ms")
 
     def __init__(self) -> None:
-        self.attempts = Attempts()
+        self.attempts = FailedAttempts()
         self.counts = AuthenticationCounts()
         # Wall time of the last sign-in, by user and secret.
         self.last_used_ms: dict[str, dict[str, int]] = {}
@@ -111,14 +111,14 @@ class Authentication:
             user = self.usable_user(instance_id, name)
             secret = await self.loop.run_in_executor(
                 self.hasher,
-                passwords.matching,
+                passwords.find_matching_secret,
                 password,
                 () if user is None else passwords.comparisons_of(user),
                 scram_salt(instance_id, name, SCRAM_SHA_256),
             )
         if secret is not None and user is not None:
             self.record_success(instance_id, name, address, was_counted=True)
-            self.proven.note(instance_id, user, secret, password)
+            self.proven.record(instance_id, user, secret, password)
         return secret
 
     def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
@@ -284,7 +284,7 @@ class TokenAuthentication:
                     self._request_keys(instance_id)
                 raise
         self._shared.record_success(instance_id, NOBODY_YET, address, was_counted=True)
-        self.proven.note(token, document, verified)
+        self.proven.record(token, document, verified)
         return verified
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:

@@ -14,7 +14,7 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.documents import InstanceDocument
 from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import OPEN, UNRESTRICTED, AclIndexes, Rights
-from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
+from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, OwnerAddress, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
@@ -125,7 +125,7 @@ def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, ad
     client that sent it.
     """
     instance_id = principal.instance_id
-    if instance_id is None or isinstance(address, Owners):
+    if instance_id is None or isinstance(address, OwnerAddress):
         return UNRESTRICTED
     # An anonymous client is no user, even if a user has that name.
     if principal.user != ANONYMOUS:
@@ -167,7 +167,7 @@ class TenantMetadataView:
         instance_id = principal.instance_id
         topics: Mapping[bytes, TopicImage]
         if instance_id is None:
-            topics = image.topics_by_bytes
+            topics = image.topics_by_encoded_name
         else:
             self.instance = image.instances.get(instance_id)
             topics = {} if self.instance is None else self.instance.topics

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import Rights
-from brokers.engine.access.authorizer import Address, owners_address, peer_address
+from brokers.engine.access.authorizer import Address, owner_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import Channel, RequestContext, TenantMetadataView
@@ -172,7 +172,7 @@ class Session:
         self._fast_codec_handlers, self._legacy_handlers, self._apis, self._dispatch = dispatch_table
         self._address: Address
         if principal.internal and address is None:
-            self._address = owners_address(channel.peer_host)
+            self._address = owner_address(channel.peer_host)
         else:
             self._address = peer_address(address or channel.peer_host)
         self.route_name = route_name

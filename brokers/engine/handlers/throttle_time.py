@@ -16,7 +16,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
-from brokers.engine.access.authorizer import Owners
+from brokers.engine.access.authorizer import OwnerAddress
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import mutation_quota
 from brokers.engine.handlers.client import ClientContext
@@ -287,7 +287,7 @@ def _record_state_writes(context: RequestContext, user: str, delay_ms: int) -> N
 def _shares(context: RequestContext) -> InstanceShares | None:
     """Returns the shares to charge, None without any. Changes by the console are not throttled."""
     view = context.view
-    if view.instance is None or isinstance(context.address, Owners):
+    if view.instance is None or isinstance(context.address, OwnerAddress):
         return None
     accounting = context.services.accounting.accountings.get(view.instance.id)
     return None if accounting is None else accounting.shares

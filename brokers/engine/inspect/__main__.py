@@ -19,7 +19,7 @@ from brokers.engine.inspect.rows import Printer
 from brokers.engine.inspect.verify import run as verify
 from brokers.engine.storage.files import StorageFailed
 
-FINE, FAULTY, IMPOSSIBLE = 0, 1, 2
+NO_FAULTS, FAULTS_FOUND, NOT_INSPECTED = 0, 1, 2
 
 
 def _count(text: str) -> int:
@@ -63,21 +63,21 @@ def main(arguments: list[str], out: TextIO) -> int:
     try:
         logs = find(options.directory)
         if options.act == "dump":
-            wanted = DumpSelection(options.records, options.indexes, options.from_offset, options.limit)
-            for row in rows(logs, wanted):
+            selection = DumpSelection(options.records, options.indexes, options.from_offset, options.limit)
+            for row in rows(logs, selection):
                 printer.row(row)
-            return FINE
+            return NO_FAULTS
         with lock_root(logs.root, write=options.act == "recover" and options.yes):
             if options.act == "verify":
                 report = verify(logs, printer.row, deep=not options.quick, compacted=options.compacted)
-                return FAULTY if report.faults else FINE
+                return FAULTS_FOUND if report.faults else NO_FAULTS
             changed = recover(logs, printer.row, write=options.yes, whole=options.whole)
-            return FAULTY if changed and not options.yes else FINE
+            return FAULTS_FOUND if changed and not options.yes else NO_FAULTS
     except (DirectoryInUse, NotALogDirectory, StorageFailed, OSError) as reason:
         if isinstance(reason, BrokenPipeError):
             raise
         sys.stderr.write(f"{reason}\n")
-        return IMPOSSIBLE
+        return NOT_INSPECTED
 
 
 if __name__ == "__main__":
@@ -87,5 +87,5 @@ if __name__ == "__main__":
     except BrokenPipeError:  # the reader, perhaps `head`, has closed the pipe
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = FINE
+        code = NO_FAULTS
     sys.exit(code)

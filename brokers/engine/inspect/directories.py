@@ -56,14 +56,14 @@ def find(directory: Path) -> Logs:
         raise NotALogDirectory(f"{directory} is not a directory{hint}")
     match = PARTITION_DIRECTORY.match(directory.name)
     is_root = (directory / META_FILE).exists()
-    within = [partition for partition in _partitions(directory) if is_root or _may_be_log(partition.path)]
-    if match and not within and not is_root and _may_be_log(directory):
+    contained = [partition for partition in _partitions(directory) if is_root or _may_be_log(partition.path)]
+    if match and not contained and not is_root and _may_be_log(directory):
         return Logs(directory.parent, [PartitionDirectory(directory, match["topic"], int(match["index"]))], False)
-    if not within and not is_root:
+    if not contained and not is_root:
         raise NotALogDirectory(
             f"{directory} is neither a partition's directory (<topic>-<number>) nor does it contain any"
         )
-    return Logs(directory, within, True)
+    return Logs(directory, contained, True)
 
 
 def _partitions(root: Path) -> list[PartitionDirectory]:

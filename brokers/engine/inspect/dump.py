@@ -58,7 +58,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
     yield {
         KIND: "directory",
         "path": str(root),
-        "meta": _named(meta, "="),
+        "meta": _parse_named_values(meta, "="),
         "stopped_cleanly": (root / CLEAN_SHUTDOWN_FILE).exists(),
     }
     for name in CHECKPOINTS:
@@ -69,7 +69,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
             yield {KIND: "unreadable", "file": name, "why": str(error)}
 
 
-def _named(file: Path, separator: str) -> Value:
+def _parse_named_values(file: Path, separator: str) -> Value:
     """Returns the values in a file by their names; the whole content if a line has no name; None without a file."""
     if not file.exists():
         return None
@@ -77,11 +77,11 @@ def _named(file: Path, separator: str) -> Value:
     lines = [line for line in escaped(content.replace(b"\n", b"\0")).split("\\x00") if line and line[:1] != "#"]
     if not all(separator in line for line in lines):
         return escaped(content)
-    named: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for line in lines:
         name, value = line.split(separator, 1)
-        named[name] = value
-    return named
+        values[name] = value
+    return values
 
 
 def _number(text: str) -> int | str:
@@ -95,7 +95,7 @@ def _partition_rows(partition: PartitionDirectory, selection: DumpSelection) -> 
     yield {
         KIND: "partition",
         "partition": partition.name,
-        "metadata": _named(metadata, ": "),
+        "metadata": _parse_named_values(metadata, ": "),
         "segments": len(bases.get(LOG_SUFFIX, [])),
         "other_files": [*others],
     }
@@ -106,20 +106,20 @@ def _partition_rows(partition: PartitionDirectory, selection: DumpSelection) -> 
         yield {KIND: "unreadable", "file": leader_epochs.FILE_NAME, "why": str(error)}
     for offset in bases.get(SNAPSHOT_SUFFIX, []):
         yield from _snapshot_rows(directory, offset)
-    left = selection.limit
+    batches_left = selection.limit
     starts = bases.get(LOG_SUFFIX, [])
     for number, base in enumerate(starts):
         following = starts[number + 1] if number + 1 < len(starts) else None
         if following is not None and following <= selection.from_offset:
             continue
-        if left is not None and left <= 0:
+        if batches_left is not None and batches_left <= 0:
             return
         yield _segment_row(directory, base)
         if selection.indexes:
             yield from _index_rows(directory, base)
-        for row in _batch_rows(segment_path(directory, base, LOG_SUFFIX), selection, left):
-            if left is not None and row[KIND] == "batch":
-                left -= 1
+        for row in _batch_rows(segment_path(directory, base, LOG_SUFFIX), selection, batches_left):
+            if batches_left is not None and row[KIND] == "batch":
+                batches_left -= 1
             yield row
 
 
@@ -155,7 +155,7 @@ def _batch_row(batch: Batch) -> Row:
         ("log_append_time", bool(header.attributes & 0x08)),
         ("delete_horizon", bool(header.attributes & 0x40)),
     )
-    named: list[Value] = [name for name, holds in flags if holds]
+    values: list[Value] = [name for name, is_set in flags if is_set]
     return {
         KIND: "batch",
         "base_offset": header.base_offset,
@@ -171,7 +171,7 @@ def _batch_row(batch: Batch) -> Row:
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
         "last_sequence": header.last_sequence,
-        "flags": named or None,
+        "flags": values or None,
         "crc": f"{header.crc:08x}",
         "crc_ok": batch.intact,
     }

@@ -32,7 +32,7 @@ from brokers.engine.storage.segment import (
 )
 from brokers.engine.storage.startup_cleanup import is_debris
 
-_LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
+_CHECKPOINT_FILES: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 
 Offsets = dict[PartitionKey, int]
 
@@ -140,7 +140,7 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
         if is_split:
             change("split", path.name, "it holds offsets too far from its base for an index to name")
         if number < first:
-            if is_split or _trusted(directory, base, size, checkpointed.dense_from is not None):
+            if is_split or _has_trusted_indexes(directory, base, size, checkpointed.dense_from is not None):
                 end = following
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
@@ -157,9 +157,9 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
             change("truncate", path.name, f"{why}; {size - good_bytes} bytes go", good_bytes)
             truncated += size - good_bytes
             for later in segments[number + 1 :]:
-                gone = segment_path(directory, later, LOG_SUFFIX)
-                change("remove", gone.name, "it follows the damage")
-                truncated += gone.stat().st_size
+                later_file = segment_path(directory, later, LOG_SUFFIX)
+                change("remove", later_file.name, "it follows the damage")
+                truncated += later_file.stat().st_size
             break
     if end < start_offset:
         change("restart", f"{start_offset:020d}{LOG_SUFFIX}", f"the log ends at {end}, below its start {start_offset}")
@@ -167,7 +167,7 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
     return RecoveryResult(end, truncated, checked, change.number)
 
 
-def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
+def _has_trusted_indexes(directory: Path, base: int, size: int, is_dense: bool) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
         return indexes_trusted(segment, is_dense)
@@ -248,7 +248,7 @@ def _offsets(root: Path, name: str) -> Offsets:
 
 def _store_offsets(root: Path, ends: Offsets) -> None:
     """Updates the root's checkpoints: no offset may be past a log's end, up to which the log is durable."""
-    for name in _LISTS:
+    for name in _CHECKPOINT_FILES:
         offsets = _offsets(root, name)
         if not (root / name).exists():
             continue

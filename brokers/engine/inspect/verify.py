@@ -35,7 +35,7 @@ Offsets = dict[PartitionKey, int]
 def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -> Findings:
     """Verifies every partition of `logs`; the last row has the totals."""
     findings = Findings(emit)
-    marks = {name: _checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
+    checkpoint_offsets = {name: _checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
     clean = (logs.root / CLEAN_SHUTDOWN_FILE).exists()
     if logs.whole and not (logs.root / META_FILE).exists():
         findings.note(META_FILE, "is missing: no broker has opened this directory")
@@ -43,14 +43,14 @@ def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -
     for partition in logs.partitions:
         findings.partition = partition.name
         key = (partition.topic, partition.number)
-        gaps = compacted or key in marks[CLEANER_OFFSETS]
-        start = marks[checkpoints.LOG_START_OFFSETS].get(key, 0)
-        point = marks[checkpoints.RECOVERY_POINTS].get(key, 0)
+        gaps = compacted or key in checkpoint_offsets[CLEANER_OFFSETS]
+        start = checkpoint_offsets[checkpoints.LOG_START_OFFSETS].get(key, 0)
+        point = checkpoint_offsets[checkpoints.RECOVERY_POINTS].get(key, 0)
         rules = Rules(deep, gaps, clean)
         end = verify_partition(partition.path, findings, rules, log_start_offset=start, recovery_point=point)
-        for name, offsets in marks.items():
+        for name, offsets in checkpoint_offsets.items():
             if offsets.get(key, 0) > end:
-                _past_the_end(findings, name, offsets[key], end, clean=clean)
+                _report_past_end(findings, name, offsets[key], end, clean=clean)
         _compare_topic_ids(partition, topic_ids, findings)
     findings.partition = ""
     emit(
@@ -106,7 +106,7 @@ def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
         return {}
 
 
-def _past_the_end(findings: Findings, name: str, offset: int, end: int, *, clean: bool) -> None:
+def _report_past_end(findings: Findings, name: str, offset: int, end: int, *, clean: bool) -> None:
     what = f"says {offset}, the log ends at {end}"
     if clean:
         findings.fault(name, what, offset=offset)

@@ -16,7 +16,7 @@ from brokers.engine.inspect.reading import (
     time_entries,
 )
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck
-from brokers.engine.inspect.verify_transactions import Ended, check_entries
+from brokers.engine.inspect.verify_transactions import EndedTransactions, check_entries
 from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
@@ -58,10 +58,10 @@ class SegmentCheck:
         self.findings = findings
         self.rules = rules
         self.file = segment_path(directory, base, LOG_SUFFIX).name
-        self.places: list[IndexedBatch] = []
+        self.indexed_batches: list[IndexedBatch] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
-        self.faultless = 0  # number of `places` before the first fault
+        self.faultless = 0  # number of `indexed_batches` before the first fault
 
     def run(
         self,
@@ -96,15 +96,15 @@ class SegmentCheck:
             before = self.findings.faults
             self._check(batch, next_offset)
             header = batch.header
-            epochs.see(self.file, batch.position, header)
-            aborted = producers.see(batch)
+            epochs.add_batch(self.file, batch.position, header)
+            aborted = producers.add_batch(batch)
             if aborted is not None:
                 self.aborted.append(aborted)
             if header.is_control:
                 self.markers[header.last_offset] = header.producer_id
-            if self.findings.faults == before and self.faultless == len(self.places):
+            if self.findings.faults == before and self.faultless == len(self.indexed_batches):
                 self.faultless += 1
-            self.places.append(
+            self.indexed_batches.append(
                 IndexedBatch(batch.position, header.base_offset, header.last_offset, header.max_timestamp)
             )
             next_offset = max(next_offset, header.next_offset)
@@ -119,15 +119,15 @@ class SegmentCheck:
         splits it. Batches with such offsets that the next start would not accept are faults.
         """
         limit = self.base + RELATIVE_OFFSET_MAX
-        far = [place for place in self.places if place.last_offset > limit]
+        far = [indexed for indexed in self.indexed_batches if indexed.last_offset > limit]
         if not far:
             return False
-        sound = splitting.confirmed_batches(self.places[: self.faultless], self.base, following, recovery_point)
-        believed = {place.position for place in sound if place.last_offset > limit}
-        for place in far:
-            if place.position not in believed:
+        sound = splitting.confirmed_batches(self.indexed_batches[: self.faultless], self.base, following, recovery_point)
+        believed = {indexed.position for indexed in sound if indexed.last_offset > limit}
+        for indexed in far:
+            if indexed.position not in believed:
                 what = "offset is too far from the segment's base"
-                self.findings.fault(self.file, what, position=place.position, offset=place.base_offset)
+                self.findings.fault(self.file, what, position=indexed.position, offset=indexed.base_offset)
         if believed:
             what = "holds offsets too far from its base for an index to name; the next start splits it"
             self.findings.note(self.file, what)
@@ -178,7 +178,7 @@ class SegmentCheck:
         path = segment_path(self.directory, self.base, suffix)
         if path.exists():
             return path
-        if self.places:
+        if self.indexed_batches:
             if self.rules.whole:
                 self.findings.fault(path.name, "is missing; the next start reads the segment to rebuild it")
             else:
@@ -191,7 +191,7 @@ class SegmentCheck:
             return
         index = offset_entries(path)
         _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
-        starts = {place.position: number for number, place in enumerate(self.places)}
+        starts = {indexed.position: number for number, indexed in enumerate(self.indexed_batches)}
         before = (-1, -1)
         covering = 0
         for number, (relative, position) in enumerate(index.entries):
@@ -203,12 +203,16 @@ class SegmentCheck:
             if start is None:
                 self.findings.fault(path.name, f"no batch begins at byte {position}", position=at, offset=offset)
                 continue
-            place = self.places[start]
-            if place.last_offset == offset:
+            indexed = self.indexed_batches[start]
+            if indexed.last_offset == offset:
                 continue
-            later = bisect_left(self.places, offset, lo=start, key=lambda place: place.last_offset)
-            if offset < place.last_offset or later == len(self.places) or self.places[later].last_offset != offset:
-                what = f"the batch at byte {position} ends with offset {place.last_offset}"
+            later = bisect_left(self.indexed_batches, offset, lo=start, key=lambda indexed: indexed.last_offset)
+            if (
+                offset < indexed.last_offset
+                or later == len(self.indexed_batches)
+                or self.indexed_batches[later].last_offset != offset
+            ):
+                what = f"the batch at byte {position} ends with offset {indexed.last_offset}"
                 self.findings.fault(path.name, what, position=at, offset=offset)
             else:
                 covering += 1
@@ -230,26 +234,26 @@ class SegmentCheck:
                 before = (timestamp, relative)
                 continue
             before = (timestamp, relative)
-            while seen < len(self.places) and self.places[seen].last_offset < offset:
-                greatest = max(greatest, self.places[seen].max_timestamp)
+            while seen < len(self.indexed_batches) and self.indexed_batches[seen].last_offset < offset:
+                greatest = max(greatest, self.indexed_batches[seen].max_timestamp)
                 seen += 1
-            if seen == len(self.places) or self.places[seen].base_offset > offset:
+            if seen == len(self.indexed_batches) or self.indexed_batches[seen].base_offset > offset:
                 self.findings.fault(path.name, "no batch holds this offset", position=at, offset=offset)
-            elif self.places[seen].max_timestamp != timestamp:
-                what = f"says {timestamp}, the batch's greatest timestamp is {self.places[seen].max_timestamp}"
+            elif self.indexed_batches[seen].max_timestamp != timestamp:
+                what = f"says {timestamp}, the batch's greatest timestamp is {self.indexed_batches[seen].max_timestamp}"
                 self.findings.fault(path.name, what, position=at, offset=offset)
             elif greatest >= timestamp:
                 what = f"an earlier batch reaches {greatest}, at or after {timestamp}"
                 self.findings.fault(path.name, what, position=at, offset=offset)
-            elif self.places[seen].last_offset != offset:
+            elif self.indexed_batches[seen].last_offset != offset:
                 self.findings.note(path.name, "names an offset inside the batch", position=at, offset=offset)
-        latest = max((place.max_timestamp for place in self.places), default=-1)
+        latest = max((indexed.max_timestamp for indexed in self.indexed_batches), default=-1)
         if self.rules.whole and latest > before[0]:
             self.findings.fault(path.name, f"ends with {before[0]}, the segment's greatest timestamp is {latest}")
 
     def _check_transaction_index(self, log_start_offset: int) -> None:
         path = segment_path(self.directory, self.base, TRANSACTION_INDEX_SUFFIX)
-        ended = Ended(self.aborted, self.markers, log_start_offset)
+        ended = EndedTransactions(self.aborted, self.markers, log_start_offset)
         check_entries(path, ended, self.findings, gaps=self.rules.gaps, whole=self.rules.whole)
 
 

@@ -67,7 +67,7 @@ class EpochCheck:
         self._reported = True
         self.findings.fault(leader_epochs.FILE_NAME, what, offset=offset)
 
-    def see(self, file: str, position: int, header: BatchHeader) -> None:
+    def add_batch(self, file: str, position: int, header: BatchHeader) -> None:
         """Checks one batch. Only the first contradiction of a wrong checkpoint is reported, as all others follow from
         it.
         """
@@ -102,15 +102,15 @@ class ProducerCheck:
     def __init__(self, directory: Path, snapshots: list[int], findings: Findings, *, gaps: bool) -> None:
         self._directory = directory
         self._gaps = gaps
-        self._waiting = sorted(snapshots, reverse=True)
+        self._remaining_snapshots = sorted(snapshots, reverse=True)
         self._findings = findings
         self._last: dict[int, tuple[int, int, int, int]] = {}
         self.transactions = TransactionCheck()
 
-    def see(self, batch: Batch) -> Aborted | None:
+    def add_batch(self, batch: Batch) -> Aborted | None:
         """Tracks one batch; returns the aborted transaction if it is an abort marker."""
         header = batch.header
-        self._complete(header.base_offset)
+        self._check_snapshots_up_to(header.base_offset)
         if header.producer_id >= 0 and not header.is_control:
             self._last[header.producer_id] = (
                 header.producer_epoch,
@@ -118,19 +118,19 @@ class ProducerCheck:
                 header.last_offset,
                 header.last_offset_delta,
             )
-        return self.transactions.see(batch)
+        return self.transactions.add_batch(batch)
 
     def end(self, log_end_offset: int) -> None:
         """Checks the remaining snapshots; a snapshot past the end of the log is a fault."""
-        self._complete(log_end_offset)
-        for offset in self._waiting:
+        self._check_snapshots_up_to(log_end_offset)
+        for offset in self._remaining_snapshots:
             name = snapshot_path("", offset).name
             self._findings.fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
 
-    def _complete(self, offset: int) -> None:
+    def _check_snapshots_up_to(self, offset: int) -> None:
         """Checks the snapshots of offsets up to `offset`."""
-        while self._waiting and self._waiting[-1] <= offset:
-            self._check(self._waiting.pop())
+        while self._remaining_snapshots and self._remaining_snapshots[-1] <= offset:
+            self._check(self._remaining_snapshots.pop())
 
     def _check(self, offset: int) -> None:
         path = snapshot_path(str(self._directory), offset)
@@ -141,18 +141,22 @@ class ProducerCheck:
             return
         first_offset = self.transactions.first_offset
         for producer_id, entry in state.producers.items():
-            opened = entry.transaction_first_offset
-            what = "" if self._gaps else self.transactions.fault_of(producer_id, opened, entry.coordinator_epoch)
+            first_offset_in_snapshot = entry.transaction_first_offset
+            what = (
+                ""
+                if self._gaps
+                else self.transactions.fault_of(producer_id, first_offset_in_snapshot, entry.coordinator_epoch)
+            )
             if what:
                 self._findings.fault(path.name, what, offset=offset)
             if not entry.batches:
                 continue
             batch = entry.batches[-1]
             stored = (entry.epoch, batch.last_sequence, batch.last_offset, batch.offset_delta)
-            seen = self._last.get(producer_id)
+            recorded = self._last.get(producer_id)
             known = first_offset is not None and batch.last_offset >= first_offset and not self._gaps
-            if batch.last_offset >= offset or (known and seen is not None and seen != stored):
-                before = "nothing" if seen is None else f"sequence {seen[1]} at offset {seen[2]}"
+            if batch.last_offset >= offset or (known and recorded is not None and recorded != stored):
+                before = "nothing" if recorded is None else f"sequence {recorded[1]} at offset {recorded[2]}"
                 what = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"
                 self._findings.fault(path.name, what, offset=offset)
 

@@ -21,7 +21,7 @@ class TransactionCheck:
         self._open: dict[int, int] = {}
         self._coordinators: dict[int, int] = {}
 
-    def see(self, batch: Batch) -> Aborted | None:
+    def add_batch(self, batch: Batch) -> Aborted | None:
         """Tracks one batch; returns the aborted transaction if it is an abort marker."""
         header = batch.header
         if self.first_offset is None:
@@ -60,7 +60,7 @@ class TransactionCheck:
         return ""
 
 
-class Ended(NamedTuple):
+class EndedTransactions(NamedTuple):
     """Ended transactions of one segment: the aborted ones, and the producer of each marker by its offset.
 
     `log_start_offset` is the log's first offset.
@@ -71,7 +71,7 @@ class Ended(NamedTuple):
     log_start_offset: int
 
 
-def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, whole: bool) -> None:
+def check_entries(path: Path, ended: EndedTransactions, findings: Findings, *, gaps: bool, whole: bool) -> None:
     """Compares a `.txnindex` with the transactions that ended in its segment.
 
     With `gaps` compaction may have removed the records of some transactions. With `whole` no entry may be missing.

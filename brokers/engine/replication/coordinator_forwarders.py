@@ -33,7 +33,7 @@ class ForwardingUnavailable(Exception):
 class ForwardedIdentity(NamedTuple):
     """Identity of a forwarded request: the instance and its client.
 
-    The client is named as in a login (`sasl.PassedOn.authorization_id`), and is "" for the instance itself.
+    The client is named as in a login (`sasl.ForwardedClient.authorization_id`), and is "" for the instance itself.
     """
 
     instance_id: str

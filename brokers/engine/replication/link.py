@@ -58,7 +58,7 @@ class SocketLink:
     ) -> None:
         """Starts connecting.
 
-        `forwarded_client` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`).
+        `forwarded_client` is the client on whose behalf `user` sends requests (`sasl.ForwardedClient.authorization_id`).
         Without `tls` the secret authenticates this broker.
         """
         self._owner = owner

@@ -146,7 +146,7 @@ class MarkerLink:
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or topic.deleting or not 0 <= partition[1] < len(topic.partitions):
-                (deleted if topic is not None or image.has_lost_topic(partition[0]) else leaderless).append(partition)
+                (deleted if topic is not None or image.is_topic_deleted(partition[0]) else leaderless).append(partition)
                 continue
             leader = topic.partitions[partition[1]].leader
             if leader == self._broker_id or leader in image.brokers:

@@ -355,7 +355,7 @@ class Roles:
         strays, known_count = [], 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
-            if partition.topic in image.not_understood:
+            if partition.topic in image.unreadable_topics:
                 continue
             if topic is None or partition.index >= len(topic.partitions):
                 strays.append(partition)

@@ -11,7 +11,7 @@ import os
 import resource
 from typing import Final
 
-from brokers.engine.page_cache import leave_alone, read_into_cache
+from brokers.engine.page_cache import disable_readahead, read_into_cache
 
 # Bytes that a thread reads at a time for a sequential reader.
 PREFETCHED_BYTES: Final = 2_097_152
@@ -94,7 +94,7 @@ class ReadAhead:
         try:
             return self._spare.pop()
         except IndexError:
-            leave_alone(fd)
+            disable_readahead(fd)
         try:
             return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

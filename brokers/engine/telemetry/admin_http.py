@@ -29,7 +29,7 @@ _REASONS: Final = {
 }
 
 
-class ParameterWrong(Exception):
+class InvalidParameter(Exception):
     """A query parameter is not a whole number."""
 
 
@@ -47,11 +47,11 @@ class Request:
     method: str = GET
 
     def number(self, key: str, default: int) -> int:
-        """Returns a query parameter as an integer. Raises ParameterWrong if it is not one."""
+        """Returns a query parameter as an integer. Raises InvalidParameter if it is not one."""
         try:
             return int(self.query.get(key, default))
         except ValueError as error:
-            raise ParameterWrong(key) from error
+            raise InvalidParameter(key) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Reply:
         return cls(status, json.dumps(body).encode())
 
 
-Answer = Callable[[Request], Reply]
+Handler = Callable[[Request], Reply]
 
 
 def is_authorized(request: Request, secret: str) -> bool:
@@ -95,10 +95,10 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
     return Request(unquote(parts.path), query, bearer, process, method)
 
 
-def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> bytes:
+def response_bytes(head: bytes, process: ProcessIdentity | None, handler: Handler) -> bytes:
     """Returns the whole response to one request as bytes."""
     request = parse(head, process)
-    reply = _reply_to(request, answer) if isinstance(request, Request) else request
+    reply = _handle(request, handler) if isinstance(request, Request) else request
     lines = (
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\n"
         f"Content-Type: {reply.content_type}\r\n"
@@ -108,10 +108,10 @@ def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> by
     return lines.encode() + reply.body
 
 
-def _reply_to(request: Request, answer: Answer) -> Reply:
+def _handle(request: Request, handler: Handler) -> Reply:
     try:
-        return answer(request)
-    except ParameterWrong:
+        return handler(request)
+    except InvalidParameter:
         return Reply.json({"error": "a parameter is not a whole number"}, 400)
     except Exception as error:  # the connection must not stay open without a reply
         log.error("admin_request_failed", path=request.path, exc_info=error)

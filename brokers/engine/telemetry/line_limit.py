@@ -50,18 +50,18 @@ class LineLimit:
         self._suppressed[event] = self._suppressed.get(event, 0) + count
 
 
-def cut(line: MutableMapping[str, Any]) -> None:
+def truncate_values(line: MutableMapping[str, Any]) -> None:
     """Shortens long values of a line in place."""
     for key, value in line.items():
         if key == "exception":
-            line[key] = cut_text(str(value), EXCEPTION_CHARS_MAX)
+            line[key] = truncate_middle(str(value), EXCEPTION_CHARS_MAX)
         elif isinstance(value, str):
-            line[key] = cut_text(value, VALUE_CHARS_MAX)
+            line[key] = truncate_middle(value, VALUE_CHARS_MAX)
         elif isinstance(value, list | tuple | dict | set | frozenset) and len(value) > VALUE_CHARS_MAX // 10:
-            line[key] = cut_text(repr(value), VALUE_CHARS_MAX)
+            line[key] = truncate_middle(repr(value), VALUE_CHARS_MAX)
 
 
-def cut_text(text: str, chars_max: int) -> str:
+def truncate_middle(text: str, chars_max: int) -> str:
     """Returns the text, or its beginning and end if it has more than `chars_max` characters."""
     if len(text) <= chars_max:
         return text

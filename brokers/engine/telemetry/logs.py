@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict
 
-from brokers.engine.telemetry.line_limit import LineLimit, cut
+from brokers.engine.telemetry.line_limit import LineLimit, truncate_values
 
 # Field of a line with the number of lines that were suppressed before it.
 SUPPRESSED: Final = "suppressed_lines"
@@ -41,8 +41,8 @@ class _LineLimiter:
         return suppressed is not None
 
 
-def _cut(_logger: object, _method: str, line: EventDict) -> EventDict:
-    cut(line)
+def _truncate_values(_logger: object, _method: str, line: EventDict) -> EventDict:
+    truncate_values(line)
     return line
 
 
@@ -60,7 +60,7 @@ class _JsonLines(logging.Formatter):
             line[SUPPRESSED] = getattr(record, SUPPRESSED)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        cut(line)
+        truncate_values(line)
         return json.dumps(line)
 
 
@@ -78,7 +78,7 @@ def configure(broker_id: int) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _cut,
+            _truncate_values,
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

@@ -26,9 +26,9 @@ def main() -> int:
     from brokers.engine.upstream import gateway, settings
 
     try:
-        read = settings.read(arguments.settings)
-        logs.configure(min(read.nodes, default=-1))
-        return lifecycle.run(lambda: gateway.run(read))
+        gateway_settings = settings.read(arguments.settings)
+        logs.configure(min(gateway_settings.nodes, default=-1))
+        return lifecycle.run(lambda: gateway.run(gateway_settings))
     except EngineError as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201
         return 2

@@ -23,7 +23,7 @@ from instances import naming
 # Elements of all lists of one response.
 RESPONSE_ITEMS_MAX: Final = 1_000_000
 # Longer responses are decoded and encoded in pieces.
-AT_ONCE_BYTES_MAX: Final = 16 * 1024
+SYNCHRONOUS_BYTES_MAX: Final = 16 * 1024
 UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NO_THROTTLE_MS: Final = 0
 
@@ -95,9 +95,9 @@ class Call:
             UpstreamLost: the upstream did not answer, or its response has names of another instance.
             MalformedRequest: a name in the request is too long.
         """
-        return await self.ask(self.context.api_key, self.context.version, request)
+        return await self.request(self.context.api_key, self.context.version, request)
 
-    async def ask(self, api_key: int, version: int, request: Any) -> Any:
+    async def request(self, api_key: int, version: int, request: Any) -> Any:
         """Sends a request of any call to the upstream on behalf of this one; otherwise like `forward`."""
         body = await self._encoded(api_key, version, request)
         frame, start = await self._upstream.exchange(api_key, version, self.context.client_id, body, self._admit)
@@ -110,7 +110,7 @@ class Call:
         except ForeignName as error:
             raise UpstreamLost("the upstream answered with a name of another instance") from error
         self.size_bytes = len(frame)
-        self.is_long = len(frame) > AT_ONCE_BYTES_MAX
+        self.is_long = len(frame) > SYNCHRONOUS_BYTES_MAX
         return response
 
     async def send(self, request: Any) -> None:
@@ -134,7 +134,7 @@ class Call:
                 return body
 
     async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
-        if len(frame) <= AT_ONCE_BYTES_MAX:
+        if len(frame) <= SYNCHRONOUS_BYTES_MAX:
             return decode_response(api_key, version, frame, start, len(frame))
         decoding = _piecewise_decoder(api_key, version)(frame, start, len(frame))
         while True:

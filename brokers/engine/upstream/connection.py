@@ -24,7 +24,7 @@ CONNECT_S_MAX: Final = 10.0
 # Maximum size of a response: more than the largest requested fetch (`topic_calls.FETCH_BYTES_MAX`) and one batch.
 RESPONSE_BYTES_MAX: Final = 134_217_728
 # Maximum size of a response before the upstream has authenticated this gateway.
-GREETING_BYTES_MAX: Final = 65_536
+UNAUTHENTICATED_BYTES_MAX: Final = 65_536
 # Bytes of the buffer for received data that is not yet read.
 READ_AHEAD_BYTES: Final = 65_536
 _SIZE_BYTES: Final = 4
@@ -81,30 +81,30 @@ class UpstreamConnection:
                     limit=READ_AHEAD_BYTES,
                 )
                 connection = cls(reader, writer)
-                await connection._greet(login)
+                await connection._authenticate(login)
                 return connection
         except TimeoutError:
             raise UpstreamLost(f"{host}:{port} does not answer") from None
         except OSError as error:  # ssl's errors are OSErrors
             raise UpstreamLost(f"{host}:{port}: {error.strerror or error}") from error
 
-    async def _greet(self, login: UpstreamLogin) -> None:
+    async def _authenticate(self, login: UpstreamLogin) -> None:
         """Requests the broker's versions, and authenticates the gateway."""
-        versions = await self._ask(ApiKey.API_VERSIONS, _OLDEST, ApiVersionsRequest())
+        versions = await self._request(ApiKey.API_VERSIONS, _OLDEST, ApiVersionsRequest())
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
         if login.username is None:
             return
-        await self._ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism="PLAIN"))
+        await self._request(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism="PLAIN"))
         token = f"\0{login.username}\0{login.password}".encode()
-        await self._ask(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
+        await self._request(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
 
-    async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
+    async def _request(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Sends a request of the gateway's own and returns the response.
 
         Raises UpstreamLost for an error code, without the upstream's message, which may contain internal names.
         """
         body = encode_request(api_key, version, request)
-        frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=GREETING_BYTES_MAX)
+        frame, start = await self.exchange(api_key, version, CLIENT_ID, body, bytes_max=UNAUTHENTICATED_BYTES_MAX)
         try:
             response = decode_response(api_key, version, frame, start, len(frame))
         except MalformedRequest as error:

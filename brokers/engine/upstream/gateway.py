@@ -36,13 +36,13 @@ async def find_brokers(settings: GatewaySettings) -> MetadataResponse:
     reasons = []
     for address in settings.bootstrap:
         try:
-            return await _ask_brokers(address, settings)
+            return await _request_brokers(address, settings)
         except UpstreamLost as error:
             reasons.append(str(error))
     raise StartFailed(f"no upstream broker answers: {'; '.join(reasons)}")
 
 
-async def _ask_brokers(address: Address, settings: GatewaySettings) -> MetadataResponse:
+async def _request_brokers(address: Address, settings: GatewaySettings) -> MetadataResponse:
     connection = await UpstreamConnection.open(address, settings.login)
     try:
         low, high = intersection(connection.versions).get(ApiKey.METADATA, (0, -1))
@@ -95,7 +95,7 @@ class Gateway:
             except UpstreamLost as error:
                 raise StartFailed(str(error)) from error
             node.listen(settings.bind_host, contexts)
-            node.keep_going(self._periodic)
+            node.start_periodic(self._periodic)
         self._periodic.every(RELOAD_INTERVAL_S, contexts.reload)
         self._periodic.every(DROP_UNUSED_INTERVAL_S, self._drop_unused)
         for instance in settings.instances:

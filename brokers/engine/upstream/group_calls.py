@@ -98,7 +98,7 @@ async def commit_offsets(call: Call, request: offsets.OffsetCommitRequest) -> An
     return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
 
 
-def _unread(topic: Any, code: int, of_topic: type[Any], of_partition: type[Any]) -> Any:
+def _refused_topic(topic: Any, code: int, of_topic: type[Any], of_partition: type[Any]) -> Any:
     partitions = [
         of_partition(partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code)
         for index in topic.partition_indexes
@@ -110,14 +110,18 @@ _FETCHED: Final = TopicLists(
     "topics",
     "name",
     "topics",
-    lambda topic, code: _unread(topic, code, offsets.OffsetFetchResponseTopic, offsets.OffsetFetchResponsePartition),
+    lambda topic, code: _refused_topic(
+        topic, code, offsets.OffsetFetchResponseTopic, offsets.OffsetFetchResponsePartition
+    ),
     lambda results: offsets.OffsetFetchResponse(topics=results),
 )
 _FETCHED_OF_GROUP: Final = TopicLists(
     "topics",
     "name",
     "topics",
-    lambda topic, code: _unread(topic, code, offsets.OffsetFetchResponseTopics, offsets.OffsetFetchResponsePartitions),
+    lambda topic, code: _refused_topic(
+        topic, code, offsets.OffsetFetchResponseTopics, offsets.OffsetFetchResponsePartitions
+    ),
     lambda results: offsets.OffsetFetchResponseGroup(topics=results),
 )
 
@@ -135,11 +139,11 @@ async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     if request.topics is not None:
         return await forward_allowed(call, request, _FETCHED, call.topic_refusal)
     response = await call.forward(request)
-    response.topics = await _described(call, response.topics)
+    response.topics = await _describable(call, response.topics)
     return response
 
 
-async def _described(call: Call, topics: Iterable[Any]) -> list[Any]:
+async def _describable(call: Call, topics: Iterable[Any]) -> list[Any]:
     """Returns the topics that the client may describe."""
     time_slice, allowed = TimeSlice(), []
     for topic in topics:
@@ -152,7 +156,7 @@ async def _described(call: Call, topics: Iterable[Any]) -> list[Any]:
 async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     allowed, refused = [], []
     # Results of topics that are not forwarded, by group; a group whose request is for all topics is not in it.
-    unread: dict[str, list[Any]] = {}
+    refused_topics: dict[str, list[Any]] = {}
     time_slice = TimeSlice()
     for group in request.groups:
         await time_slice.pause()
@@ -161,7 +165,7 @@ async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchReque
             refused.append(offsets.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
             continue
         if group.topics is not None:
-            group.topics, unread[group.group_id] = await split(group, _FETCHED_OF_GROUP, call.topic_refusal)
+            group.topics, refused_topics[group.group_id] = await split(group, _FETCHED_OF_GROUP, call.topic_refusal)
         allowed.append(group)
     if refused and not allowed:
         return offsets.OffsetFetchResponse(groups=refused)
@@ -169,7 +173,7 @@ async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchReque
     response = await call.forward(request)
     for group in response.groups:
         await time_slice.pause()
-        group.topics = await _described(call, group.topics)
-        group.topics += unread.get(group.group_id, ())
+        group.topics = await _describable(call, group.topics)
+        group.topics += refused_topics.get(group.group_id, ())
     response.groups += refused
     return response

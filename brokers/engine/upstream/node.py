@@ -52,7 +52,7 @@ from brokers.engine.upstream.connection import Address, UpstreamConnection, Upst
 from brokers.engine.upstream.no_tree import NoTree
 from brokers.engine.upstream.session import GatewaySession
 from brokers.engine.upstream.settings import GatewayInstance
-from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, intersection, listed
+from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, api_version_list, intersection
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +144,7 @@ class UpstreamNode:
             self.listeners.set_weights(instance.id, weight, tenant, tenant_weight)
             bound.start_accepting()
 
-    def keep_going(self, periodic: lifecycle.Periodic) -> None:
+    def start_periodic(self, periodic: lifecycle.Periodic) -> None:
         """Starts the periodic work: the check of idle connections, and the end of expired logins."""
         periodic.every(SWEEP_INTERVAL_S, self.listeners.sweep_in_turns)
         periodic.every(EXPIRY_INTERVAL_S, self.services.access.authentication.expire)
@@ -177,7 +177,7 @@ class GatewayRoute(SaslRoute):
         self._node = node
 
     def served(self) -> list[ApiVersion]:
-        return listed({**self._node.served, **OWN_WITH_SASL})
+        return api_version_list({**self._node.served, **OWN_WITH_SASL})
 
     def session(self, channel: AuthenticatedChannel, principal: Principal) -> GatewaySession:
         return GatewaySession(self._node, channel, principal, dict(self.dispatch_table.fast_codec), self.name)

@@ -49,12 +49,12 @@ from brokers.engine.upstream import topic_calls
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS
 from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
-from brokers.engine.upstream.versions import OWN, Versions, listed
+from brokers.engine.upstream.versions import OWN, Versions, api_version_list
 
 log = structlog.get_logger(__name__)
 
 
-class NodeOfSession(Protocol):
+class SessionNode(Protocol):
     """The upstream broker of a session; `node.UpstreamNode` implements it."""
 
     services: BrokerServices
@@ -72,26 +72,26 @@ class ClientUpstream:
     two requests.
     """
 
-    __slots__ = ("_connection", "_is_closed", "_node", "_was_unanswered")
+    __slots__ = ("_connection", "_is_closed", "_node", "_sent_without_response")
 
-    def __init__(self, node: NodeOfSession) -> None:
+    def __init__(self, node: SessionNode) -> None:
         self._node = node
         self._connection: UpstreamConnection | None = None
         self._is_closed = False
         # True if the last request has no response: the upstream then reports its failure by closing the connection.
-        self._was_unanswered = False
+        self._sent_without_response = False
 
     async def exchange(
         self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
     ) -> tuple[bytes, int]:
         """Returns a response as `UpstreamConnection.exchange` does. Raises UpstreamLost."""
         connection = await self._connected()
-        self._was_unanswered = False
+        self._sent_without_response = False
         return await connection.exchange(api_key, version, client_id, body, admit=admit)
 
     async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
         connection = await self._connected()
-        self._was_unanswered = True
+        self._sent_without_response = True
         await connection.send(api_key, version, client_id, body)
 
     async def _connected(self) -> UpstreamConnection:
@@ -101,7 +101,7 @@ class ClientUpstream:
         if connection is not None:
             self._connection = None
             connection.close()
-            if self._was_unanswered:
+            if self._sent_without_response:
                 raise UpstreamLost("the upstream closed the connection")
         connection = await self._node.connect()
         if self._is_closed:
@@ -127,7 +127,7 @@ class GatewaySession:
 
     def __init__(
         self,
-        node: NodeOfSession,
+        node: SessionNode,
         channel: AuthenticatedChannel,
         principal: Principal,
         sasl: dict[int, FastCodec],
@@ -164,7 +164,7 @@ class GatewaySession:
             self._sasl[api_key].handle(self, raw)
             return
         if api_key == ApiKey.API_VERSIONS:
-            self._answer_versions(raw)
+            self._respond_with_versions(raw)
             return
         served = self._node.served
         if not is_served(dict(served), api_key, version):
@@ -177,19 +177,19 @@ class GatewaySession:
         self.channel.charge_request_copy(raw.size_bytes)
         self._task = services.spawn(self._run(context, raw.copy()))
 
-    def _answer_versions(self, raw: RawRequest) -> None:
+    def _respond_with_versions(self, raw: RawRequest) -> None:
         version, request = decode_api_versions(raw.version, raw.buffer, raw.body, raw.end)
         self.software = software_of(request)
         services = self._node.services
         context = RequestContext(services, self._view, API_VERSIONS_ROW, version, raw.client_id or "", self._address)
-        answer = api_versions.build_response(version, request, self.listed())
-        answer.throttle_time_ms = throttle_time_ms(self, context, answer, 0.0)
-        body = encode_response(ApiKey.API_VERSIONS, version, answer)
+        response = api_versions.build_response(version, request, self.listed())
+        response.throttle_time_ms = throttle_time_ms(self, context, response, 0.0)
+        body = encode_response(ApiKey.API_VERSIONS, version, response)
         frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)
-        self.channel.respond(frame, answer.throttle_time_ms)
+        self.channel.respond(frame, response.throttle_time_ms)
 
     def listed(self) -> list[Any]:
-        return listed({**self._node.served, **OWN})
+        return api_version_list({**self._node.served, **OWN})
 
     def on_more_bytes(self) -> None:
         """Does nothing: a fetch that waits at the upstream cannot be ended early."""
@@ -236,7 +236,7 @@ class GatewaySession:
                     request.max_wait_ms = 0
                 elif context.api_key in WAIT_FOR_OTHERS:
                     permit.release()  # else members that wait would keep those out that they wait for
-            response = await self._answered(call, request, size_bytes)
+            response = await self._response_to(call, request, size_bytes)
             self.channel.release_request_copy()
             await self._respond(call, response, raw.correlation_id)
         finally:
@@ -262,7 +262,7 @@ class GatewaySession:
         context.request_bytes = raw.size_bytes
         return await decode_in_pieces(api_key, raw, items_max)
 
-    def _answered(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
+    def _response_to(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
         api_key = call.context.api_key
         if api_key == ApiKey.PRODUCE:
             return topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)

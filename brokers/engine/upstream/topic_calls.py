@@ -132,8 +132,10 @@ _FETCHED: Final = TopicLists(
     lambda topic, code: fetch.FetchableTopicResponse(
         topic=topic.topic,
         partitions=[
-            fetch.FetchPartitionData(partition_index=wanted.partition, error_code=code, high_watermark=-1, records=b"")
-            for wanted in topic.partitions
+            fetch.FetchPartitionData(
+                partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
+            )
+            for partition in topic.partitions
         ],
     ),
     lambda results: fetch.FetchResponse(responses=results),
@@ -156,8 +158,8 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
     request.max_bytes = fetch_cap_bytes(limiters, max(1, min(request.max_bytes, FETCH_BYTES_MAX)))
     time_slice = TimeSlice()
     for topic in request.topics:
-        for wanted in topic.partitions:
-            wanted.partition_max_bytes = min(wanted.partition_max_bytes, request.max_bytes)
+        for partition in topic.partitions:
+            partition.partition_max_bytes = min(partition.partition_max_bytes, request.max_bytes)
             await time_slice.pause()
     response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal)
     response.session_id = _NO_SESSION
@@ -173,8 +175,8 @@ _OFFSETS: Final = TopicLists(
     lambda topic, code: list_offsets.ListOffsetsTopicResponse(
         name=topic.name,
         partitions=[
-            list_offsets.ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
-            for wanted in topic.partitions
+            list_offsets.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
+            for partition in topic.partitions
         ],
     ),
     lambda results: list_offsets.ListOffsetsResponse(topics=results),
@@ -200,22 +202,22 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
     time_slice = TimeSlice()
     if request.topics is not None:
         allowed = []
-        for wanted in request.topics:
-            code = _metadata_refusal(call, wanted.name or "")
+        for requested in request.topics:
+            code = _metadata_refusal(call, requested.name or "")
             if code:
-                refused.append(metadata.MetadataResponseTopic(error_code=code, name=wanted.name or ""))
+                refused.append(metadata.MetadataResponseTopic(error_code=code, name=requested.name or ""))
             else:
-                allowed.append(wanted)
+                allowed.append(requested)
             await time_slice.pause()
         request.topics = allowed
     response: metadata.MetadataResponse = await call.forward(request)
     if is_for_all:
-        shown = []
+        visible = []
         for topic in response.topics:
             await time_slice.pause()
             if not call.denied(TOPIC, topic.name or ""):
-                shown.append(topic)
-        response.topics = shown
+                visible.append(topic)
+        response.topics = visible
     response.brokers = [broker for broker in response.brokers if broker.node_id != NO_NODE]
     for topic in response.topics:
         topic.is_internal = False
@@ -254,7 +256,7 @@ async def create_topics(
         default_partitions = call.context.view.instance.document.settings.default_partitions
     async with lock:
         allowed, refused = [], []
-        left: int | None = None
+        partitions_left: int | None = None
         time_slice = TimeSlice()
         for topic in request.topics:
             await time_slice.pause()
@@ -262,13 +264,15 @@ async def create_topics(
             if reason is None:
                 if topic.num_partitions < 1:
                     topic.num_partitions = default_partitions
-                if left is None:
-                    left = partitions_max - await _partition_count(call)
-                if topic.num_partitions > left:
-                    text = f"the instance may have {partitions_max} partitions, {max(left, 0)} more than it has"
+                if partitions_left is None:
+                    partitions_left = partitions_max - await _partition_count(call)
+                if topic.num_partitions > partitions_left:
+                    text = (
+                        f"the instance may have {partitions_max} partitions, {max(partitions_left, 0)} more than it has"
+                    )
                     reason = ErrorCode.POLICY_VIOLATION, text
                 else:
-                    left -= topic.num_partitions
+                    partitions_left -= topic.num_partitions
             if reason is None:
                 allowed.append(topic)
             else:
@@ -304,7 +308,7 @@ def _creation_refusal(call: Call, topic: topics.CreatableTopic) -> tuple[ErrorCo
 async def _partition_count(call: Call) -> int:
     version = call.served[ApiKey.METADATA][1]
     request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    response: metadata.MetadataResponse = await call.ask(ApiKey.METADATA, version, request)
+    response: metadata.MetadataResponse = await call.request(ApiKey.METADATA, version, request)
     return sum(len(topic.partitions) for topic in response.topics)
 
 

@@ -57,13 +57,13 @@ def intersection(upstream: Mapping[int, tuple[int, int]]) -> dict[ApiKey, tuple[
     """Returns the calls and versions to forward to a broker that serves these versions, given by api key."""
     result = {}
     for api_key, (low, high) in REVIEWED.items():
-        theirs = upstream.get(api_key)
-        if theirs is not None and max(low, theirs[0]) <= min(high, theirs[1]):
-            result[api_key] = max(low, theirs[0]), min(high, theirs[1])
+        upstream_range = upstream.get(api_key)
+        if upstream_range is not None and max(low, upstream_range[0]) <= min(high, upstream_range[1]):
+            result[api_key] = max(low, upstream_range[0]), min(high, upstream_range[1])
     return result
 
 
-def listed(served: Versions) -> list[ApiVersion]:
+def api_version_list(served: Versions) -> list[ApiVersion]:
     """Returns calls in the form of a response of ApiVersions."""
     return [
         ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in sorted(served.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.lifecycle import close_to_others
+from brokers.engine.lifecycle import make_directories_private
 from config.embedded.process import Child, StartFailed
 from config.embedded.sockets import SOCKET_PATH_BYTES_MAX, make_private, socket_directory
 from config.supervisor.state import StateDirectory
@@ -79,7 +79,7 @@ def test_files_of_a_child_are_private_under_any_umask_of_its_parent(tmp_path: Pa
 
 def test_a_broker_closes_log_directories_that_an_earlier_one_left_open(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    close_to_others([tmp_path, tmp_path / "missing"])
+    make_directories_private([tmp_path, tmp_path / "missing"])
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 

@@ -28,7 +28,7 @@ from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.users import USERS_MAX, UserDocument
 from brokers.engine.cluster import legacy_offsets, user_plans
 from brokers.engine.cluster.created_topic import CreatedTopic
-from brokers.engine.cluster.quota_image import QuotaEntity, weight_of
+from brokers.engine.cluster.quota_image import QuotaEntity, stored_bytes_of
 from config.embedded import zookeeper_heap
 from config.embedded.java import find_java
 from instances.topics import allow_lists
@@ -50,7 +50,7 @@ def quota_nodes(instance_id: str) -> Nodes:
     for number in range(instance_limits.QUOTA_ENTITIES_MAX):
         entity = QuotaEntity(False, None, True, str(number))
         limits = {"producer_byte_rate": 1.0}
-        weight += weight_of(instance_id, entity, limits)
+        weight += stored_bytes_of(instance_id, entity, limits)
         if weight > instance_limits.QUOTA_BYTES_MAX:
             return
         path = paths.quota_entity(instance_id, None, str(number), has_user=False, has_client=True)
@@ -63,7 +63,7 @@ def user_nodes(instance_id: str) -> Nodes:
     yield paths.instance_users(instance_id), b""
     for number in range(USERS_MAX):
         document = UserDocument(name=str(number), created_at_ms=1)
-        weight += user_plans.weight_of(str(number), document)
+        weight += user_plans.stored_bytes_of(str(number), document)
         if weight > instance_limits.USERS_BYTES_MAX:
             return
         yield paths.instance_user(instance_id, str(number)), document.to_json()

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.engine.config import CONNECTIONS_MAX
-from brokers.engine.lifecycle import DESCRIPTORS_KEPT, connections_within
+from brokers.engine.lifecycle import RESERVED_DESCRIPTORS, connections_within
 from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.storage.files import OPEN_FILES_MAX
 
@@ -16,7 +16,7 @@ OPENED_PER_FLUSH = 12
 
 @pytest.mark.parametrize(
     ("descriptors", "granted"),
-    [(1_000, 500), (4_096, 2_096), (CONNECTIONS_MAX, CONNECTIONS_MAX - DESCRIPTORS_KEPT)],
+    [(1_000, 500), (4_096, 2_096), (CONNECTIONS_MAX, CONNECTIONS_MAX - RESERVED_DESCRIPTORS)],
 )
 def test_connections_leave_descriptors_for_the_logs(descriptors: int, granted: int) -> None:
     with capture_logs() as written:
@@ -26,9 +26,9 @@ def test_connections_leave_descriptors_for_the_logs(descriptors: int, granted: i
 
 def test_where_there_is_room_for_all_connections_all_are_granted() -> None:
     with capture_logs() as written:
-        assert connections_within(CONNECTIONS_MAX + DESCRIPTORS_KEPT, CONNECTIONS_MAX) == CONNECTIONS_MAX
+        assert connections_within(CONNECTIONS_MAX + RESERVED_DESCRIPTORS, CONNECTIONS_MAX) == CONNECTIONS_MAX
     assert written == []
 
 
 def test_the_kept_descriptors_are_enough_for_the_logs() -> None:
-    assert DESCRIPTORS_KEPT > OPEN_FILES_MAX + FLUSHED_LOGS_MAX * OPENED_PER_FLUSH
+    assert RESERVED_DESCRIPTORS > OPEN_FILES_MAX + FLUSHED_LOGS_MAX * OPENED_PER_FLUSH

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from brokers.engine.assembly.storage_capacity import is_in_use
-from brokers.engine.assembly.storage_shortening import ANSWER_MS_MAX, HOPE_MS, MOVED_MS
+from brokers.engine.assembly.storage_shortening import LEADER_CHANGE_PAUSE_MS, RESPONSE_AGE_MS_MAX, RETRIABLE_MS
 from brokers.engine.capacity import shortening
 from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
@@ -99,13 +99,13 @@ class Broker:
     credits: StorageCredits = field(default_factory=StorageCredits)
     over: dict[str, bool] = field(default_factory=dict)
     shortened: dict[str, bool] = field(default_factory=dict)
-    hope_until_ms: dict[str, int] = field(default_factory=dict)
+    retriable_until_ms: dict[str, int] = field(default_factory=dict)
     used_before: dict[str, int] = field(default_factory=dict)
 
 
 class World:
     # Time after a leader change in which nothing is deleted (`StorageShortening`).
-    moved_ms = MOVED_MS
+    moved_ms = LEADER_CHANGE_PAUSE_MS
     # Probability that a report, or its answer, is lost.
     loss = 0.05
 
@@ -137,7 +137,7 @@ class World:
 
     def start(self, broker: Broker) -> None:
         broker.credits, broker.is_complete = StorageCredits(), False
-        broker.over, broker.shortened, broker.hope_until_ms, broker.used_before = {}, {}, {}, {}
+        broker.over, broker.shortened, broker.retriable_until_ms, broker.used_before = {}, {}, {}, {}
         for instance in self.instances:
             room = broker.credits.rooms[instance.name] = StorageRoom()
             broker.credits.initialize(room, instance.bought_bytes, self.used(broker, instance))
@@ -210,14 +210,14 @@ class World:
         was_over, was = broker.over.get(name, False), broker.shortened.get(name, False)
         is_over = broker.over[name] = shortening.must_shorten(figures, was)
         is_shortened = broker.shortened[name] = is_over and (was_over or was)
-        is_heard = self.now_ms - broker.answered_ms <= ANSWER_MS_MAX
+        is_heard = self.now_ms - broker.answered_ms <= RESPONSE_AGE_MS_MAX
         is_known = is_heard and self.now_ms - instance.led_since_ms >= self.moved_ms
         if not (is_shortened and is_known) or total.reported_bytes < broker.used_before.get(name, 0):
-            broker.hope_until_ms[name] = self.now_ms + HOPE_MS
+            broker.retriable_until_ms[name] = self.now_ms + RETRIABLE_MS
         broker.used_before[name] = total.reported_bytes
         if is_shortened and is_known and self.delete_oldest(broker, instance, figures):
-            broker.hope_until_ms[name] = self.now_ms + HOPE_MS
-        room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
+            broker.retriable_until_ms[name] = self.now_ms + RETRIABLE_MS
+        room.is_shortened = self.now_ms < broker.retriable_until_ms.get(name, 0)
 
     def delete_oldest(self, broker: Broker, instance: Instance, figures: shortening.StorageFigures) -> int:
         """Deletes the oldest segments and returns their number."""

@@ -158,7 +158,7 @@ class Process:
         self._hold(random.Random(around.dice.getrandbits(32)))
         self._assemble()
         self._join()
-        loop.call_soon(self.keep, self._run())
+        loop.call_soon(self.spawn, self._run())
 
     def _hold(self, dice: random.Random) -> None:
         """Makes its storage and its view of the cluster."""
@@ -240,7 +240,9 @@ class Process:
         return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
 
     async def _forget_deleted(self) -> bool:
-        """Writes checkpoints of deleted partitions like `assembly.disks`, yielding where a thread would write."""
+        """Writes checkpoints of deleted partitions like `assembly.log_maintenance`, yielding where a thread would
+        write.
+        """
         batch = self.table.flusher.plan_checkpoints()
         if batch is None:
             return True
@@ -254,8 +256,8 @@ class Process:
         self.fatal = reason
         self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
 
-    def keep(self, work: Any) -> None:
-        """Keeps a task like `lifecycle.Periodic`."""
+    def spawn(self, work: Any) -> None:
+        """Starts a task like `lifecycle.Periodic`."""
         task = self.loop.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
@@ -283,9 +285,9 @@ class Process:
         self.is_listening = True
         self._controller_task = self.loop.create_task(self.controller.run())
         self._controller_task.add_done_callback(self._ended_controller)
-        self.replication.keep_going(cast(Any, self))
+        self.replication.start_periodic(cast(Any, self))
         if self.coordination is not None:
-            self.coordination.keep_going(cast(Any, self))
+            self.coordination.start_periodic(cast(Any, self))
         self.every(MAINTENANCE_S, self._maintain)
         self.every(FLUSH_S, self.flush)
         self.every(HIGH_WATERMARK_S, self.keep_high_watermarks)
@@ -322,7 +324,7 @@ class Process:
     def stop(self) -> None:
         """Stops the process like SIGTERM."""
         self.is_leaving = True
-        self.loop.call_soon(self.keep, self._stop())
+        self.loop.call_soon(self.spawn, self._stop())
 
     async def _stop(self) -> None:
         if self.has_stopped or not self.is_listening:

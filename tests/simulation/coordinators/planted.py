@@ -62,14 +62,14 @@ def ignore_generation(patch: pytest.MonkeyPatch) -> None:
 
 def send_markers_once(patch: pytest.MonkeyPatch) -> None:
     """Does not repeat the markers of decided transactions after a change of the coordinator."""
-    loaded = TransactionMachine.loaded
+    loaded = TransactionMachine.on_loaded
 
     def begin(machine: TransactionMachine, now: Any) -> CoordinatorResult:
         outcome = loaded(machine, now)
         outcome.effects = []
         return outcome
 
-    patch.setattr(TransactionMachine, "loaded", begin)
+    patch.setattr(TransactionMachine, "on_loaded", begin)
 
 
 def show_open_transactions(patch: pytest.MonkeyPatch) -> None:

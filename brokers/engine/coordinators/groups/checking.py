@@ -14,7 +14,7 @@ _FENCED: Final = int(ErrorCode.FENCED_INSTANCE_ID)
 _ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
 # Errors that make a client give up. A deposed coordinator may not know the current members, so replies with these are
 # released only after a check that this broker was still the coordinator (decision 76).
-FOR_GOOD: Final = frozenset(
+FATAL_ERRORS: Final = frozenset(
     {_FENCED, int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), int(ErrorCode.GROUP_MAX_SIZE_REACHED)}
 )
 
@@ -24,7 +24,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
     UNKNOWN_MEMBER_ID.
     """
     if group_instance_id is not None:
-        current = group.statics.get(group_instance_id)
+        current = group.static_members.get(group_instance_id)
         if current is None:
             return _UNKNOWN
         if current != member_id:

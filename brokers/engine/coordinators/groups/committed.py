@@ -16,7 +16,7 @@ from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
 ENTRY_BYTES: Final = 256
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """Committed offset of one partition.
 
     `log_offset` is the offset of its record in the state partition. With `expire_timestamp_ms` -1 the broker's
@@ -42,20 +42,20 @@ class GroupOffsets:
         topics: committed offsets by internal topic and partition.
         pending: offsets of open transactions by producer id.
         count: number of committed offsets.
-        waiting: number of pending offsets.
+        pending_count: number of pending offsets.
         bytes: memory of both.
         expiring: number of committed offsets with an expiry time of their own.
         oldest_ms: lower bound of the commit time of the other committed offsets.
     """
 
-    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "topics", "waiting")
+    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "pending_count", "topics")
 
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
-        self.topics: dict[str, dict[int, Committed]] = {}
-        self.pending: dict[int, dict[PartitionKey, Committed]] = {}
+        self.topics: dict[str, dict[int, CommittedOffset]] = {}
+        self.pending: dict[int, dict[PartitionKey, CommittedOffset]] = {}
         self.count = 0
-        self.waiting = 0
+        self.pending_count = 0
         self.bytes = 0
         self.expiring = 0
         self.oldest_ms = 1 << 62
@@ -67,20 +67,20 @@ class GroupOffsets:
     @property
     def usage(self) -> tuple[int, int]:
         """Number of offsets, pending ones included, and the bytes that they take."""
-        return self.count + self.waiting, self.bytes
+        return self.count + self.pending_count, self.bytes
 
-    def get(self, topic: str, partition: int) -> Committed | None:
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(partition)
 
-    def get_pending(self, producer_id: int, topic: str, partition: int) -> Committed | None:
+    def get_pending(self, producer_id: int, topic: str, partition: int) -> CommittedOffset | None:
         entries = self.pending.get(producer_id)
         return None if entries is None else entries.get((topic, partition))
 
     def is_pending(self, topic: str, partition: int) -> bool:
         return any((topic, partition) in entries for entries in self.pending.values())
 
-    def newest(self, topic: str, partition: int) -> int:
+    def newest_log_offset(self, topic: str, partition: int) -> int:
         """Returns the log offset of a partition's last commit, pending ones included; -1 if there is none."""
         committed = self.get(topic, partition)
         result = -1 if committed is None else committed.log_offset
@@ -109,7 +109,7 @@ class GroupOffsets:
 
     # -- changes by records and markers --------------------------------------------------------------------------------
 
-    def put(self, topic: str, partition: int, entry: Committed) -> None:
+    def put(self, topic: str, partition: int, entry: CommittedOffset) -> None:
         """Sets a committed offset, unless the present one is from a later record."""
         partitions = self.topics.get(topic)
         if partitions is None:
@@ -127,14 +127,14 @@ class GroupOffsets:
         elif entry.commit_timestamp_ms < self.oldest_ms:
             self.oldest_ms = entry.commit_timestamp_ms
 
-    def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
+    def put_pending(self, producer_id: int, topic: str, partition: int, entry: CommittedOffset) -> None:
         """Sets the pending offset of a partition in a producer's transaction."""
         entries = self.pending.setdefault(producer_id, {})
         previous = entries.get((topic, partition))
         if previous is not None:
             self.bytes -= previous.bytes
         else:
-            self.waiting += 1
+            self.pending_count += 1
         entries[topic, partition] = entry
         self.bytes += entry.bytes
 
@@ -156,7 +156,7 @@ class GroupOffsets:
         entry = None if entries is None else entries.pop((topic, partition), None)
         if entries is not None and entry is not None:
             self.bytes -= entry.bytes
-            self.waiting -= 1
+            self.pending_count -= 1
             if not entries:
                 del self.pending[producer_id]
 
@@ -165,13 +165,13 @@ class GroupOffsets:
         entries = self.pending.pop(producer_id, None)
         if entries is None:
             return
-        self.waiting -= len(entries)
+        self.pending_count -= len(entries)
         for (topic, partition), entry in entries.items():
             self.bytes -= entry.bytes
             if committed:
                 self.put(topic, partition, entry)
 
-    def _discount(self, entry: Committed) -> None:
+    def _discount(self, entry: CommittedOffset) -> None:
         self.count -= 1
         self.bytes -= entry.bytes
         if entry.expire_timestamp_ms != NO_TIMESTAMP:

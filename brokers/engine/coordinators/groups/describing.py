@@ -22,5 +22,5 @@ def describe(group: Group) -> DescribeReply:
     return DescribeReply(0, group.state.value, group.protocol_type or "", protocol or "", members)
 
 
-def listed(group: Group) -> GroupEntry:
+def group_entry(group: Group) -> GroupEntry:
     return GroupEntry(group.id, group.protocol_type or "", group.state.value)

@@ -6,14 +6,14 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.subscriptions import stored_topics, subscribed_topics
+from brokers.engine.coordinators.groups.subscriptions import decode_subscribed_topics, internal_topics
 
-NOTHING: frozenset[str] = frozenset()
+NO_TOPICS: frozenset[str] = frozenset()
 
 
-def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
+def expired_partitions(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
     """Returns the partitions whose committed offsets have expired, without those that have pending offsets."""
-    subscribed_names: frozenset[str] | None = NOTHING
+    subscribed_names: frozenset[str] | None = NO_TOPICS
     # Start of the retention time, if it is not the time of the commit.
     began_ms = NO_TIMESTAMP
     if group.protocol_type is None:
@@ -21,7 +21,7 @@ def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int)
     elif group.state is GroupState.EMPTY:
         began_ms = group.state_timestamp_ms
     elif group.is_consumer and group.state is GroupState.STABLE:
-        subscribed_names = subscribed(group)
+        subscribed_names = subscribed_topics(group)
     else:
         subscribed_names = None
     if subscribed_names is None:
@@ -48,9 +48,9 @@ def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int)
     return result
 
 
-def subscribed(group: Group) -> frozenset[str] | None:
+def subscribed_topics(group: Group) -> frozenset[str] | None:
     """Returns the internal names of the topics that a consumer group's members read; None if they are not known, so
     that it may be any topic (GRP-28).
     """
-    names = None if group.subscriptions is None else subscribed_topics(group.subscriptions)
-    return None if names is None else stored_topics(group.id, names)
+    names = None if group.subscriptions is None else decode_subscribed_topics(group.subscriptions)
+    return None if names is None else internal_topics(group.id, names)

@@ -44,55 +44,57 @@ class Group:
     Attributes:
         id: internal group id.
         members: members by member id.
-        statics: member ids of static members by group instance id.
+        static_members: member ids of static members by group instance id.
         pending: member ids that were assigned and not used to join yet.
-        unsynced: members of this generation that have not sent SyncGroup.
-        assembling: True during the initial rebalance delay of an empty group (GRP-9).
-        newcomer: True if a member joined during the current delay, so that it is extended.
+        pending_sync: members of this generation that have not sent SyncGroup.
+        in_initial_delay: True during the initial rebalance delay of an empty group (GRP-9).
+        new_member_added: True if a member joined during the current delay, so that it is extended.
         delay_ms: length of the current delay.
-        remaining_ms: time by which the delay may still be extended.
-        awaiting: number of members whose JoinGroup is not answered.
-        counted: the number of members and the bytes that the registry has counted for this group.
-        offered: number of members that offer a protocol, by its name.
+        delay_remaining_ms: time by which the delay may still be extended.
+        awaiting_join: number of members whose JoinGroup is not answered.
+        counted_usage: the number of members and the bytes that the registry has counted for this group.
+        supported_protocols: number of members that offer a protocol, by its name.
         subscriptions: metadata of this generation's members for its protocol; None if the topics that they read are
             unknown.
         metadata_bytes: size of the members' metadata.
         assignment_bytes: size of the assignments in the last record.
-        recorded_at: log offset of the last record of the group; replies about members depend on it.
-        committed_at: log offset of the last change of its offsets; replies about offsets depend on it.
+        last_record_offset: log offset of the last record of the group; replies about members depend on it.
+        last_commit_offset: log offset of the last change of its offsets; replies about offsets depend on it.
     """
 
     __slots__ = (
-        "assembling",
         "assignment_bytes",
-        "awaiting",
-        "committed_at",
-        "counted",
+        "awaiting_join",
+        "counted_usage",
         "delay_ms",
+        "delay_remaining_ms",
         "generation",
         "id",
+        "in_initial_delay",
+        "last_commit_offset",
+        "last_record_offset",
         "leader",
         "members",
         "metadata_bytes",
-        "newcomer",
-        "offered",
+        "new_member_added",
         "pending",
+        "pending_sync",
         "protocol",
         "protocol_type",
-        "recorded_at",
-        "remaining_ms",
         "state",
         "state_timestamp_ms",
-        "statics",
+        "static_members",
         "subscriptions",
-        "unsynced",
+        "supported_protocols",
     )
 
-    def __init__(self, id: str, now_ms: int = NO_TIMESTAMP, after: int = NO_RECORD) -> None:
-        """Makes an empty group. `after` is the log offset of the last record that may have ended one of this id."""
+    def __init__(self, id: str, now_ms: int = NO_TIMESTAMP, last_drop_offset: int = NO_RECORD) -> None:
+        """Makes an empty group. `last_drop_offset` is the log offset of the last record that may have ended an earlier
+        group of this id.
+        """
         self.id = id
-        self.counted = (0, 0)
-        self.recorded_at = self.committed_at = after
+        self.counted_usage = (0, 0)
+        self.last_record_offset = self.last_commit_offset = last_drop_offset
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = now_ms
         self.generation = 0
@@ -100,18 +102,18 @@ class Group:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.statics: dict[str, str] = {}
+        self.static_members: dict[str, str] = {}
         self.pending: set[str] = set()
-        self.unsynced: set[str] = set()
+        self.pending_sync: set[str] = set()
         self.subscriptions: list[bytes] | None = None
-        self.offered: Counter[str] = Counter()
-        self.awaiting = 0
+        self.supported_protocols: Counter[str] = Counter()
+        self.awaiting_join = 0
         self.metadata_bytes = 0
         self.assignment_bytes = 0
-        self.assembling = False
-        self.newcomer = False
+        self.in_initial_delay = False
+        self.new_member_added = False
         self.delay_ms = 0
-        self.remaining_ms = 0
+        self.delay_remaining_ms = 0
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -125,9 +127,9 @@ class Group:
         return self.generation > 0
 
     @property
-    def everybody_joined(self) -> bool:
+    def has_all_members_joined(self) -> bool:
         """True if all members wait with a JoinGroup, and no assigned member id is unused."""
-        return self.awaiting == len(self.members) and not self.pending
+        return self.awaiting_join == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -139,20 +141,22 @@ class Group:
         """Memory that the members take."""
         return self.metadata_bytes + self.assignment_bytes + MEMBER_BYTES * (len(self.members) + len(self.pending))
 
-    def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
+    def supports_protocols(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """True if one of the offered protocols is supported by all members (GRP-7)."""
         names = [name for name, _ in protocols]
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
-        return self.protocol_type == protocol_type and any(self.offered[name] == len(self.members) for name in names)
+        return self.protocol_type == protocol_type and any(
+            self.supported_protocols[name] == len(self.members) for name in names
+        )
 
-    def choice(self) -> str:
+    def select_protocol(self) -> str:
         """Returns the protocol with the most votes among those that every member offers (GRP-10).
 
         A tie is broken by the vote of the member that joined earlier.
         """
         everybody = len(self.members)
-        candidates = {name for name, count in self.offered.items() if count == everybody}
+        candidates = {name for name, count in self.supported_protocols.items() if count == everybody}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
@@ -161,28 +165,28 @@ class Group:
     def add(self, member: Member) -> None:
         """Adds a member; the first one becomes the leader."""
         if member.group_instance_id is not None:
-            assert member.group_instance_id not in self.statics, "a static member has this id already"
-            self.statics[member.group_instance_id] = member.member_id
+            assert member.group_instance_id not in self.static_members, "a static member has this id already"
+            self.static_members[member.group_instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self.pending.discard(member.member_id)
         self._count(member.protocols, 1)
         if member.join_ticket is not None:
-            self.awaiting += 1
+            self.awaiting_join += 1
 
     def remove(self, member_id: str) -> Member | None:
         """Removes a member or a pending member id. The caller answers the member's waiting calls."""
         self.pending.discard(member_id)
-        self.unsynced.discard(member_id)
+        self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
         self._count(member.protocols, -1)
         if member.join_ticket is not None:
-            self.awaiting -= 1
+            self.awaiting_join -= 1
         if member.group_instance_id is not None:
-            del self.statics[member.group_instance_id]
+            del self.static_members[member.group_instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
@@ -192,12 +196,12 @@ class Group:
         assert member.group_instance_id is not None, "only a static member is known by more than its id"
         before = member.member_id
         self.members = {member_id if id == before else id: other for id, other in self.members.items()}
-        self.statics[member.group_instance_id] = member_id
+        self.static_members[member.group_instance_id] = member_id
         if self.leader == before:
             self.leader = member_id
-        if before in self.unsynced:
-            self.unsynced.remove(before)
-            self.unsynced.add(member_id)
+        if before in self.pending_sync:
+            self.pending_sync.remove(before)
+            self.pending_sync.add(member_id)
         member.member_id = member_id
 
     def update_protocols(
@@ -218,18 +222,18 @@ class Group:
     def set_join_ticket(self, member: Member, ticket: object | None) -> object | None:
         """Sets the JoinGroup call that the member waits with, None if it was answered. Returns the previous one."""
         before = member.join_ticket
-        self.awaiting += (ticket is not None) - (before is not None)
+        self.awaiting_join += (ticket is not None) - (before is not None)
         member.join_ticket = ticket
         return before
 
     def _count(self, protocols: Sequence[tuple[str, bytes]], sign: int) -> None:
         for name, metadata in protocols:
-            self.offered[name] += sign
+            self.supported_protocols[name] += sign
             self.metadata_bytes += sign * (len(name) + len(metadata))
-            if not self.offered[name]:
-                del self.offered[name]
+            if not self.supported_protocols[name]:
+                del self.supported_protocols[name]
 
-    def begin_reading(self) -> None:
+    def update_subscriptions(self) -> None:
         """Sets the subscriptions of a new generation: its members' metadata for the chosen protocol (GRP-28)."""
         if self.is_consumer and self.protocol is not None:
             self.subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
@@ -244,14 +248,14 @@ class Group:
         self.state = state
         self.state_timestamp_ms = now_ms
 
-    def recorded(self, state_timestamp_ms: int, assignments: dict[str, bytes]) -> GroupRecord:
+    def to_record(self, state_timestamp_ms: int, assignments: dict[str, bytes]) -> GroupRecord:
         """Returns the record of this generation with the leader's assignments, b"" for members without one."""
         protocol = self.protocol
         if protocol is None:
             assert not self.members, "a group with members has chosen a protocol"
             return GroupRecord(self.protocol_type or "", self.generation, None, None, state_timestamp_ms, ())
         members = tuple(
-            member.recorded(protocol, assignments.get(member.member_id, b"")) for member in self.members.values()
+            member.to_record(protocol, assignments.get(member.member_id, b"")) for member in self.members.values()
         )
         return GroupRecord(
             self.protocol_type or "", self.generation, protocol, self.leader, state_timestamp_ms, members
@@ -260,9 +264,9 @@ class Group:
     def restore(self, record: GroupRecord) -> None:
         """Applies a record. The members' other protocols and their waiting calls stay."""
         previous = self.members
-        self.members, self.statics, self.leader = {}, {}, record.leader
-        self.offered.clear()
-        self.metadata_bytes = self.awaiting = 0
+        self.members, self.static_members, self.leader = {}, {}, record.leader
+        self.supported_protocols.clear()
+        self.metadata_bytes = self.awaiting_join = 0
         for stored in record.members:
             assert record.protocol is not None, "a group with members has chosen a protocol"
             member = previous.get(stored.member_id)
@@ -277,4 +281,4 @@ class Group:
         self.protocol = record.protocol
         self.state = GroupState.STABLE if record.members else GroupState.EMPTY
         self.state_timestamp_ms = record.state_timestamp_ms
-        self.begin_reading()
+        self.update_subscriptions()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_generation
+from brokers.engine.coordinators.groups.checking import FATAL_ERRORS, check_generation
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
@@ -34,13 +34,13 @@ def heartbeat(
     if member is None or group_instance_id is not None or generation != group.generation:
         code = check_generation(group, generation, member_id, group_instance_id)
         if code:
-            return CoordinatorResult(code, is_read=code in FOR_GOOD)
+            return CoordinatorResult(code, is_read=code in FATAL_ERRORS)
         member = group.members[member_id]
     reply = _REJOIN if group.state is GroupState.PREPARING else _MEMBER_ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
     if member.armed_ms is None or deadline_ms < member.armed_ms:
         builder = ResultBuilder(now)
-        builder.expect(group, member, member.session_timeout_ms)
+        builder.set_session_deadline(group, member, member.session_timeout_ms)
         return builder.result(reply.reply)
     member.deadline_ms = deadline_ms
     return reply
@@ -53,8 +53,8 @@ def on_session_deadline(builder: ResultBuilder, settings: GroupSettings, group: 
     """
     member.armed_ms = None
     if member.deadline_ms > builder.now.monotonic_ms:
-        builder.rearm(group, member)
-    elif member.is_fresh or not member.is_waiting:
+        builder.arm_session_timer(group, member)
+    elif member.is_new or not member.is_waiting:
         remove_and_rebalance(builder, settings, group, member)
         try_to_complete(builder, group)
     # Otherwise the member waits for a reply, and its session starts again with that reply.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import uuid4
 
-from brokers.engine.coordinators.groups import static
+from brokers.engine.coordinators.groups import static_members
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.limits import (
@@ -26,7 +26,7 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 # Session timeout of a member before its first reply: it sends no heartbeats yet, and its client may be gone (GRP-14).
-FRESH_MS_MAX: Final = 300_000
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 
 def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: JoinRequest) -> CoordinatorResult:
@@ -39,22 +39,22 @@ def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
     if group is None:
         if request.member_id != NO_MEMBER:
             return builder.result(join_refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
-        if not groups.has_room(request.group_id):
+        if not groups.may_add_group(request.group_id):
             return builder.result(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
         group = groups.obtain(request.group_id, builder.now.wall_ms)
     reply: Any
-    if not has_space(settings, group, _existing_member_id(group, request)):
+    if not accepts_joining_member(settings, group, _existing_member_id(group, request)):
         if group.remove(request.member_id) is not None:
-            builder.forget(group, request.member_id)
+            builder.cancel_session_timer(group, request.member_id)
         reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not fits_in_memory(groups, group, request):
         reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
-    elif not group.supports(request.protocol_type, request.protocols):
+    elif not group.supports_protocols(request.protocol_type, request.protocols):
         reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id != NO_MEMBER:
         reply = _rejoin(settings, builder, group, request)
-    elif request.group_instance_id is not None and request.group_instance_id in group.statics:
-        return static.replace(settings, builder, group, request, new_member_id(request))
+    elif request.group_instance_id is not None and request.group_instance_id in group.static_members:
+        return static_members.replace(settings, builder, group, request, new_member_id(request))
     elif request.needs_id:
         reply = _assign_member_id(settings, builder, group, request)
     else:
@@ -87,11 +87,11 @@ def is_within_limits(request: JoinRequest) -> bool:
 def _existing_member_id(group: Group, request: JoinRequest) -> str:
     """Returns the id of the existing member that the request is for or that it replaces, else NO_MEMBER."""
     if request.member_id == NO_MEMBER and request.group_instance_id is not None:
-        return group.statics.get(request.group_instance_id, NO_MEMBER)
+        return group.static_members.get(request.group_instance_id, NO_MEMBER)
     return request.member_id
 
 
-def has_space(settings: GroupSettings, group: Group, member_id: str) -> bool:
+def accepts_joining_member(settings: GroupSettings, group: Group, member_id: str) -> bool:
     """True if the member fits into the group's maximum size (GRP-7).
 
     During a join phase only members that have joined again count, so the last ones to join may be refused.
@@ -101,7 +101,7 @@ def has_space(settings: GroupSettings, group: Group, member_id: str) -> bool:
         return len(group.pending) < settings.members_max or member_id in group.pending
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING:
-        return (member is not None and member.join_ticket is not None) or group.awaiting < settings.members_max
+        return (member is not None and member.join_ticket is not None) or group.awaiting_join < settings.members_max
     return member is not None or len(group.members) < settings.members_max
 
 
@@ -114,8 +114,8 @@ def fits_in_memory(groups: GroupRegistry, group: Group, request: JoinRequest) ->
         return False
     is_known = member is not None or member_id in group.pending
     if is_known:
-        return groups.has_memory(group.id, more_bytes)
-    return groups.has_memory(group.id, more_bytes + MEMBER_BYTES, 1)
+        return groups.may_add_members(group.id, more_bytes)
+    return groups.may_add_members(group.id, more_bytes + MEMBER_BYTES, 1)
 
 
 def _assign_member_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:
@@ -123,7 +123,7 @@ def _assign_member_id(settings: GroupSettings, builder: ResultBuilder, group: Gr
         return join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     member_id = new_member_id(request)
     group.pending.add(member_id)
-    builder.await_pending(group, member_id, request.session_timeout_ms)
+    builder.arm_pending_timer(group, member_id, request.session_timeout_ms)
     return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
@@ -139,16 +139,16 @@ def _add_member(
         session_timeout_ms=request.session_timeout_ms,
         protocols=request.protocols,
     )
-    member.is_fresh = True
+    member.is_new = True
     member.join_ticket = builder.ticket
     if not group.members:
         group.protocol_type = request.protocol_type
     if group.state is GroupState.PREPARING and group.generation == 0:
-        group.newcomer = True
+        group.new_member_added = True
     if member_id in group.pending:
-        builder.forget_pending(group, member_id)
+        builder.cancel_pending_timer(group, member_id)
     group.add(member)
-    builder.expect(group, member, FRESH_MS_MAX)
+    builder.set_session_deadline(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     prepare(builder, settings, group)
     return REPLY_PENDING
 
@@ -178,4 +178,4 @@ def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None
     REBALANCE_IN_PROGRESS.
     """
     before = group.set_join_ticket(member, builder.ticket)
-    builder.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+    builder.add_reply(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

@@ -30,13 +30,13 @@ def _leave(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver
     member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
         # An administrator removes the static member with this group instance id.
-        current = None if group_instance_id is None else group.statics.get(group_instance_id)
+        current = None if group_instance_id is None else group.static_members.get(group_instance_id)
         if current is None:
             return int(ErrorCode.UNKNOWN_MEMBER_ID)
         member_id = current
     elif member_id in group.pending:
         group.pending.discard(member_id)
-        builder.forget_pending(group, member_id)
+        builder.cancel_pending_timer(group, member_id)
         return 0
     else:
         code = check_member(group, member_id, group_instance_id)

@@ -1,7 +1,7 @@
 """State machine of one shard of the group coordinator: the groups of one partition of the offsets topic.
 
-It implements `coordinators.interfaces.Machine` and passes records and deadlines to the modules that decide about them
-(GRP-24, GRP-25).
+It implements `coordinators.interfaces.StateMachine` and passes records and deadlines to the modules that decide about
+them (GRP-24, GRP-25).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from brokers.engine.coordinators.groups import describing, heartbeats, joining, leaving, rebalancing, syncing
-from brokers.engine.coordinators.groups.checking import FOR_GOOD
+from brokers.engine.coordinators.groups.checking import FATAL_ERRORS
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
     UnknownFormat,
@@ -23,7 +23,7 @@ from brokers.engine.coordinators.groups.formats import (
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets
 from brokers.engine.coordinators.groups.registry import GroupRegistry
-from brokers.engine.coordinators.groups.removals import EVERYTHING, TIMERS, Known, OffsetRemovals
+from brokers.engine.coordinators.groups.removals import EVERYTHING_EXISTS, TIMERS, ExistingNames, OffsetRemovals
 from brokers.engine.coordinators.groups.replies import (
     DescribeReply,
     GroupEntry,
@@ -34,7 +34,7 @@ from brokers.engine.coordinators.groups.replies import (
     sync_refused,
 )
 from brokers.engine.coordinators.groups.result_builder import JOIN, PENDING, SESSION, SYNC, ResultBuilder
-from brokers.engine.coordinators.led_shards import LedShards, Siblings, only_itself
+from brokers.engine.coordinators.led_shards import LedShards, Siblings, no_siblings
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
@@ -42,10 +42,10 @@ from brokers.engine.protocol.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 
-class LedGroups:
+class LedGroupShards:
     """The shards of the offsets topic that a broker leads: their groups and their offsets (see `LedShards`)."""
 
-    def __init__(self, partitions: Callable[[], int] = lambda: 1, siblings: Siblings = only_itself) -> None:
+    def __init__(self, partitions: Callable[[], int] = lambda: 1, siblings: Siblings = no_siblings) -> None:
         self.groups: LedShards[GroupRegistry] = LedShards(partitions, siblings)
         self.offsets: LedShards[ShardOffsets] = LedShards(partitions, siblings)
 
@@ -58,12 +58,15 @@ class GroupMachine:
     """
 
     def __init__(
-        self, current_settings: Callable[[], GroupSettings], known: Known = EVERYTHING, led: LedGroups | None = None
+        self,
+        current_settings: Callable[[], GroupSettings],
+        existing: ExistingNames = EVERYTHING_EXISTS,
+        led: LedGroupShards | None = None,
     ) -> None:
-        led = LedGroups() if led is None else led
+        led = LedGroupShards() if led is None else led
         self.groups = GroupRegistry(current_settings, led.groups)
         self.offsets = ShardOffsets(self.groups, led.offsets)
-        self.removals = OffsetRemovals(self.offsets, known)
+        self.removals = OffsetRemovals(self.offsets, existing)
 
     @property
     def settings(self) -> GroupSettings:
@@ -102,12 +105,12 @@ class GroupMachine:
         """Describes a group; an unknown one is reported in state Dead, not as an error (GRP-29)."""
         group = self.groups.get(group_id)
         reply = DescribeReply(0, GroupState.DEAD.value) if group is None else describing.describe(group)
-        return CoordinatorResult(reply, reads=self.groups.recorded_at(group_id), is_read=True)
+        return CoordinatorResult(reply, depends_on=self.groups.last_record_offset(group_id), is_read=True)
 
-    def listed(self, instance_id: str | None) -> list[GroupEntry]:
+    def list_groups(self, instance_id: str | None) -> list[GroupEntry]:
         """Returns the groups of an instance, or all groups with `instance_id` None."""
         groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
-        return [describing.listed(group) for group in groups]
+        return [describing.list_groups(group) for group in groups]
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class GroupMachine:
     def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
         if value is None:
             self.groups.drop(group_id)
-            self.groups.dropped_at = max(self.groups.dropped_at, offset)
+            self.groups.last_drop_offset = max(self.groups.last_drop_offset, offset)
             self.offsets.replay_group_removed(group_id)
             return
         try:
@@ -140,13 +143,13 @@ class GroupMachine:
             return
         group = self.groups.obtain(group_id, record.state_timestamp_ms)
         group.restore(record)
-        group.recorded_at = offset
+        group.last_record_offset = offset
         self.groups.recount(group)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.offsets.replay_marker(producer_id, committed, offset)
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         """Starts a full session timeout for every member, in which it can find the new coordinator (GRP-25).
 
         A group that is above the maximum size, which may have been lowered, rebalances and becomes smaller (GRP-7).
@@ -154,7 +157,7 @@ class GroupMachine:
         builder = ResultBuilder(now)
         for group in self.groups:
             for member in group.members.values():
-                builder.expect(group, member, member.session_timeout_ms)
+                builder.set_session_deadline(group, member, member.session_timeout_ms)
             if len(group.members) > self.settings.members_max:
                 rebalancing.prepare(builder, self.settings, group)
         result = builder.result()
@@ -168,20 +171,20 @@ class GroupMachine:
             return self.removals.on_timer(key, now)
         assert isinstance(key, tuple), "keys of timers are tuples"
         builder = ResultBuilder(now)
-        about, group_id = key[0], key[1]
+        kind, group_id = key[0], key[1]
         group = self.groups.get(group_id)
         if group is None:
             return builder.result()
-        if about == SESSION:
+        if kind == SESSION:
             member = group.members.get(key[2])
             if member is not None:
                 heartbeats.on_session_deadline(builder, self.settings, group, member)
-        elif about == PENDING:
+        elif kind == PENDING:
             heartbeats.on_pending_deadline(builder, group, key[2])
-        elif about == JOIN:
+        elif kind == JOIN:
             rebalancing.on_join_deadline(builder, self.settings, group)
         else:
-            assert about == SYNC, f"unknown timer {about!r}"
+            assert kind == SYNC, f"unknown timer {kind!r}"
             syncing.on_sync_deadline(builder, self.settings, group)
         self.groups.recount(group)
         return builder.result()
@@ -189,28 +192,28 @@ class GroupMachine:
     def unload(self) -> list[tuple[object, Any]]:
         self.groups.shards.discard(self.groups)
         self.offsets.shards.discard(self.offsets)
-        answers = self.removals.unload()
+        deferred_replies = self.removals.unload()
         for group in self.groups:
-            answers += _fail_waiting_calls(group, ErrorCode.NOT_COORDINATOR)
+            deferred_replies += _fail_waiting_calls(group, ErrorCode.NOT_COORDINATOR)
             group.state = GroupState.DEAD
-        return answers
+        return deferred_replies
 
 
 def _mark_final(result: CoordinatorResult) -> CoordinatorResult:
     """Marks a refusal that makes a client give up as a read, so that it is released after a leadership check."""
-    if result.reply is not REPLY_PENDING and result.reply.error in FOR_GOOD:
+    if result.reply is not REPLY_PENDING and result.reply.error in FATAL_ERRORS:
         result.is_read = True
     return result
 
 
 def _fail_waiting_calls(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
     """Clears a group's waiting calls and returns their answers with an error code."""
-    answers: list[tuple[object, Any]] = []
+    deferred_replies: list[tuple[object, Any]] = []
     for member in group.members.values():
         ticket = group.set_join_ticket(member, None)
         if ticket is not None:
-            answers.append((ticket, join_refused(member.member_id, code)))
+            deferred_replies.append((ticket, join_refused(member.member_id, code)))
         if member.sync_ticket is not None:
-            answers.append((member.sync_ticket, sync_refused(code)))
+            deferred_replies.append((member.sync_ticket, sync_refused(code)))
             member.sync_ticket = None
-    return answers
+    return deferred_replies

@@ -12,7 +12,7 @@ class Member:
 
     `join_ticket` and `sync_ticket` are its calls that are not answered yet. `deadline_ms` is the end of its session,
     `armed_ms` the time at which the session timer fires; it may be earlier, because a heartbeat moves only the
-    deadline. `is_fresh` is True until the member gets its first reply.
+    deadline. `is_new` is True until the member gets its first reply.
     """
 
     __slots__ = (
@@ -22,7 +22,7 @@ class Member:
         "client_id",
         "deadline_ms",
         "group_instance_id",
-        "is_fresh",
+        "is_new",
         "join_ticket",
         "member_id",
         "metadata_bytes",
@@ -55,7 +55,7 @@ class Member:
         self.assignment = assignment
         self.join_ticket: object | None = None
         self.sync_ticket: object | None = None
-        self.is_fresh = False
+        self.is_new = False
         self.deadline_ms = 0
         self.armed_ms: int | None = None
 
@@ -86,7 +86,7 @@ class Member:
             self.protocols = ((protocol, record.subscription),)
             self.metadata_bytes = metadata_bytes(self.protocols)
 
-    def recorded(self, protocol: str, assignment: bytes) -> MemberRecord:
+    def to_record(self, protocol: str, assignment: bytes) -> MemberRecord:
         """Returns the member as its group's record stores it, with its metadata for the chosen protocol."""
         return MemberRecord(
             self.member_id,

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.contract import coordinator_limits as limits
-from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
-from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
+from brokers.engine.coordinators.groups.checking import FATAL_ERRORS, check_commit
+from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, CommittedOffset, GroupOffsets
 from brokers.engine.coordinators.groups.formats import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -56,14 +56,15 @@ _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
-_NOTHING: Final[Mapping[int, Committed]] = {}
+_NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
+_NO_OFFSETS: Final[Mapping[int, CommittedOffset]] = {}
 _STABLE: Final[frozenset[int]] = frozenset()
 _UNBOUNDED: Final = 1 << 62
 # Kinds of usage that the shards count by instance.
 COUNT, BYTES = 0, 1
 # Factor on the limits for pending offsets, so that an instance at its limit can still commit in transactions.
 TRANSACTIONAL_FACTOR: Final = 2
-_NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
+_NOT_COMMITTED: Final = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
 
 
 class Commit(NamedTuple):
@@ -77,7 +78,7 @@ class Commit(NamedTuple):
     timestamp_ms: int = NO_TIMESTAMP
 
 
-class Fetched(NamedTuple):
+class FetchedOffset(NamedTuple):
     """The committed offset of one partition; `offset` is -1 if there is none."""
 
     partition: int
@@ -87,28 +88,28 @@ class Fetched(NamedTuple):
     error: int = 0
 
 
-class CommittedOffsets:
+class TopicOffsets:
     """Committed offsets of one topic at the time of an OffsetFetch.
 
-    A group may have 100,000 of them. Entries are immutable, so only references are copied here, and each `Fetched` is
-    made when the handler iterates.
+    A group may have 100,000 of them. Entries are immutable, so only references are copied here, and each
+    `FetchedOffset` is made when the handler iterates.
     """
 
     __slots__ = ("_entries", "_partitions", "_unstable")
 
-    def __init__(self, partitions: Sequence[int], entries: Sequence[Committed], unstable: frozenset[int]) -> None:
+    def __init__(self, partitions: Sequence[int], entries: Sequence[CommittedOffset], unstable: frozenset[int]) -> None:
         self._partitions, self._entries, self._unstable = partitions, entries, unstable
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Fetched]:
+    def __iter__(self) -> Iterator[FetchedOffset]:
         unstable = self._unstable
         for index, entry in zip(self._partitions, self._entries, strict=True):
             if index in unstable:
-                yield Fetched(index, NO_OFFSET, NO_LEADER_EPOCH, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                yield FetchedOffset(index, NO_OFFSET, NO_LEADER_EPOCH, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
-                yield Fetched(index, entry[0], entry[1], entry[2])
+                yield FetchedOffset(index, entry[0], entry[1], entry[2])
 
 
 class Producer(NamedTuple):
@@ -129,8 +130,8 @@ def has_no_members(group: Group) -> bool:
     return group.state is GroupState.EMPTY and not group.pending
 
 
-class _RemainingRoom:
-    """Remaining number and bytes of offsets that an instance may commit."""
+class _RemainingQuota:
+    """Number and bytes of offsets that an instance may still commit."""
 
     __slots__ = ("_bytes", "_count")
 
@@ -138,7 +139,7 @@ class _RemainingRoom:
         self._count, self._bytes = count, size_bytes
 
     def take(self, is_new: bool, more_bytes: int) -> bool:
-        """Takes room for one commit; returns False and takes nothing if there is not enough."""
+        """Takes the quota of one commit; returns False and takes nothing if there is not enough."""
         if (is_new and self._count <= 0) or more_bytes > self._bytes:
             return False
         self._count -= is_new
@@ -169,7 +170,7 @@ class ShardOffsets:
 
     def __len__(self) -> int:
         """Number of committed offsets."""
-        return sum(held.count for held in self.by_group.values())
+        return sum(group_offsets.count for group_offsets in self.by_group.values())
 
     def of(self, group_id: str) -> GroupOffsets | None:
         return self.by_group.get(group_id)
@@ -188,43 +189,43 @@ class ShardOffsets:
             # The previous offset stays: reading from there again repeats records, reading from no offset may lose them.
             log.error("offset_unreadable", group=group_id, topic=topic, partition=partition, reason=str(error))
             return
-        held = self.by_group.get(group_id)
-        if held is None:
-            held = self.by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
+        group_offsets = self.by_group.get(group_id)
+        if group_offsets is None:
+            group_offsets = self.by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
             self.groups.obtain(group_id, NO_TIMESTAMP)
-        entry = Committed(*read, offset)
-        before = held.usage
+        entry = CommittedOffset(*read, offset)
+        before = group_offsets.usage
         if producer_id == NO_PRODUCER:
-            held.put(topic, partition, entry)
+            group_offsets.put(topic, partition, entry)
         else:
-            held.put_pending(producer_id, topic, partition, entry)
+            group_offsets.put_pending(producer_id, topic, partition, entry)
             self._open.setdefault(producer_id, set()).add(group_id)
-        self._account(held, before)
+        self._account(group_offsets, before)
 
     def _replay_removal(self, key: OffsetKey, producer_id: int) -> None:
         group_id, topic, partition = key
-        held = self.by_group.get(group_id)
-        if held is None:
+        group_offsets = self.by_group.get(group_id)
+        if group_offsets is None:
             return
-        before = held.usage
+        before = group_offsets.usage
         if producer_id == NO_PRODUCER:
-            held.remove(topic, partition)
+            group_offsets.remove(topic, partition)
         else:
-            held.remove_pending(producer_id, topic, partition)
-        self._account(held, before)
-        self._forget_if_empty(group_id, held)
+            group_offsets.remove_pending(producer_id, topic, partition)
+        self._account(group_offsets, before)
+        self._forget_if_empty(group_id, group_offsets)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.position = max(self.position, offset)
         # Sorted, because the order of a set differs between processes.
         for group_id in sorted(self._open.pop(producer_id, ())):
-            held = self.by_group.get(group_id)
-            if held is None:
+            group_offsets = self.by_group.get(group_id)
+            if group_offsets is None:
                 continue
-            before = held.usage
-            held.complete(producer_id, committed)
-            self._account(held, before)
-            self._forget_if_empty(group_id, held)
+            before = group_offsets.usage
+            group_offsets.complete(producer_id, committed)
+            self._account(group_offsets, before)
+            self._forget_if_empty(group_id, group_offsets)
             self.groups.offsets_changed(group_id, offset)
 
     def replay_group_removed(self, group_id: str) -> None:
@@ -232,14 +233,14 @@ class ShardOffsets:
         if group_id in self.by_group:
             self.groups.obtain(group_id, NO_TIMESTAMP)
 
-    def _account(self, held: GroupOffsets, before: tuple[int, int]) -> None:
+    def _account(self, group_offsets: GroupOffsets, before: tuple[int, int]) -> None:
         """Charges the instance for the change of its group's number and bytes of offsets, pending ones included."""
-        count, size_bytes = held.usage
+        count, size_bytes = group_offsets.usage
         if (count, size_bytes) != before:
-            self.shards.charge(self, held.instance_id, count - before[0], size_bytes - before[1])
+            self.shards.charge(self, group_offsets.instance_id, count - before[0], size_bytes - before[1])
 
-    def _forget_if_empty(self, group_id: str, held: GroupOffsets) -> None:
-        if not held.is_empty:
+    def _forget_if_empty(self, group_id: str, group_offsets: GroupOffsets) -> None:
+        if not group_offsets.is_empty:
             return
         del self.by_group[group_id]
         group = self.groups.get(group_id)
@@ -262,13 +263,13 @@ class ShardOffsets:
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=False)
         if code:
-            return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
+            return CoordinatorResult([code] * len(commits), is_read=code in FATAL_ERRORS)
         timers: list[tuple[Hashable, int | None]] = []
         if group is not None and group.state is not GroupState.EMPTY:
             # A commit extends the session like a heartbeat.
             builder = ResultBuilder(now)
             member = group.members[member_id]
-            builder.expect(group, member, member.session_timeout_ms)
+            builder.set_session_deadline(group, member, member.session_timeout_ms)
             timers = builder.timers()
         return self._store(now, group_id, commits, retention_ms, timers=timers)
 
@@ -288,7 +289,7 @@ class ShardOffsets:
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=True)
         if code:
-            return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
+            return CoordinatorResult([code] * len(commits), is_read=code in FATAL_ERRORS)
         return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
 
     def _check_commit(
@@ -306,7 +307,7 @@ class ShardOffsets:
         if generation > NO_GENERATION:
             # An unknown group has no members. A transactional commit would create the group, so its error is different.
             return int(ErrorCode.UNKNOWN_MEMBER_ID if transactional else ErrorCode.ILLEGAL_GENERATION)
-        return 0 if self.groups.has_room(group_id) else int(ErrorCode.POLICY_VIOLATION)
+        return 0 if self.groups.may_add_group(group_id) else int(ErrorCode.POLICY_VIOLATION)
 
     def _store(
         self,
@@ -332,16 +333,16 @@ class ShardOffsets:
         if not records:
             return CoordinatorResult(codes, timers=timers)
 
-        def failed(code: int) -> list[int]:
-            error = commit_error(code)
-            return [known or error for known in codes]
+        def error_codes(append_code: int) -> list[int]:
+            error = commit_error(append_code)
+            return [code or error for code in codes]
 
         result = CoordinatorResult(
             codes,
             records,
             timers=timers,
-            late=failed,
-            refused=lambda code: CoordinatorResult(failed(code), timers=timers),
+            timeout_reply=error_codes,
+            on_refused=lambda code: CoordinatorResult(error_codes(code), timers=timers),
         )
         if producer is not None:
             result.producer_id, result.producer_epoch, result.verification_token = producer
@@ -350,40 +351,40 @@ class ShardOffsets:
     def _commit_codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
         """Returns an error code for each commit, 0 if it may be stored.
 
-        A pending offset needs room of its own beside the committed offset of its partition.
+        A pending offset is counted in addition to the committed offset of its partition.
         """
-        held = self.by_group.get(group_id)
+        group_offsets = self.by_group.get(group_id)
         in_transaction = producer_id != NO_PRODUCER
-        instance_id = split_internal(group_id)[0] if held is None else held.instance_id
-        room: _RemainingRoom | None = None
+        instance_id = split_internal(group_id)[0] if group_offsets is None else group_offsets.instance_id
+        remaining: _RemainingQuota | None = None
         codes = []
         for commit in commits:
             if not self._metadata_fits(commit.metadata):
                 codes.append(int(ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
             entry = None
-            if held is not None:
+            if group_offsets is not None:
                 key = (commit.topic, commit.partition)
-                entry = held.get_pending(producer_id, *key) if in_transaction else held.get(*key)
+                entry = group_offsets.get_pending(producer_id, *key) if in_transaction else group_offsets.get(*key)
             more_bytes = len(commit.metadata) + (ENTRY_BYTES if entry is None else -len(entry.metadata))
             # An instance at its limit may still move the offsets it has.
             if entry is None or more_bytes > 0:
-                if room is None:
-                    room = self._remaining_room(instance_id, TRANSACTIONAL_FACTOR if in_transaction else 1)
-                if not room.take(entry is None, more_bytes):
+                if remaining is None:
+                    remaining = self._remaining_quota(instance_id, TRANSACTIONAL_FACTOR if in_transaction else 1)
+                if not remaining.take(entry is None, more_bytes):
                     codes.append(int(ErrorCode.POLICY_VIOLATION))
                     continue
             codes.append(0)
         return codes
 
-    def _remaining_room(self, instance_id: str | None, factor: int) -> _RemainingRoom:
-        """Returns the room that an instance has left on this broker, up to `factor` times its limits."""
+    def _remaining_quota(self, instance_id: str | None, factor: int) -> _RemainingQuota:
+        """Returns the quota that an instance has left on this broker, for `factor` times its limits."""
         if instance_id is None:
-            return _RemainingRoom(_UNBOUNDED, _UNBOUNDED)
-        room = self.shards.room
-        return _RemainingRoom(
-            room(instance_id, COUNT, limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR, factor),
-            room(instance_id, BYTES, limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR, factor),
+            return _RemainingQuota(_UNBOUNDED, _UNBOUNDED)
+        remaining = self.shards.remaining
+        return _RemainingQuota(
+            remaining(instance_id, COUNT, limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR, factor),
+            remaining(instance_id, BYTES, limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR, factor),
         )
 
     def _metadata_fits(self, metadata: str) -> bool:
@@ -396,23 +397,24 @@ class ShardOffsets:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def fetch(
-        self, group_id: str, wanted: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
+        self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
     ) -> CoordinatorResult:
-        """Fetches committed offsets of the wanted partitions, or all with `wanted` None (GRP-23).
+        """Fetches the committed offsets of partitions of `topics`, or all with `topics` None (GRP-23).
 
         The reply is `[(topic, CommittedOffsets)]`. With `require_stable` a partition that has a pending offset gets
         UNSTABLE_OFFSET_COMMIT.
         """
-        held = self.by_group.get(group_id)
-        if wanted is None:
-            wanted = () if held is None else ((topic, tuple(entries)) for topic, entries in held.topics.items())
-        unstable = held if require_stable and held is not None and held.pending else None
+        group_offsets = self.by_group.get(group_id)
+        by_topic = _NO_TOPICS if group_offsets is None else group_offsets.topics
+        if topics is None:
+            topics = ((topic, tuple(entries)) for topic, entries in by_topic.items())
+        pending = group_offsets if require_stable and group_offsets is not None and group_offsets.pending else None
         reply = []
-        for topic, partitions in wanted:
-            known: Mapping[int, Committed] = _NOTHING if held is None else held.topics.get(topic, _NOTHING)
-            entries = [known.get(index, _NONE) for index in partitions]
-            waiting = _STABLE
-            if unstable is not None:
-                waiting = frozenset(index for index in partitions if unstable.is_pending(topic, index))
-            reply.append((topic, CommittedOffsets(partitions, entries, waiting)))
-        return CoordinatorResult(reply, reads=self.groups.committed_at(group_id), is_read=True)
+        for topic, partitions in topics:
+            committed = by_topic.get(topic, _NO_OFFSETS)
+            entries = [committed.get(index, _NOT_COMMITTED) for index in partitions]
+            unstable = _STABLE
+            if pending is not None:
+                unstable = frozenset(index for index in partitions if pending.is_pending(topic, index))
+            reply.append((topic, TopicOffsets(partitions, entries, unstable)))
+        return CoordinatorResult(reply, depends_on=self.groups.last_commit_offset(group_id), is_read=True)

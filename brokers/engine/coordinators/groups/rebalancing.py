@@ -29,16 +29,16 @@ def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> No
         return
     if group.state is GroupState.COMPLETING:
         fail_syncs(builder, group, ErrorCode.REBALANCE_IN_PROGRESS)
-    if group.unsynced:
-        group.unsynced.clear()
+    if group.pending_sync:
+        group.pending_sync.clear()
         builder.disarm(SYNC, group)
-    group.assembling = group.state is GroupState.EMPTY
-    group.newcomer = False
+    group.in_initial_delay = group.state is GroupState.EMPTY
+    group.new_member_added = False
     group.enter(GroupState.PREPARING, builder.now.wall_ms)
     timeout_ms = group.rebalance_timeout_ms
-    if group.assembling:
+    if group.in_initial_delay:
         group.delay_ms = settings.initial_rebalance_delay_ms
-        group.remaining_ms = max(timeout_ms - group.delay_ms, 0)
+        group.delay_remaining_ms = max(timeout_ms - group.delay_ms, 0)
         if not group.delay_ms:
             complete(builder, group)
             return
@@ -48,7 +48,7 @@ def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> No
 
 def try_to_complete(builder: ResultBuilder, group: Group) -> None:
     """Ends the join phase if all members have joined, except during the initial rebalance delay."""
-    if group.state is GroupState.PREPARING and not group.assembling and group.everybody_joined:
+    if group.state is GroupState.PREPARING and not group.in_initial_delay and group.has_all_members_joined:
         complete(builder, group)
 
 
@@ -56,10 +56,10 @@ def on_join_deadline(builder: ResultBuilder, settings: GroupSettings, group: Gro
     """Ends the join phase, or extends the initial rebalance delay if a member joined during it."""
     if group.state is not GroupState.PREPARING:
         return
-    if group.assembling and group.newcomer and group.remaining_ms:
-        group.newcomer = False
-        delay_ms = min(settings.initial_rebalance_delay_ms, group.remaining_ms)
-        group.remaining_ms = max(group.remaining_ms - group.delay_ms, 0)
+    if group.in_initial_delay and group.new_member_added and group.delay_remaining_ms:
+        group.new_member_added = False
+        delay_ms = min(settings.initial_rebalance_delay_ms, group.delay_remaining_ms)
+        group.delay_remaining_ms = max(group.delay_remaining_ms - group.delay_ms, 0)
         group.delay_ms = delay_ms
         builder.arm(JOIN, group, delay_ms)
         return
@@ -75,25 +75,25 @@ def complete(builder: ResultBuilder, group: Group) -> None:
     for member in tuple(group.members.values()):
         if member.join_ticket is None and member.group_instance_id is None:
             remove(builder, group, member)
-    group.assembling = False
+    group.in_initial_delay = False
     if not group.members:
         builder.disarm(JOIN, group)
         record = GroupRecord(group.protocol_type or "", group.generation + 1, None, None, builder.now.wall_ms, ())
-        builder.empty(group, record)
+        builder.add_empty_group_record(group, record)
         return
     if not _resolve_leader(group):
         builder.arm(JOIN, group, max(group.rebalance_timeout_ms, JOIN_RETRY_MS_MIN))
         return
     builder.disarm(JOIN, group)
     group.generation += 1
-    group.protocol = group.choice()
-    group.begin_reading()
+    group.protocol = group.select_protocol()
+    group.update_subscriptions()
     group.enter(GroupState.COMPLETING, builder.now.wall_ms)
     for member in group.members.values():
-        builder.answer(group.set_join_ticket(member, None), joined(group, member))
-        builder.expect(group, member, member.session_timeout_ms)
-        member.is_fresh = False
-        group.unsynced.add(member.member_id)
+        builder.add_reply(group.set_join_ticket(member, None), joined(group, member))
+        builder.set_session_deadline(group, member, member.session_timeout_ms)
+        member.is_new = False
+        group.pending_sync.add(member.member_id)
     builder.arm(SYNC, group, group.rebalance_timeout_ms)
 
 
@@ -113,7 +113,7 @@ def _resolve_leader(group: Group) -> bool:
 
 def joined(group: Group, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinReply:
     """Returns the JoinGroup reply for a member of this generation. `leader` is named instead of the group's leader."""
-    named = group.leader if leader is None else leader
+    leader_id = group.leader if leader is None else leader
     protocol = group.protocol
     members: tuple[JoinedMember, ...] = ()
     if leader is None and member.member_id == group.leader and protocol is not None:
@@ -127,7 +127,7 @@ def joined(group: Group, member: Member, *, leader: str | None = None, skip_assi
         group.generation,
         group.protocol_type,
         protocol,
-        named or "",
+        leader_id or "",
         skip_assignment,
         members,
     )
@@ -138,17 +138,17 @@ def fail_syncs(builder: ResultBuilder, group: Group, code: ErrorCode | int) -> N
     for member in group.members.values():
         member.assignment = b""
         if member.sync_ticket is not None:
-            builder.answer(member.sync_ticket, sync_refused(code))
+            builder.add_reply(member.sync_ticket, sync_refused(code))
             member.sync_ticket = None
-            builder.expect(group, member, member.session_timeout_ms)
+            builder.set_session_deadline(group, member, member.session_timeout_ms)
 
 
 def remove(builder: ResultBuilder, group: Group, member: Member) -> None:
     """Removes a member and answers its waiting calls with UNKNOWN_MEMBER_ID, so that a live client joins again."""
     group.remove(member.member_id)
-    builder.forget(group, member.member_id)
-    builder.answer(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
-    builder.answer(member.sync_ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    builder.cancel_session_timer(group, member.member_id)
+    builder.add_reply(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
+    builder.add_reply(member.sync_ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     member.join_ticket = member.sync_ticket = None
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.committed import GroupOffsets
-from brokers.engine.coordinators.groups.expiry import expired, subscribed
+from brokers.engine.coordinators.groups.expiry import expired_partitions, subscribed_topics
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, has_no_members
@@ -37,14 +37,14 @@ BATCH_KEY_BYTES_MAX: Final = 256 << 10
 SCANNED_MAX: Final = 20_000
 
 
-class Known(Protocol):
+class ExistingNames(Protocol):
     """The part of the cluster metadata image that the removal of offsets depends on."""
 
     def has_topic(self, internal_name: str) -> bool: ...
     def has_instance(self, instance_id: str) -> bool: ...
 
 
-class _Everything:
+class _EverythingExists:
     """Image in which every topic and instance exists."""
 
     def has_topic(self, internal_name: str) -> bool:
@@ -54,18 +54,18 @@ class _Everything:
         return True
 
 
-EVERYTHING: Final = _Everything()
+EVERYTHING_EXISTS: Final = _EverythingExists()
 
 
 class _Removal:
     """A removal of a group's offsets, possibly in several steps.
 
-    Offsets of `keys` are removed unless they were committed after log offset `position`; `at` is the index of the next
-    key. With `with_members` the group is removed even if it has members. `ticket` is the call that waits for the
-    removal, if any; it is answered with `reply`, or with `failed(code)` after an error.
+    Offsets of `keys` are removed unless they were committed after log offset `position`; `next_index` is the index of
+    the next key. With `with_members` the group is removed even if it has members. `ticket` is the call that waits for
+    the removal, if any; it is answered with `reply`, or with `error_reply(code)` after an error.
     """
 
-    __slots__ = ("at", "failed", "group_id", "keys", "position", "reply", "ticket", "with_members")
+    __slots__ = ("error_reply", "group_id", "keys", "next_index", "position", "reply", "ticket", "with_members")
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Removal:
         with_members: bool = False,
         ticket: object | None = None,
         reply: Any = None,
-        failed: Callable[[int], Any] | None = None,
+        error_reply: Callable[[int], Any] | None = None,
     ) -> None:
         self.group_id = group_id
         self.keys = keys
@@ -84,23 +84,23 @@ class _Removal:
         self.with_members = with_members
         self.ticket = ticket
         self.reply = reply
-        self.failed = failed
-        self.at = 0
+        self.error_reply = error_reply
+        self.next_index = 0
 
     @property
     def is_done(self) -> bool:
-        return self.at == len(self.keys)
+        return self.next_index == len(self.keys)
 
 
 class _Batch:
     """Deletions that are appended as one batch."""
 
     def __init__(self, now: Now) -> None:
-        # Answers to members of removed groups, which are sent even if the append fails.
-        self.dismissed = ResultBuilder(now)
+        # Replies to members of removed groups, which are sent even if the append fails.
+        self.member_replies = ResultBuilder(now)
         self.records: list[StateRecord] = []
-        self.answers: list[tuple[object, Any]] = []
-        self.taken: dict[str, set[PartitionKey]] = {}
+        self.deferred_replies: list[tuple[object, Any]] = []
+        self.deleted_keys: dict[str, set[PartitionKey]] = {}
         self.size_bytes = 0
 
     @property
@@ -115,14 +115,14 @@ class _Batch:
 class OffsetRemovals:
     """Removals of offsets and groups in one shard.
 
-    `GroupMachine` passes the timers in `TIMERS` to this class. `known` shows topics and instances that were deleted
+    `GroupMachine` passes the timers in `TIMERS` to this class. `existing` shows topics and instances that were deleted
     while this broker was not the coordinator.
     """
 
-    def __init__(self, offsets: ShardOffsets, known: Known = EVERYTHING) -> None:
+    def __init__(self, offsets: ShardOffsets, existing: ExistingNames = EVERYTHING_EXISTS) -> None:
         self._offsets = offsets
         self._groups = offsets.groups
-        self._known = known
+        self._existing = existing
         self._queue: deque[_Removal] = deque()
         self._scan: Iterator[Group] | None = None
         self._scan_began = Now(0, 0)
@@ -138,7 +138,7 @@ class OffsetRemovals:
             return CoordinatorResult(int(ErrorCode.NON_EMPTY_GROUP))
         offsets = self._offsets.of(group_id)
         keys = [] if offsets is None else list(offsets.all_keys())
-        return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, failed=lambda code: code))
+        return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, error_reply=lambda code: code))
 
     def delete_offsets(
         self, now: Now, group_id: str, keys: Sequence[PartitionKey], ticket: object
@@ -151,7 +151,7 @@ class OffsetRemovals:
         if group.state is not GroupState.EMPTY:
             if not group.is_consumer:
                 return CoordinatorResult((int(ErrorCode.NON_EMPTY_GROUP), []))
-            topics = subscribed(group)
+            topics = subscribed_topics(group)
         codes = [
             int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if topics is None or topic in topics else 0 for topic, _ in keys
         ]
@@ -159,10 +159,11 @@ class OffsetRemovals:
         if not removable:
             return CoordinatorResult((0, codes))
         return self._begin(
-            now, self._removal(group_id, removable, ticket=ticket, reply=(0, codes), failed=lambda code: (code, []))
+            now,
+            self._removal(group_id, removable, ticket=ticket, reply=(0, codes), error_reply=lambda code: (code, [])),
         )
 
-    def topics_deleted(self, now: Now, internal_names: Collection[str]) -> CoordinatorResult:
+    def on_topics_deleted(self, now: Now, internal_names: Collection[str]) -> CoordinatorResult:
         """Removes the offsets of deleted topics from all groups (GRP-27)."""
         names = frozenset(internal_names)
         owners = {split_internal(name)[0] for name in names}
@@ -173,7 +174,7 @@ class OffsetRemovals:
                     self._queue.append(self._removal(group_id, keys))
         return self._result_of_queue(now)
 
-    def instance_deleted(self, now: Now, instance_id: str) -> CoordinatorResult:
+    def on_instance_deleted(self, now: Now, instance_id: str) -> CoordinatorResult:
         """Removes all groups of a deleted instance, with their members."""
         for group in self._groups.of_instance(instance_id):
             self._queue.append(self._group_removal(group))
@@ -188,12 +189,12 @@ class OffsetRemovals:
         return self._expire(now) if key == EXPIRE_TIMER else self._remove_batch(now)
 
     def unload(self) -> list[tuple[object, Any]]:
-        """Returns the answers to calls whose removals are not finished."""
+        """Returns the replies to calls whose removals are not finished."""
         code = int(ErrorCode.NOT_COORDINATOR)
         result = [
-            (removal.ticket, removal.failed(code))
+            (removal.ticket, removal.error_reply(code))
             for removal in self._queue
-            if removal.ticket is not None and removal.failed is not None
+            if removal.ticket is not None and removal.error_reply is not None
         ]
         self._queue.clear()
         return result
@@ -225,24 +226,24 @@ class OffsetRemovals:
 
     def _expired_removal(self, now: Now, group: Group, offsets: GroupOffsets | None) -> _Removal | None:
         instance_id = split_internal(group.id)[0]
-        if instance_id is not None and not self._known.has_instance(instance_id):
+        if instance_id is not None and not self._existing.has_instance(instance_id):
             return self._group_removal(group)
         if offsets is None:
             return self._removal(group.id, []) if has_no_members(group) else None
         settings = self._offsets.settings
-        keys = expired(group, offsets, now.wall_ms, settings.retention_ms)
+        keys = expired_partitions(group, offsets, now.wall_ms, settings.retention_ms)
         # The topic was deleted while this broker was not the coordinator. A recent commit may be of a new topic that is
         # not in this broker's image yet.
         since_ms = now.wall_ms - settings.retention_check_interval_ms
         for topic, partitions in offsets.topics.items():
-            if not self._known.has_topic(topic):
+            if not self._existing.has_topic(topic):
                 keys += [(topic, index) for index, entry in partitions.items() if entry.commit_timestamp_ms < since_ms]
         return self._removal(group.id, keys) if keys else None
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _removal(self, group_id: str, keys: Sequence[PartitionKey], **how: Any) -> _Removal:
-        return _Removal(group_id, keys, self._offsets.position, **how)
+    def _removal(self, group_id: str, keys: Sequence[PartitionKey], **options: Any) -> _Removal:
+        return _Removal(group_id, keys, self._offsets.position, **options)
 
     def _group_removal(self, group: Group) -> _Removal:
         offsets = self._offsets.of(group.id)
@@ -252,23 +253,23 @@ class OffsetRemovals:
         """Starts a removal that a client requested; it is finished at once if it fits into one batch."""
         batch = _Batch(now)
         self._fill(removal, batch)
-        assert removal.failed is not None
-        failed = removal.failed
+        assert removal.error_reply is not None
+        error_reply = removal.error_reply
         if removal.is_done:
             return CoordinatorResult(
                 removal.reply,
                 batch.records,
-                late=failed,
-                refused=lambda code: CoordinatorResult(failed(commit_error(code))),
+                timeout_reply=error_reply,
+                on_refused=lambda code: CoordinatorResult(error_reply(commit_error(code))),
             )
         self._queue.appendleft(removal)
 
-        def refused(code: int) -> CoordinatorResult:
+        def on_refused(code: int) -> CoordinatorResult:
             self._queue.remove(removal)
-            return CoordinatorResult(failed(commit_error(code)))
+            return CoordinatorResult(error_reply(commit_error(code)))
 
         return CoordinatorResult(
-            REPLY_PENDING, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], refused=refused
+            REPLY_PENDING, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], on_refused=on_refused
         )
 
     def _result_of_queue(self, now: Now) -> CoordinatorResult:
@@ -285,38 +286,40 @@ class OffsetRemovals:
                 break
             self._queue.popleft()
             if removal.ticket is not None:
-                batch.answers.append((removal.ticket, removal.reply))
+                batch.deferred_replies.append((removal.ticket, removal.reply))
         result = self._result_of_queue(now)
         result.records = batch.records
-        result.answers = batch.dismissed.answers() + batch.answers
-        result.timers += batch.dismissed.timers()
-        result.refused = lambda code: self._refused(now, touched, code, batch.dismissed)
+        result.deferred_replies = batch.member_replies.deferred_replies() + batch.deferred_replies
+        result.timers += batch.member_replies.timers()
+        result.on_refused = lambda code: self._refused(now, touched, code, batch.member_replies)
         if batch.records:
             log.info("offsets_removed", records=len(batch.records), groups=len(touched))
         return result
 
-    def _refused(self, now: Now, touched: Sequence[_Removal], code: int, dismissed: ResultBuilder) -> CoordinatorResult:
+    def _refused(
+        self, now: Now, touched: Sequence[_Removal], code: int, member_replies: ResultBuilder
+    ) -> CoordinatorResult:
         """Drops the removals of a refused batch and fails their callers; expired offsets are found by a later scan."""
-        answers = dismissed.answers()
+        deferred_replies = member_replies.deferred_replies()
         for removal in touched:
             if removal in self._queue:
                 self._queue.remove(removal)
-            if removal.ticket is not None and removal.failed is not None:
-                answers.append((removal.ticket, removal.failed(commit_error(code))))
+            if removal.ticket is not None and removal.error_reply is not None:
+                deferred_replies.append((removal.ticket, removal.error_reply(commit_error(code))))
         result = self._result_of_queue(now)
-        result.answers = answers
-        result.timers += dismissed.timers()
+        result.deferred_replies = deferred_replies
+        result.timers += member_replies.timers()
         return result
 
     def _fill(self, removal: _Removal, batch: _Batch) -> None:
         """Adds deletions to the batch until it is full; the group itself is deleted with its last offset."""
         group_id = removal.group_id
         offsets = self._offsets.of(group_id)
-        deleted = batch.taken.setdefault(group_id, set())
+        deleted = batch.deleted_keys.setdefault(group_id, set())
         while not removal.is_done and not batch.is_full:
-            key = removal.keys[removal.at]
-            removal.at += 1
-            if offsets is not None and key not in deleted and 0 <= offsets.newest(*key) <= removal.position:
+            key = removal.keys[removal.next_index]
+            removal.next_index += 1
+            if offsets is not None and key not in deleted and 0 <= offsets.newest_log_offset(*key) <= removal.position:
                 deleted.add(key)
                 batch.add(offset_key(group_id, *key))
         if not removal.is_done:
@@ -328,7 +331,7 @@ class OffsetRemovals:
             return
         if removal.with_members:
             for member in tuple(group.members.values()):
-                remove(batch.dismissed, group, member)
+                remove(batch.member_replies, group, member)
             self._groups.recount(group)
         if group.has_record:
             batch.add(group_key(group_id))

@@ -16,7 +16,7 @@ _HEAD = Struct(">hi")
 _LENGTH = Struct(">H")
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+def decode_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Returns the topics of all members as their clients name them, None if a subscription cannot be decoded."""
     result: set[str] = set()
     for subscription in subscriptions:
@@ -27,7 +27,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(result)
 
 
-def stored_topics(group: str, names: Iterable[str]) -> frozenset[str]:
+def internal_topics(group: str, names: Iterable[str]) -> frozenset[str]:
     """Returns the internal names of the topics `names`, under which offsets are stored. `group` is the group's internal
     name, from which the instance is known; a group of the cluster itself names internal topics.
     """

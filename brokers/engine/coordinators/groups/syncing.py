@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from brokers.engine.coordinators.groups.append_errors import client_error
 from brokers.engine.coordinators.groups.checking import check_generation
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
-from brokers.engine.coordinators.groups.recording import recording_error
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, sync_refused
 from brokers.engine.coordinators.groups.result_builder import SYNC, ResultBuilder
@@ -26,14 +26,14 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
     if group.state is GroupState.PREPARING:
         return builder.result(sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member = group.members[request.member_id]
-    if group.unsynced:
-        group.unsynced.discard(member.member_id)
-        if not group.unsynced:
+    if group.pending_sync:
+        group.pending_sync.discard(member.member_id)
+        if not group.pending_sync:
             builder.disarm(SYNC, group)
     if group.state is GroupState.STABLE:
-        builder.expect(group, member, member.session_timeout_ms)
-        return builder.result(_sync_reply(group, member.assignment), reads=group.recorded_at, is_read=True)
-    builder.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        builder.set_session_deadline(group, member, member.session_timeout_ms)
+        return builder.result(_sync_reply(group, member.assignment), depends_on=group.last_record_offset, is_read=True)
+    builder.add_reply(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = builder.ticket
     if member.member_id != group.leader:
         return builder.result(REPLY_PENDING)
@@ -42,12 +42,12 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 def on_sync_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     """Removes the members that have not sent SyncGroup within the rebalance timeout."""
-    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
+    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.pending_sync:
         return
     # Sorted, because the order of a set differs between processes.
-    for member_id in sorted(group.unsynced):
+    for member_id in sorted(group.pending_sync):
         remove(builder, group, group.members[member_id])
-    group.unsynced.clear()
+    group.pending_sync.clear()
     prepare(builder, settings, group)
     try_to_complete(builder, group)
 
@@ -67,36 +67,38 @@ def _assign(
     groups: GroupRegistry, builder: ResultBuilder, group: Group, assignments: dict[str, bytes]
 ) -> CoordinatorResult:
     """Records the leader's assignments; members get them once the record is committed."""
-    value = group_value(group.recorded(builder.now.wall_ms, assignments))
+    value = group_value(group.to_record(builder.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
 
-    def refused(code: int) -> CoordinatorResult:
+    def on_refused(code: int) -> CoordinatorResult:
         for member, ticket in waiting:
             member.sync_ticket = ticket
-        fail_syncs(builder, group, recording_error(code))
+        fail_syncs(builder, group, client_error(code))
         prepare(builder, groups.settings, group)
         return builder.result(REPLY_PENDING)
 
-    given_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
-    if len(value) > GROUP_RECORD_BYTES_MAX or not groups.has_memory(group.id, given_bytes - group.assignment_bytes):
-        return refused(ErrorCode.MESSAGE_TOO_LARGE)
-    answers: list[tuple[object, SyncReply]] = []
-    own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assignment_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
+    if len(value) > GROUP_RECORD_BYTES_MAX or not groups.may_add_members(
+        group.id, assignment_bytes - group.assignment_bytes
+    ):
+        return on_refused(ErrorCode.MESSAGE_TOO_LARGE)
+    deferred_replies: list[tuple[object, SyncReply]] = []
+    leader_reply = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member, ticket in waiting:
         reply = _sync_reply(group, assignments.get(member.member_id, b""))
         if ticket is builder.ticket:
-            own = reply
+            leader_reply = reply
         else:
-            answers.append((ticket, reply))
+            deferred_replies.append((ticket, reply))
         member.sync_ticket = None
-        builder.expect(group, member, member.session_timeout_ms)
+        builder.set_session_deadline(group, member, member.session_timeout_ms)
     return CoordinatorResult(
-        own,
+        leader_reply,
         [StateRecord(group_key(group.id), value)],
-        answers=[*builder.answers(), *answers],
+        deferred_replies=[*builder.deferred_replies(), *deferred_replies],
         timers=builder.timers(),
-        refused=refused,
-        late=lambda code: sync_refused(recording_error(code)),
+        on_refused=on_refused,
+        timeout_reply=lambda code: sync_refused(client_error(code)),
     )
 
 

@@ -11,7 +11,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
-from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
+from brokers.engine.coordinators.transactions.replies import VerificationReply, coordinator_error, fatal_refusal
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -32,9 +32,9 @@ def add_partitions(
     if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or metadata is None or metadata.producer_id != producer_id:
-        return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return fatal_refusal(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if metadata.producer_epoch != producer_epoch or metadata.is_fencing_epoch:
-        return final(int(ErrorCode.PRODUCER_FENCED))
+        return fatal_refusal(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending or metadata.state in DECIDED:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if metadata.state is TransactionState.ONGOING and metadata.partitions.issuperset(partitions):
@@ -42,8 +42,8 @@ def add_partitions(
     extended = metadata.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
-    more = len(extended.partitions) - len(metadata.partitions)
-    if not registry.has_room_for_partitions(instance_of(transactional_id), more):
+    added_count = len(extended.partitions) - len(metadata.partitions)
+    if not registry.may_add_partitions(instance_of(transactional_id), added_count):
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
     if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:
@@ -51,8 +51,8 @@ def add_partitions(
     return CoordinatorResult(
         _NONE,
         [record],
-        refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        late=coordinator_error,
+        on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
+        timeout_reply=coordinator_error,
     )
 
 
@@ -63,12 +63,12 @@ def verify_partitions(
     producer_epoch: int,
     partitions: Collection[PartitionKey],
 ) -> CoordinatorResult:
-    """Verifies that partitions are in the open transaction. The reply is a `Verified`, with TRANSACTION_ABORTABLE (120)
-    for a partition that is not.
+    """Verifies that partitions are in the open transaction. The reply is a `VerificationReply`, with
+    TRANSACTION_ABORTABLE (120) for a partition that is not.
 
     Records that are not committed yet are ignored: the producer has no response for them yet. A marker that is written
     meanwhile, also by a later coordinator, is detected by the partition when the batch is appended. Only refusals that
-    make a producer give up are released after a leadership check (`final`).
+    make a producer give up are released after a leadership check (`fatal_refusal`).
     """
     code = _NONE
     entry = registry.entry(transactional_id)
@@ -82,10 +82,10 @@ def verify_partitions(
     elif metadata.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return CoordinatorResult(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
+        return CoordinatorResult(VerificationReply(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     if code or metadata is None:
-        return final(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
+        return fatal_refusal(VerificationReply(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
     codes = {partition: _NONE if partition in metadata.partitions else absent for partition in partitions}
-    verified = Verified(codes, registry.coordinator_epoch)
-    return final(verified) if absent in codes.values() else CoordinatorResult(verified)
+    verified = VerificationReply(codes, registry.coordinator_epoch)
+    return fatal_refusal(verified) if absent in codes.values() else CoordinatorResult(verified)

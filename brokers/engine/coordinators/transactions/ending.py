@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.entry import Entry
-from brokers.engine.coordinators.transactions.fencing import markers_of
+from brokers.engine.coordinators.transactions.fencing import markers_effect
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
-from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, final
+from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, fatal_refusal
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -25,7 +25,7 @@ _ANSWERS_AFTER_DECISION: Final[dict[tuple[TransactionState, bool], ErrorCode]] =
 }
 
 
-class Completion(NamedTuple):
+class CompletionTimer(NamedTuple):
     """Key of the timer that retries the completion of a transaction."""
 
     transactional_id: str
@@ -47,23 +47,23 @@ def end(
     if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or metadata is None or metadata.producer_id != producer_id:
-        return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return fatal_refusal(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if metadata.producer_epoch != producer_epoch:
-        return final(int(ErrorCode.PRODUCER_FENCED))
+        return fatal_refusal(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if metadata.state is not TransactionState.ONGOING:
         code = _ANSWERS_AFTER_DECISION.get((metadata.state, committed), ErrorCode.INVALID_TXN_STATE)
         if code == ErrorCode.NONE:
             return _confirm_end(metadata)
-        return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
+        return fatal_refusal(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
     prepared = metadata.prepared(committed, now.wall_ms)
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],
-        effects=[markers_of(registry, prepared)],
-        refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        late=coordinator_error,
+        effects=[markers_effect(registry, prepared)],
+        on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
+        timeout_reply=coordinator_error,
     )
 
 
@@ -76,8 +76,8 @@ def _confirm_end(metadata: TransactionMetadata) -> CoordinatorResult:
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(metadata)],
-        refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        late=coordinator_error,
+        on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
+        timeout_reply=coordinator_error,
     )
 
 
@@ -91,9 +91,9 @@ def markers_written(
     """
     entry = registry.entry(sent.transactional_id)
     metadata = None if entry is None else entry.visible
-    if entry is None or metadata is None or not _is_of(sent, registry, metadata):
+    if entry is None or metadata is None or not _matches(sent, registry, metadata):
         return CoordinatorResult(False)
-    entry.owed.difference_update(partitions)
+    entry.pending_markers.difference_update(partitions)
     return complete(registry, sent.transactional_id, now)
 
 
@@ -103,14 +103,14 @@ def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> 
     if entry is None or not _is_done(entry) or entry.visible is None:
         return CoordinatorResult(True)
 
-    def refused(_: int) -> CoordinatorResult:
-        key = Completion(transactional_id)
+    def on_refused(_: int) -> CoordinatorResult:
+        key = CompletionTimer(transactional_id)
         return CoordinatorResult(True, timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
 
-    return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
+    return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], on_refused=on_refused)
 
 
-def _is_of(sent: SendMarkers, registry: TransactionRegistry, metadata: TransactionMetadata) -> bool:
+def _matches(sent: SendMarkers, registry: TransactionRegistry, metadata: TransactionMetadata) -> bool:
     """True if `sent` was sent by this coordinator epoch for the outcome that the transaction has now."""
     return (
         metadata.state in DECIDED
@@ -122,4 +122,4 @@ def _is_of(sent: SendMarkers, registry: TransactionRegistry, metadata: Transacti
 
 def _is_done(entry: Entry) -> bool:
     metadata = entry.visible
-    return metadata is not None and not entry.pending and metadata.state in DECIDED and not entry.owed
+    return metadata is not None and not entry.pending and metadata.state in DECIDED and not entry.pending_markers

@@ -7,7 +7,7 @@ from enum import Enum
 
 from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.fencing import markers_of
+from brokers.engine.coordinators.transactions.fencing import markers_effect
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.states import AT_REST
@@ -39,15 +39,15 @@ def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     record_bytes = 0
     for metadata in fenced:
         record = record_of(metadata)
-        if records and not _has_room(len(records), record_bytes + len(record.value or b"")):
-            return _expiration(
+        if records and not _fits_into_round(len(records), record_bytes + len(record.value or b"")):
+            return _round_result(
                 ExpirationTask.ABORT_OVERDUE, records, effects, now, 0, registry.settings.timeout_check_interval_ms
             )
         records.append(record)
-        effects.append(markers_of(registry, metadata))
+        effects.append(markers_effect(registry, metadata))
         record_bytes += len(record.value or b"")
     interval_ms = registry.settings.timeout_check_interval_ms
-    return _expiration(ExpirationTask.ABORT_OVERDUE, records, effects, now, interval_ms, interval_ms)
+    return _round_result(ExpirationTask.ABORT_OVERDUE, records, effects, now, interval_ms, interval_ms)
 
 
 def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
@@ -57,10 +57,10 @@ def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     for metadata in _without_pending(registry):
         if metadata.state not in AT_REST or not _is_expired(registry, metadata, now):
             continue
-        if not _has_room(len(records), 0):
-            return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, 0, interval_ms)
+        if not _fits_into_round(len(records), 0):
+            return _round_result(ExpirationTask.EXPIRE_IDS, records, [], now, 0, interval_ms)
         records.append(deletion_of(metadata.transactional_id))
-    return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
+    return _round_result(ExpirationTask.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
 
 
 def _is_expired(registry: TransactionRegistry, metadata: TransactionMetadata, now: Now) -> bool:
@@ -69,8 +69,8 @@ def _is_expired(registry: TransactionRegistry, metadata: TransactionMetadata, no
     instance_id = instance_of(metadata.transactional_id)
     if instance_id is None:
         return False
-    is_old = metadata.last_update_ms <= now.wall_ms - limits.CROWDED_EXPIRATION_MS
-    return not registry.is_living(instance_id) or (is_old and not registry.has_room(instance_id))
+    is_old = metadata.last_update_ms <= now.wall_ms - limits.FULL_INSTANCE_EXPIRATION_MS
+    return not registry.instance_exists(instance_id) or (is_old and not registry.may_add_id(instance_id))
 
 
 def _without_pending(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
@@ -80,16 +80,16 @@ def _without_pending(registry: TransactionRegistry) -> Iterator[TransactionMetad
             yield entry.visible
 
 
-def _has_room(records: int, record_bytes: int) -> bool:
+def _fits_into_round(records: int, record_bytes: int) -> bool:
     return records < limits.RECORDS_PER_ROUND_MAX and record_bytes <= limits.ROUND_BYTES_MAX
 
 
-def _expiration(
+def _round_result(
     task: ExpirationTask, records: list[StateRecord], effects: list[object], now: Now, delay_ms: int, retry_ms: int
 ) -> CoordinatorResult:
     return CoordinatorResult(
         records=records,
         effects=effects,
         timers=[(task, now.monotonic_ms + delay_ms)],
-        refused=lambda _: CoordinatorResult(timers=[(task, now.monotonic_ms + retry_ms)]),
+        on_refused=lambda _: CoordinatorResult(timers=[(task, now.monotonic_ms + retry_ms)]),
     )

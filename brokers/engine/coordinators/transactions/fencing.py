@@ -23,13 +23,13 @@ def fence(
     return CoordinatorResult(
         reply,
         [record_of(fenced)],
-        effects=[markers_of(registry, fenced)],
-        refused=lambda code: CoordinatorResult(failed(code)),
-        late=failed,
+        effects=[markers_effect(registry, fenced)],
+        on_refused=lambda code: CoordinatorResult(failed(code)),
+        timeout_reply=failed,
     )
 
 
-def markers_of(registry: TransactionRegistry, decided: TransactionMetadata) -> SendMarkers:
+def markers_effect(registry: TransactionRegistry, decided: TransactionMetadata) -> SendMarkers:
     """Returns the effect that sends a decided transaction's markers to its partitions (TXN-12)."""
     return SendMarkers(
         transactional_id=decided.transactional_id,

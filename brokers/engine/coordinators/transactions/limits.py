@@ -16,7 +16,7 @@ PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
 TRANSACTION_BYTES_MAX: Final = 900_000
 # Age at which unused ids expire in an instance that has reached its limit of ids. Partitions have forgotten the
 # producers of these ids by then as well (`producer.id.expiration.ms`).
-CROWDED_EXPIRATION_MS: Final = 86_400_000
+FULL_INSTANCE_EXPIRATION_MS: Final = 86_400_000
 # Size of one batch of time-driven decisions (aborts, deletions); the rest follows in the next batch at once.
 RECORDS_PER_ROUND_MAX: Final = 100
 ROUND_BYTES_MAX: Final = TRANSACTION_BYTES_MAX

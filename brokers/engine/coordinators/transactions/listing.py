@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
-from brokers.engine.coordinators.transactions.replies import Description, Listed
+from brokers.engine.coordinators.transactions.replies import DescribedTransaction, TransactionListing
 from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -15,17 +15,17 @@ ANY_DURATION: Final = -1
 
 
 def describe(registry: TransactionRegistry, transactional_id: str) -> CoordinatorResult:
-    """Describes a transactional id. The reply is a `Description`; while markers are being written its partitions are
-    those that still lack one.
+    """Describes a transactional id. The reply is a `DescribedTransaction`; while markers are being written its
+    partitions are those that still lack one.
     """
     entry = registry.entry(transactional_id)
     metadata = None if entry is None else entry.visible
     if entry is None or metadata is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return CoordinatorResult(Description(int(code), transactional_id))
-    partitions = entry.owed if metadata.state in DECIDED and not entry.pending else metadata.partitions
+        return CoordinatorResult(DescribedTransaction(int(code), transactional_id))
+    partitions = entry.pending_markers if metadata.state in DECIDED and not entry.pending else metadata.partitions
     return CoordinatorResult(
-        Description(
+        DescribedTransaction(
             error=int(ErrorCode.NONE),
             transactional_id=transactional_id,
             state=NAMES[metadata.state],
@@ -46,7 +46,8 @@ def list_transactions(
     longer_than_ms: int,
     now: Now,
 ) -> CoordinatorResult:
-    """Lists the transactional ids of one instance, or of all with `instance_id` None. The reply is a list of `Listed`.
+    """Lists the transactional ids of one instance, or of all with `instance_id` None. The reply is a list of
+    `TransactionListing`.
 
     `states` None and empty `producer_ids` do not filter; `longer_than_ms` counts from the start of the transaction.
     """
@@ -61,5 +62,5 @@ def list_transactions(
             continue
         if longer_than_ms > ANY_DURATION and now.wall_ms - metadata.start_ms <= longer_than_ms:
             continue
-        result.append(Listed(transactional_id, metadata.producer_id, NAMES[metadata.state]))
+        result.append(TransactionListing(transactional_id, metadata.producer_id, NAMES[metadata.state]))
     return CoordinatorResult(result)

@@ -11,8 +11,8 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions import adding, beginning, ending, expiration, listing
-from brokers.engine.coordinators.transactions.fencing import markers_of
+from brokers.engine.coordinators.transactions import adding, ending, expiration, listing, producer_ids
+from brokers.engine.coordinators.transactions.fencing import markers_effect
 from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_key
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import SendMarkers
@@ -33,7 +33,7 @@ class TransactionMachine:
         coordinator_epoch: int,
         settings: TransactionSettings,
         high_watermark: Callable[[], int],
-        is_living: Callable[[str], bool] = lambda instance_id: True,
+        instance_exists: Callable[[str], bool] = lambda instance_id: True,
         led: LedShards[TransactionRegistry] | None = None,
     ) -> None:
         """Makes an empty machine for one leadership of a state partition.
@@ -42,10 +42,10 @@ class TransactionMachine:
             coordinator_epoch: leader epoch of the state partition.
             settings: settings of the transaction coordinator.
             high_watermark: returns the current high watermark of the state partition.
-            is_living: returns True if an instance exists; ids of a deleted one expire in the next round.
+            instance_exists: returns True if an instance exists; ids of a deleted one expire in the next round.
             led: the shards that this broker leads.
         """
-        self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, is_living, led)
+        self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, instance_exists, led)
 
     # -- calls of clients ----------------------------------------------------------------------------------------------
 
@@ -53,12 +53,14 @@ class TransactionMachine:
         self,
         transactional_id: str,
         timeout_ms: int,
-        expected: beginning.Expected | None,
+        expected: producer_ids.ExpectedProducer | None,
         fresh_producer_id: int | None,
         now: Now,
     ) -> CoordinatorResult:
-        """Handles InitProducerId; the reply is a `replies.Initialised` (TXN-5, TXN-6)."""
-        return beginning.init_producer_id(self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now)
+        """Handles InitProducerId; the reply is a `replies.InitProducerIdReply` (TXN-5, TXN-6)."""
+        return producer_ids.init_producer_id(
+            self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now
+        )
 
     def add_partitions(
         self,
@@ -78,7 +80,7 @@ class TransactionMachine:
         return ending.end(self.registry, transactional_id, producer_id, producer_epoch, committed, now)
 
     def describe(self, transactional_id: str) -> CoordinatorResult:
-        """Describes a transactional id; the reply is a `replies.Description`."""
+        """Describes a transactional id; the reply is a `replies.DescribedTransaction`."""
         return listing.describe(self.registry, transactional_id)
 
     def list_transactions(
@@ -89,7 +91,7 @@ class TransactionMachine:
         longer_than_ms: int,
         now: Now,
     ) -> CoordinatorResult:
-        """Lists transactional ids; the reply is a list of `replies.Listed`."""
+        """Lists transactional ids; the reply is a list of `replies.TransactionListing`."""
         return listing.list_transactions(self.registry, instance_id, states, producer_ids, longer_than_ms, now)
 
     # -- calls of other brokers ----------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ class TransactionMachine:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[PartitionKey]
     ) -> CoordinatorResult:
-        """Verifies that partitions are in an open transaction; the reply is a `replies.Verified` (TXN-27)."""
+        """Verifies that partitions are in an open transaction; the reply is a `replies.VerificationReply` (TXN-27)."""
         return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
     def markers_written(self, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now) -> CoordinatorResult:
@@ -119,20 +121,20 @@ class TransactionMachine:
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         """Does nothing: no transaction writes to the transaction state topic."""
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         """Sends the markers of decided transactions again, under this coordinator's epoch (TXN-16).
 
-        The decision `reads` their records, so that no marker is sent for an outcome that could still be lost.
+        The decision depends on their records, so that no marker is sent for an outcome that could still be lost.
         """
-        self.registry.forget_deleted()
+        self.registry.drop_deleted()
         effects: list[object] = []
         last_offset = NO_RECORD
         for _, entry in self.registry.entries():
             if entry.written is not None and entry.written.state in DECIDED:
-                effects.append(markers_of(self.registry, entry.written))
+                effects.append(markers_effect(self.registry, entry.written))
                 last_offset = max(last_offset, entry.offset)
         return CoordinatorResult(
-            effects=effects, timers=list(expiration.next_expirations(self.registry, now)), reads=last_offset
+            effects=effects, timers=list(expiration.next_expirations(self.registry, now)), depends_on=last_offset
         )
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
@@ -140,7 +142,7 @@ class TransactionMachine:
             return expiration.abort_overdue(self.registry, now)
         if key is expiration.ExpirationTask.EXPIRE_IDS:
             return expiration.expire_ids(self.registry, now)
-        assert isinstance(key, ending.Completion)
+        assert isinstance(key, ending.CompletionTimer)
         return ending.complete(self.registry, key.transactional_id, now)
 
     def unload(self) -> list[tuple[object, Any]]:

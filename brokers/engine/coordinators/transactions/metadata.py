@@ -89,7 +89,7 @@ class TransactionMetadata(NamedTuple):
         return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)
 
 
-def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """Returns the metadata of a new or expired transactional id: epoch 0 of a new producer id (TXN-5)."""
     return TransactionMetadata(
         transactional_id, producer_id, 0, timeout_ms, TransactionState.EMPTY, NO_PARTITIONS, now_ms, NO_TIME_MS

@@ -21,7 +21,8 @@ class TransactionRegistry:
     """The transactional ids of one shard, by id and by instance.
 
     `coordinator_epoch` is the leader epoch of the state partition, `high_watermark` returns its high watermark.
-    `is_living` returns True if an instance exists. `shards` are all shards that this broker leads, this one included.
+    `instance_exists` returns True if an instance exists. `shards` are all shards that this broker leads, this one
+    included.
     """
 
     def __init__(
@@ -29,14 +30,14 @@ class TransactionRegistry:
         coordinator_epoch: int,
         settings: TransactionSettings,
         high_watermark: Callable[[], int],
-        is_living: Callable[[str], bool] = lambda instance_id: True,
+        instance_exists: Callable[[str], bool] = lambda instance_id: True,
         shards: LedShards[TransactionRegistry] | None = None,
     ) -> None:
         self.shards: LedShards[TransactionRegistry] = LedShards() if shards is None else shards
         self.shards.add(self)
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
-        self.is_living = is_living
+        self.instance_exists = instance_exists
         self._high_watermark = high_watermark
         self._entries: dict[str, Entry] = {}
         # Ids of each instance in the order of their first record.
@@ -50,8 +51,8 @@ class TransactionRegistry:
         entry = self._entries.get(transactional_id)
         if entry is None:
             return None
-        entry.complete(self._high_watermark())
-        if entry.is_gone:
+        entry.advance(self._high_watermark())
+        if entry.is_deleted:
             self._forget(transactional_id)
             return None
         return entry
@@ -64,20 +65,20 @@ class TransactionRegistry:
             if entry is not None:
                 yield transactional_id, entry
 
-    def has_room(self, instance_id: str | None) -> bool:
+    def may_add_id(self, instance_id: str | None) -> bool:
         """True if an instance may have one more id on this broker."""
         if instance_id is None:
             return True
-        return self.shards.room(instance_id, IDS, coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX) > 0
+        return self.shards.remaining(instance_id, IDS, coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX) > 0
 
-    def has_room_for_partitions(self, instance_id: str | None, more: int) -> bool:
+    def may_add_partitions(self, instance_id: str | None, more: int) -> bool:
         """True if an instance may have `more` further partitions in its open transactions on this broker; a partition
         that is in several transactions counts several times.
         """
         if instance_id is None:
             return True
         limits = coordinator_limits
-        return more <= self.shards.room(
+        return more <= self.shards.remaining(
             instance_id, OPEN_PARTITIONS, limits.OPEN_PARTITIONS_PER_INSTANCE_MAX, limits.OPEN_PARTITIONS_FLOOR
         )
 
@@ -96,7 +97,7 @@ class TransactionRegistry:
         entry.write(metadata, offset)
         self._count(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
 
-    def forget_deleted(self) -> None:
+    def drop_deleted(self) -> None:
         """Drops the entries of ids whose deletion is committed, to free their memory after a load."""
         for transactional_id in tuple(self._entries):
             self.entry(transactional_id)

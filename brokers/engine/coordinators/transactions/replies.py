@@ -14,7 +14,7 @@ from brokers.engine.protocol.errors import ErrorCode
 NO_COORDINATOR: Final = -1
 
 
-class Initialised(NamedTuple):
+class InitProducerIdReply(NamedTuple):
     """Reply to InitProducerId. After NEEDS_PRODUCER_ID the caller repeats the call with an unused producer id."""
 
     error: int
@@ -23,10 +23,10 @@ class Initialised(NamedTuple):
 
 
 # Its `error` is no code of the protocol: the caller allocates a producer id, for which it may have to ask ZooKeeper.
-NEEDS_PRODUCER_ID: Final = Initialised(1 << 15)
+NEEDS_PRODUCER_ID: Final = InitProducerIdReply(1 << 15)
 
 
-class Description(NamedTuple):
+class DescribedTransaction(NamedTuple):
     """Description of one transactional id for DescribeTransactions.
 
     `partitions` are those of the open transaction or, while markers are being written, those that still lack one.
@@ -42,13 +42,13 @@ class Description(NamedTuple):
     partitions: Sequence[PartitionKey] = ()
 
 
-class Listed(NamedTuple):
+class TransactionListing(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str
 
 
-class Verified(NamedTuple):
+class VerificationReply(NamedTuple):
     """Result of a verification: an error code for each partition, 0 if it is in the open transaction.
 
     A partition that has a marker of a later coordinator than `coordinator_epoch` must ignore it.
@@ -72,7 +72,7 @@ class SendMarkers(NamedTuple):
     partitions: frozenset[PartitionKey]
 
 
-_RETRY_HERE: Final = frozenset(
+_UNAVAILABLE_ERRORS: Final = frozenset(
     {
         int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         int(ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -80,11 +80,11 @@ _RETRY_HERE: Final = frozenset(
         int(ErrorCode.REQUEST_TIMED_OUT),
     }
 )
-_LOOK_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.KAFKA_STORAGE_ERROR)})
-_TOO_LARGE: Final = frozenset({int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.RECORD_LIST_TOO_LARGE)})
+_NOT_LEADER_ERRORS: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.KAFKA_STORAGE_ERROR)})
+_TOO_LARGE_ERRORS: Final = frozenset({int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.RECORD_LIST_TOO_LARGE)})
 
 
-def final(reply: Any) -> CoordinatorResult:
+def fatal_refusal(reply: Any) -> CoordinatorResult:
     """Makes the decision for a refusal that makes a producer give up.
 
     It is released only after a check that this broker was still the coordinator: a deposed one may not know the
@@ -95,10 +95,10 @@ def final(reply: Any) -> CoordinatorResult:
 
 def coordinator_error(append_error: int) -> int:
     """Returns the error code for a client whose transaction record failed to be appended or committed."""
-    if append_error in _RETRY_HERE:
+    if append_error in _UNAVAILABLE_ERRORS:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if append_error in _LOOK_ELSEWHERE:
+    if append_error in _NOT_LEADER_ERRORS:
         return int(ErrorCode.NOT_COORDINATOR)
-    if append_error in _TOO_LARGE:
+    if append_error in _TOO_LARGE_ERRORS:
         return int(ErrorCode.UNKNOWN_SERVER_ERROR)
     return append_error

@@ -23,7 +23,7 @@ from brokers.contract.acls import (
     ResourceType,
 )
 from brokers.engine.access.acl_filters import AclFilter, in_order
-from brokers.engine.cluster.acl_writes import in_parts
+from brokers.engine.cluster.acl_writes import split_into_transactions
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
@@ -177,7 +177,7 @@ async def _change(
     its part.
     """
     written: list[int | None] = []
-    for number, part in enumerate(in_parts(changes)):
+    for number, part in enumerate(split_into_transactions(changes)):
         try:
             async with zookeeper_change(context, sum(map(len, part.values()))):
                 if not number:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.engine.access import external, sasl
-from brokers.engine.access.external import Asker
+from brokers.engine.access.external import InternalIdentity
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel
@@ -124,7 +124,7 @@ class InternalSession(UnauthenticatedSession, ABC):
         raise MalformedRequest(f"api key {api_key} before authentication")
 
     @abstractmethod
-    def _authenticate_token(self, token: bytes) -> Asker:
+    def _authenticate_token(self, token: bytes) -> InternalIdentity:
         """Returns the identity that a token proves. Raises SaslFailed."""
 
     def _authenticate(self, token: bytes, version: int | None, correlation_id: int) -> None:
@@ -142,7 +142,7 @@ class InternalSession(UnauthenticatedSession, ABC):
         frame = SIZE.pack(0) if version is None else response_frame(key, version, correlation_id, response)
         self.channel.respond(frame)
 
-    def _start_session(self, asker: Asker) -> Session:
+    def _start_session(self, asker: InternalIdentity) -> Session:
         self.channel.session = session = Session(
             self.services, self.channel, asker.principal, ADVERTISED_INTERNAL, self._dispatch_table, asker.address
         )
@@ -165,17 +165,21 @@ class SaslSession(InternalSession):
         if is_known:
             self._has_mechanism, self._raw_tokens = True, version == RAW_TOKENS_VERSION
 
-    def _authenticate_token(self, token: bytes) -> Asker:
-        principal = of_internal_login(sasl.prove_plain(token, self.services.access.control_secret))
-        client = sasl.passed_on_for(token)
+    def _authenticate_token(self, token: bytes) -> InternalIdentity:
+        principal = of_internal_login(sasl.verify_plain(token, self.services.access.control_secret))
+        client = sasl.forwarded_client(token)
         if principal is None or (client is not None and principal.instance_id is None):
             raise sasl.SaslFailed("authentication failed")
-        return Asker(principal) if client is None else Asker(replace(principal, user=client.user), client.address)
+        return (
+            InternalIdentity(principal)
+            if client is None
+            else InternalIdentity(replace(principal, user=client.user), client.address)
+        )
 
 
 class CertificateSession(InternalSession):
     """Session of a peer whose client certificate proves that it is `process`, which may use the internal listener
-    (`external.may_enter`). The peer acts for the cluster if it sends no SASL request.
+    (`external.is_admitted_process`). The peer acts for the cluster if it sends no SASL request.
     """
 
     mechanisms = (external.MECHANISM,)
@@ -197,10 +201,10 @@ class CertificateSession(InternalSession):
     def _on_other(self, api_key: int, buffer: memoryview, start: int, end: int) -> None:
         if self._has_mechanism or api_key == ApiKey.SASL_AUTHENTICATE:
             raise MalformedRequest(f"api key {api_key} in the middle of an authentication")
-        self._start_session(external.asks_for_cluster(self.process)).on_frame(buffer, start, end)
+        self._start_session(external.cluster_identity(self.process)).on_frame(buffer, start, end)
 
-    def _authenticate_token(self, token: bytes) -> Asker:
-        return external.asks_as(token, self.process)
+    def _authenticate_token(self, token: bytes) -> InternalIdentity:
+        return external.identity_of_token(token, self.process)
 
 
 class RejectedPeerSession(UnauthenticatedSession):

@@ -339,7 +339,7 @@ async def _write_broker(
     configs = services.metadata.current.image.broker_configs
     try:
         if validate_only:
-            checked(dict(configs.of_all if broker_id is None else configs.own(broker_id)))
+            checked(dict(configs.cluster_defaults if broker_id is None else configs.of_broker(broker_id)))
             return None
         return (await services.metadata.store.alter_broker_config(broker_id, checked)).change
     except (InvalidBrokerSetting, SettingsWrong) as error:

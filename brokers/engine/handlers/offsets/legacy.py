@@ -10,7 +10,7 @@ from typing import Final
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, FetchedOffset
 from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ async def commit(
     return codes
 
 
-async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
+async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns offsets by the client's topic names. In this version a partition without a committed offset has the error
     UNKNOWN_TOPIC_OR_PARTITION.
     """
@@ -76,12 +76,12 @@ async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[
             await time_slice.pause()
             offset = result.get((name, index))
             code = error_codes.get((name, index)) or failure_code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            results.append(_without_offset(index, code) if offset is None else Fetched(index, offset, -1, ""))
+            results.append(_without_offset(index, code) if offset is None else FetchedOffset(index, offset, -1, ""))
         topics.append((name, results))
     return topics
 
 
-async def error_for_all(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
+async def error_for_all(wanted: Wanted, code: int) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns the same error for every partition."""
     time_slice = TimeSlice()
     topics = []
@@ -114,5 +114,5 @@ async def _readable_partitions(
     return keys, error_codes
 
 
-def _without_offset(index: int, code: int) -> Fetched:
-    return Fetched(index, NO_OFFSET, -1, "", code)
+def _without_offset(index: int, code: int) -> FetchedOffset:
+    return FetchedOffset(index, NO_OFFSET, -1, "", code)

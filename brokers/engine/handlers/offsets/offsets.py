@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, Union
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
-from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, CommittedOffsets, Fetched
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, FetchedOffset, TopicOffsets
 from brokers.engine.handlers.common.background import parts_of
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
@@ -52,7 +52,7 @@ GROUPS_PER_REQUEST_MAX: Final = 10_000
 GROUPS_TOGETHER_MAX: Final = 50
 # Requested partitions by the client's topic names; None for all.
 Wanted = Sequence[tuple[str, list[int]]] | None
-CommittedOrFetched = Union[CommittedOffsets, list[Fetched], "_JoinedParts"]
+CommittedOrFetched = Union[TopicOffsets, list[FetchedOffset], "_JoinedParts"]
 TopicResults = Sequence[tuple[str, CommittedOrFetched]]
 
 
@@ -210,7 +210,7 @@ async def _fetch_later(
 def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: TopicResults) -> OffsetFetchResponse:
     if error and _is_repeated_in_partitions(context, error):
         results = [
-            (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
+            (name, [FetchedOffset(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in lookup.wanted or ()
         ]
     topics = [
@@ -324,7 +324,7 @@ class _JoinedParts:
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def __iter__(self) -> Iterator[Fetched]:
+    def __iter__(self) -> Iterator[FetchedOffset]:
         return chain.from_iterable(self.parts)
 
 
@@ -417,9 +417,7 @@ class _OffsetLookup:
         topic = self._context.view.namespace.topics.get(name.encode())
         return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
-    def _with_client_names(
-        self, reply: int | list[tuple[str, CommittedOffsets]], refusals: Sequence[int]
-    ) -> tuple[int, TopicResults]:
+    def _with_client_names(self, reply: int | list[tuple[str, TopicOffsets]], refusals: Sequence[int]) -> tuple[int, TopicResults]:
         """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
         topics without one.
         """
@@ -434,11 +432,11 @@ class _OffsetLookup:
             # The right may have been lost while the coordinator was asked.
             code = code or self._refusal(name)
             if code:
-                offsets = [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]
+                offsets = [FetchedOffset(index, NO_OFFSET, -1, "", code) for index in indexes]
             result.append((name, offsets))
         return 0, result
 
-    def _rename_all(self, reply: list[tuple[str, CommittedOffsets]]) -> list[tuple[str, CommittedOffsets]]:
+    def _rename_all(self, reply: list[tuple[str, TopicOffsets]]) -> list[tuple[str, TopicOffsets]]:
         """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
         since their names cannot be derived from it.
         """

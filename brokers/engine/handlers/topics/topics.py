@@ -166,10 +166,10 @@ def _check_collision(context: RequestContext, name: str, accepted_names: Mapping
 
 
 async def _create(
-    context: RequestContext, topic: CreatableTopic, beside: Sequence[CreatedTopic], deadline: RequestDeadline | None
+    context: RequestContext, topic: CreatableTopic, pending_creations: Sequence[CreatedTopic], deadline: RequestDeadline | None
 ) -> CreatedTopic:
-    """Creates a topic; without `deadline` it only validates the request. `beside` are the topics that the same request
-    creates.
+    """Creates a topic; without `deadline` it only validates the request. `pending_creations` are the topics that the
+    same request creates.
     """
     assignment = _assignment_of(topic)
 
@@ -185,7 +185,7 @@ async def _create(
                 config=config,
             ),
             validate_only=validate_only,
-            beside=beside,
+            pending_creations=pending_creations,
         )
 
     if len(topic.configs) > CONFIGS_PER_RESOURCE_MAX:
@@ -402,11 +402,11 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
 async def _add_partitions(
     context: RequestContext,
     wanted: CreatePartitionsTopic,
-    beside: Sequence[CreatedTopic],
+    pending_creations: Sequence[CreatedTopic],
     deadline: RequestDeadline | None,
 ) -> CreatedTopic:
-    """Adds partitions to a topic; without `deadline` it only validates the request. `beside` are the topics that the
-    same request grows.
+    """Adds partitions to a topic; without `deadline` it only validates the request. `pending_creations` are the topics
+    that the same request grows.
     """
     topic, error = context.named_topic(wanted.name)
     if error:
@@ -426,7 +426,7 @@ async def _add_partitions(
             context.services.metadata.current.image,
             TopicGrowth(context.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
             validate_only=validate_only,
-            beside=beside,
+            pending_creations=pending_creations,
         )
 
     try:

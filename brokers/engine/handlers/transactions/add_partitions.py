@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
+from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, VerificationReply
 from brokers.engine.handlers.common.peer_brokers import is_broker
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.transactions.transactions import call_transaction_coordinator, id_refusal
@@ -97,11 +97,11 @@ async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTx
     producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
     wanted = list(partitions.values())
     if transaction.verify_only:
-        verified: Verified = await call_transaction_coordinator(
+        verified: VerificationReply = await call_transaction_coordinator(
             context,
             internal_id,
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
-            lambda code: Verified(dict.fromkeys(wanted, code)),
+            lambda code: VerificationReply(dict.fromkeys(wanted, code)),
         )
         codes = {key: verified.codes[partition] for key, partition in partitions.items()}
         return PartitionCodes(codes, verified.coordinator_epoch)

@@ -12,7 +12,7 @@ from typing import Final
 from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.coordinators.transactions.replies import Description, Listed
+from brokers.engine.coordinators.transactions.replies import DescribedTransaction, TransactionListing
 from brokers.engine.coordinators.transactions.states import BY_NAME
 from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
@@ -73,11 +73,11 @@ async def _describe(context: RequestContext, transactional_id: str) -> Transacti
     if refusal:
         return TransactionDescription(error_code=refusal, transactional_id=transactional_id)
     internal_id = context.view.namespace.internal_id(transactional_id)
-    result: Description = await call_transaction_coordinator(
+    result: DescribedTransaction = await call_transaction_coordinator(
         context,
         internal_id,
         lambda machine, now, _: machine.describe(internal_id),
-        lambda code: Description(code, internal_id),
+        lambda code: DescribedTransaction(code, internal_id),
     )
     return TransactionDescription(
         error_code=result.error,
@@ -125,8 +125,8 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     names = request.state_filters
     states = {BY_NAME[name] for name in names if name in BY_NAME} if names else None
     producer_ids = frozenset(request.producer_id_filters)
-    result: list[Listed] = []
-    for index in runtime.held():
+    result: list[TransactionListing] = []
+    for index in runtime.led_partitions():
         reply = call_coordinator_at(
             context.services,
             runtime,
@@ -149,7 +149,7 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     )
 
 
-def _listed(context: RequestContext, transaction: Listed) -> list[ListedTransaction]:
+def _listed(context: RequestContext, transaction: TransactionListing) -> list[ListedTransaction]:
     """Returns a list with the transaction; an empty one if it is another instance's or may not be described."""
     transactional_id = context.view.namespace.shown_id(transaction.transactional_id)
     if transactional_id is None or context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):

@@ -16,7 +16,7 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error
+from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, InitProducerIdReply, coordinator_error
 from brokers.engine.handlers.context import DELETING, RequestContext
 from brokers.engine.handlers.groups import find_coordinator
 from brokers.engine.handlers.groups.coordinator_calls import Operation, call_coordinator
@@ -59,7 +59,7 @@ def id_refusal(context: RequestContext, transactional_id: str) -> int:
 
 async def initialise_producer(
     context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
-) -> Initialised:
+) -> InitProducerIdReply:
     """Answers an InitProducerId with a transactional id. `expected` is the producer id and epoch that the client names,
     None if it names none.
     """
@@ -68,7 +68,7 @@ async def initialise_producer(
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:
         refusal = int(ErrorCode.INVALID_REQUEST)
     if refusal:
-        return Initialised(refusal)
+        return InitProducerIdReply(refusal)
     internal_id = context.view.namespace.internal_id(request.transactional_id)
     timeout_ms = request.transaction_timeout_ms
     fresh_producer_id: int | None = None
@@ -76,13 +76,13 @@ async def initialise_producer(
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.init_producer_id(internal_id, timeout_ms, expected, fresh_producer_id, now)
 
-    reply: Initialised = await call_transaction_coordinator(context, internal_id, operation, Initialised)
+    reply: InitProducerIdReply = await call_transaction_coordinator(context, internal_id, operation, InitProducerIdReply)
     if reply is NEEDS_PRODUCER_ID:
         try:
             fresh_producer_id = await context.services.coordination.producer_ids.next_id()
         except ClusterError:
-            return Initialised(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        reply = await call_transaction_coordinator(context, internal_id, operation, Initialised)
+            return InitProducerIdReply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        reply = await call_transaction_coordinator(context, internal_id, operation, InitProducerIdReply)
     return reply
 
 

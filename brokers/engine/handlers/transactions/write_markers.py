@@ -100,7 +100,7 @@ def _append_marker(
         return partition_result
     groups = services.coordination.groups
     if groups is not None and topic == services.coordination.settings.groups_topic.name:
-        groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
+        groups.on_marker_appended(index, marker.producer_id, committed, result.last_offset)
     if partition.high_watermark <= result.last_offset:
         pending.append(PendingMarker(partition_result, partition, result.last_offset))
     return partition_result

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.deadlines import EXPIRED_PER_TURN_MAX, SWEPT_MIN, TICK_MS, Deadlines
+from brokers.engine.deadlines import EXPIRED_PER_TURN_MAX, SWEEP_SIZE_MIN, TICK_MS, Deadlines
 
 
 class Clock:
@@ -145,8 +145,8 @@ def test_thousands_of_deadlines_of_one_tick_pass_in_many_rounds() -> None:
 
 def test_deadlines_that_are_dropped_take_no_room_for_long() -> None:
     clock, deadlines = made()
-    for number in range(20 * SWEPT_MIN):
+    for number in range(20 * SWEEP_SIZE_MIN):
         item = Expirable(clock, 0)
         deadlines.drop(item, deadlines.add(item, 30_000 + 20 * number))
-    assert len(deadlines._ticks) <= SWEPT_MIN
+    assert len(deadlines._ticks) <= SWEEP_SIZE_MIN
     assert not deadlines._by_tick

@@ -27,7 +27,7 @@ async def waits() -> None:
 async def test_work_that_ends_stops_the_process(work: object, reason: str) -> None:
     stop = Stop()
     periodic = Periodic(stop)
-    periodic.keep(work())  # type: ignore[operator]
+    periodic.spawn(work())  # type: ignore[operator]
     async with asyncio.timeout(TIMEOUT_S):
         await stop.wait()
     assert stop.fault == f"background work {reason}"
@@ -37,7 +37,7 @@ async def test_work_that_ends_stops_the_process(work: object, reason: str) -> No
 async def test_work_that_is_cancelled_is_no_fault() -> None:
     stop = Stop()
     periodic = Periodic(stop)
-    periodic.keep(waits())
+    periodic.spawn(waits())
     await asyncio.sleep(0)
     await periodic.stop()
     assert stop.fault is None

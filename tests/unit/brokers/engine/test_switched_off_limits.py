@@ -67,7 +67,7 @@ def instances_are_their_own_tenants(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_instances_are_administered_by_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(acls, "_open_operations", lambda resource_type: acls.EVERYTHING)
+    patch.setattr(acls, "_open_operations", lambda resource_type: acls.ALL_OPERATIONS)
 
 
 def small_segments_count(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from brokers.contract.acls import (
     ResourcePattern,
     ResourceType,
 )
-from brokers.engine.access.acls import OPEN, RIGHTS_KEPT_MAX, UNRESTRICTED, AclIndex, AclIndexes, RuledRights
+from brokers.engine.access.acls import CACHED_RIGHTS_MAX, OPEN, UNRESTRICTED, AclIndex, AclIndexes, RuledRights
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 OPERATIONS = [operation for operation in AclOperation if operation is not AclOperation.ALL]
@@ -178,9 +178,9 @@ def test_rights_are_made_again_only_when_the_rules_are_others() -> None:
     assert rights(address="10.0.0.2") is rights() is not rights(address="10.0.0.3")
     before = rights()
     assert rights(rules=dict(rules)) is not before
-    for number in range(2 * RIGHTS_KEPT_MAX):
+    for number in range(2 * CACHED_RIGHTS_MAX):
         rights(f"user-{number}")
-    assert len(indexes._cached["ins-aaaaaaaa"].rights) <= RIGHTS_KEPT_MAX
+    assert len(indexes._cached["ins-aaaaaaaa"].rights) <= CACHED_RIGHTS_MAX
 
 
 def test_rules_of_before_are_not_left_to_the_garbage_collector() -> None:

@@ -7,19 +7,19 @@ from ipaddress import ip_address
 import pytest
 
 from brokers.engine.access import attempts
-from brokers.engine.access.attempts import ADDRESS_FAILURES_BURST, USER_FAILURES_BURST, Attempts
+from brokers.engine.access.attempts import ADDRESS_FAILURES_BURST, USER_FAILURES_BURST, FailedAttempts
 
 HERE, THERE = ip_address("10.0.0.1"), ip_address("10.0.0.2")
 
 
-def fail(tried: Attempts, user: str | None, times: int, now_ms: int = 0, address: object = HERE) -> None:
+def fail(tried: FailedAttempts, user: str | None, times: int, now_ms: int = 0, address: object = HERE) -> None:
     for _ in range(times):
         assert tried.refusal_ms(user, address, now_ms) == 0  # type: ignore[arg-type]
         tried.failed(user, address, now_ms)  # type: ignore[arg-type]
 
 
 def test_failures_of_a_user_from_one_address_are_limited_and_others_go_on() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     fail(tried, "alice", USER_FAILURES_BURST)
 
     assert tried.refusal_ms("alice", HERE, 0) > 0
@@ -28,7 +28,7 @@ def test_failures_of_a_user_from_one_address_are_limited_and_others_go_on() -> N
 
 
 def test_failures_of_an_address_are_limited_under_any_name() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     for number in range(ADDRESS_FAILURES_BURST):
         fail(tried, f"user-{number}", 1)
 
@@ -37,7 +37,7 @@ def test_failures_of_an_address_are_limited_under_any_name() -> None:
 
 
 def test_an_attempt_without_a_name_counts_for_the_address_alone() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     fail(tried, None, ADDRESS_FAILURES_BURST - 1)
     fail(tried, "alice", 1)
     assert tried.refusal_ms(None, HERE, 0) > 0
@@ -50,7 +50,7 @@ def test_an_attempt_without_a_name_counts_for_the_address_alone() -> None:
 
 
 def test_each_refusal_takes_longer_up_to_a_bound() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     fail(tried, "alice", USER_FAILURES_BURST)
     delays = [tried.refusal_ms("alice", HERE, 0) for _ in range(12)]
     assert delays[:4] == [100, 200, 400, 800]
@@ -58,7 +58,7 @@ def test_each_refusal_takes_longer_up_to_a_bound() -> None:
 
 
 def test_time_lets_a_user_try_again_at_an_even_rate() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     fail(tried, "alice", USER_FAILURES_BURST)
     later_ms = 60_000 // attempts.USER_FAILURES_PER_MINUTE
     assert tried.refusal_ms("alice", HERE, later_ms - 100) > 0
@@ -67,7 +67,7 @@ def test_time_lets_a_user_try_again_at_an_even_rate() -> None:
 
 
 def test_a_right_password_clears_its_user_but_not_its_address() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     for number in range(ADDRESS_FAILURES_BURST - 1):
         fail(tried, f"user-{number}", 1)
     fail(tried, "alice", 1)
@@ -80,7 +80,7 @@ def test_a_right_password_clears_its_user_but_not_its_address() -> None:
 
 
 def test_addresses_of_one_ipv6_network_are_one() -> None:
-    tried = Attempts()
+    tried = FailedAttempts()
     for number in range(USER_FAILURES_BURST):
         tried.failed("alice", ip_address(f"2001:db8::{number + 1:x}"), 0)
     assert tried.refusal_ms("alice", ip_address("2001:db8::ffff"), 0) > 0
@@ -89,7 +89,7 @@ def test_addresses_of_one_ipv6_network_are_one() -> None:
 
 def test_remembered_failures_are_bounded_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "BUCKETS_MAX", 20)
-    tried = Attempts()
+    tried = FailedAttempts()
     for number in range(200):
         tried.failed(f"user-{number}", HERE, 0)
     assert len(tried) <= 20

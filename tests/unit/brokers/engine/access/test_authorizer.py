@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.access.authorizer import Operation, compile_list, decide, owners_address, peer_address
+from brokers.engine.access.authorizer import Operation, compile_list, decide, owner_address, peer_address
 
 INSIDE = peer_address("10.1.2.3")
 OUTSIDE = peer_address("192.168.0.1")
@@ -163,6 +163,6 @@ def test_lists_do_not_shut_out_who_acts_for_the_owner_inside_the_cluster(peer: s
     """Otherwise the owner could not see a topic closed by its own lists, and could not reopen it."""
     closed = Lists(produce_ips=LISTED, consume_ips=LISTED, administer_ips=LISTED)
     assert decide("active", closed, operation, peer_address(peer)) == 29
-    assert decide("active", closed, operation, owners_address(peer)) == 0
-    assert decide("deleting", closed, operation, owners_address(peer)) == 3
-    assert str(owners_address(peer)) == peer
+    assert decide("active", closed, operation, owner_address(peer)) == 0
+    assert decide("deleting", closed, operation, owner_address(peer)) == 3
+    assert str(owner_address(peer)) == peer

@@ -6,9 +6,9 @@ import pytest
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole, broker, control
-from brokers.engine.access.external import Asker, asks_as, asks_for_cluster, may_enter
+from brokers.engine.access.external import InternalIdentity, cluster_identity, identity_of_token, is_admitted_process
 from brokers.engine.access.principals import Principal
-from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed
+from brokers.engine.access.sasl import TOKEN_BYTES_MAX, ForwardedClient, SaslFailed
 
 CLUSTER = "cl-a1b2c3d4"
 BROKER, WEB, READER = broker(CLUSTER, 2), control("web"), ProcessIdentity(ProcessRole.METRICS, "prometheus")
@@ -17,22 +17,29 @@ INSTANCE = "ins-aaaaaaaa"
 
 def test_brokers_of_the_cluster_and_the_control_plane_enter_and_nobody_else() -> None:
     entering = [BROKER, WEB, READER, broker("cl-other000", 2), None]
-    assert [may_enter(process, CLUSTER) for process in entering] == [True, True, False, False, False]
+    assert [is_admitted_process(process, CLUSTER) for process in entering] == [True, True, False, False, False]
 
 
 def test_a_peer_that_names_no_user_acts_for_the_cluster() -> None:
-    expected = Asker(Principal(CLUSTER_USER, None, internal=True, process=WEB))
-    assert asks_for_cluster(WEB) == asks_as(b"", WEB) == asks_as(CLUSTER_USER.encode(), WEB) == expected
+    expected = InternalIdentity(Principal(CLUSTER_USER, None, internal=True, process=WEB))
+    assert (
+        cluster_identity(WEB)
+        == identity_of_token(b"", WEB)
+        == identity_of_token(CLUSTER_USER.encode(), WEB)
+        == expected
+    )
 
 
 def test_an_instance_is_asked_for_as_its_owner() -> None:
-    assert asks_as(INSTANCE.encode(), WEB) == Asker(Principal("ANONYMOUS", INSTANCE, internal=True, process=WEB))
+    assert identity_of_token(INSTANCE.encode(), WEB) == InternalIdentity(
+        Principal("ANONYMOUS", INSTANCE, internal=True, process=WEB)
+    )
 
 
 def test_a_broker_passes_on_what_a_client_asks() -> None:
-    client = PassedOn("192.0.2.7", "ali ce")
-    asker = asks_as(f"{INSTANCE} {client.authorization_id}".encode(), BROKER)
-    assert asker == Asker(Principal("ali ce", INSTANCE, internal=True, process=BROKER), "192.0.2.7")
+    client = ForwardedClient("192.0.2.7", "ali ce")
+    asker = identity_of_token(f"{INSTANCE} {client.authorization_id}".encode(), BROKER)
+    assert asker == InternalIdentity(Principal("ali ce", INSTANCE, internal=True, process=BROKER), "192.0.2.7")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_a_broker_passes_on_what_a_client_asks() -> None:
 )
 def test_any_other_wish_is_refused(token: str, process: ProcessIdentity) -> None:
     with pytest.raises(SaslFailed):
-        asks_as(token.encode(errors="surrogateescape"), process)
+        identity_of_token(token.encode(errors="surrogateescape"), process)
 
 
 def test_a_broker_follows_as_itself_alone_and_the_control_plane_not_at_all() -> None:

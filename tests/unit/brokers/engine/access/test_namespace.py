@@ -29,7 +29,7 @@ def cluster_image() -> ClusterImage:
 
 
 def view(image: ClusterImage, instance_id: str | None) -> Namespace[TopicImage]:
-    topics = image.topics_by_bytes if instance_id is None else image.instances[instance_id].topics
+    topics = image.topics_by_encoded_name if instance_id is None else image.instances[instance_id].topics
     return Namespace(instance_id, topics, image.topics_by_id)
 
 

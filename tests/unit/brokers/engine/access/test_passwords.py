@@ -42,8 +42,8 @@ def test_a_proven_password_is_known_as_long_as_its_secret_lives() -> None:
     document = user("alice", "old", "new")
     old, new = document.secrets
     assert proven.find(HERE, document, "old") is None
-    proven.note(HERE, document, old, "old")
-    proven.note(HERE, document, new, "new")
+    proven.record(HERE, document, old, "old")
+    proven.record(HERE, document, new, "new")
 
     assert (proven.find(HERE, document, "old"), proven.find(HERE, document, "new")) == (old, new)
     assert proven.find(HERE, document, "older") is None
@@ -58,7 +58,7 @@ def test_the_user_who_signed_in_longest_ago_makes_room(monkeypatch: pytest.Monke
     proven = ProvenPasswords(b"key")
     users = [user(name, "pw", mechanisms=(1,)) for name in ("a", "b", "c")]
     for document in users:
-        proven.note(HERE, document, document.secrets[0], "pw")
+        proven.record(HERE, document, document.secrets[0], "pw")
     assert [proven.find(HERE, document, "pw") is not None for document in users] == [False, True, True]
 
 

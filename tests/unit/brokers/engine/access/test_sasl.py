@@ -7,14 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.access import principals
-from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed, parse_plain, passed_on_for, prove_plain
+from brokers.engine.access.sasl import (
+    TOKEN_BYTES_MAX,
+    ForwardedClient,
+    SaslFailed,
+    forwarded_client,
+    parse_plain,
+    verify_plain,
+)
 
 SECRET = "correct horse"
 
 
 def test_the_right_secret_proves_the_username() -> None:
-    assert prove_plain(b"\0ins-7k2m9qxa\0correct horse", SECRET) == "ins-7k2m9qxa"
-    assert prove_plain(b"penstock\0penstock\0correct horse", SECRET) == "penstock"
+    assert verify_plain(b"\0ins-7k2m9qxa\0correct horse", SECRET) == "ins-7k2m9qxa"
+    assert verify_plain(b"penstock\0penstock\0correct horse", SECRET) == "penstock"
 
 
 @pytest.mark.parametrize(
@@ -35,25 +42,25 @@ def test_the_right_secret_proves_the_username() -> None:
 )
 def test_anything_else_proves_nothing(token: bytes) -> None:
     with pytest.raises(SaslFailed):
-        prove_plain(token, SECRET)
+        verify_plain(token, SECRET)
 
 
 def test_an_empty_secret_opens_nothing() -> None:
     with pytest.raises(SaslFailed):
-        prove_plain(b"\0user\0x", "")
+        verify_plain(b"\0user\0x", "")
 
 
 def test_neither_the_error_nor_the_token_shows_a_password() -> None:
     assert SECRET not in repr(parse_plain(b"\0user\0correct horse"))
     with pytest.raises(SaslFailed) as refused:
-        prove_plain(b"\0user\0hunter2", SECRET)
+        verify_plain(b"\0user\0hunter2", SECRET)
     assert "hunter2" not in str(refused.value)
 
 
 @given(st.binary(max_size=200))
 def test_no_token_raises_anything_but_a_refusal(token: bytes) -> None:
     try:
-        prove_plain(token, SECRET)
+        verify_plain(token, SECRET)
     except SaslFailed:
         return
     assert token.endswith(b"\0" + SECRET.encode())
@@ -76,19 +83,19 @@ def test_an_internal_login_is_the_cluster_an_instance_or_nobody() -> None:
 
 @pytest.mark.parametrize("user", ["ANONYMOUS", "alice", "a b", "ü/%\0", "127.0.0.1"])
 def test_a_broker_says_for_whom_it_passes_calls_on(user: str) -> None:
-    client = PassedOn("10.0.0.1", user)
+    client = ForwardedClient("10.0.0.1", user)
     token = f"{client.authorization_id}\0ins-7k2m9qxa\0{SECRET}".encode()
-    assert prove_plain(token, SECRET) == "ins-7k2m9qxa"
-    assert passed_on_for(token) == client
+    assert verify_plain(token, SECRET) == "ins-7k2m9qxa"
+    assert forwarded_client(token) == client
 
 
 def test_a_forwarded_unauthenticated_client_is_its_address_to_older_brokers() -> None:
-    assert PassedOn("10.0.0.1").authorization_id == "10.0.0.1"
-    assert passed_on_for(b"\0ins-7k2m9qxa\0x") is None
+    assert ForwardedClient("10.0.0.1").authorization_id == "10.0.0.1"
+    assert forwarded_client(b"\0ins-7k2m9qxa\0x") is None
 
 
 @pytest.mark.parametrize("said", ["10.0.0.1 ", "alice", " alice", "alice 10.0.0.1"])
 def test_an_authorization_id_that_names_no_client_proves_nothing(said: str) -> None:
     token = f"{said}\0ins-7k2m9qxa\0{SECRET}".encode()
     with pytest.raises(SaslFailed):
-        prove_plain(token, SECRET)
+        verify_plain(token, SECRET)

@@ -242,7 +242,7 @@ def test_a_proven_token_is_known_until_it_ends_or_the_configuration_changes() ->
     proven, token = ProvenTokens(b"key"), ISSUER.token()
     verified = verify(token)
     assert proven.find(token, DOCUMENT, NOW_MS) is None
-    proven.note(token, DOCUMENT, verified)
+    proven.record(token, DOCUMENT, verified)
     assert proven.find(token, DOCUMENT, NOW_MS) == verified
     assert proven.find(token, OAuthDocument.from_json(DOCUMENT.to_json()), NOW_MS) == verified
     assert proven.find(token + "A", DOCUMENT, NOW_MS) is None
@@ -255,7 +255,7 @@ def test_proven_tokens_are_limited_and_found_by_their_hash_alone() -> None:
     proven = ProvenTokens(b"key")
     verified = VerifiedToken("alice", NOW_MS + 60_000, DOCUMENT.terms)
     for number in range(PROVEN_TOKENS_MAX + 10):
-        proven.note(f"token-{number}", DOCUMENT, verified)
+        proven.record(f"token-{number}", DOCUMENT, verified)
     assert len(proven) == PROVEN_TOKENS_MAX
     assert proven.find("token-0", DOCUMENT, NOW_MS) is None
     assert proven.find(f"token-{PROVEN_TOKENS_MAX}", DOCUMENT, NOW_MS) == verified

@@ -31,7 +31,9 @@ class CountedShard(Shard):
         super().__init__(log=log)
 
     def lead(self) -> None:
-        self.runtime._make = lambda _: CountedGroups(self.counts, lambda: GroupSettings(initial_rebalance_delay_ms=0))
+        self.runtime._new_machine = lambda _: CountedGroups(
+            self.counts, lambda: GroupSettings(initial_rebalance_delay_ms=0)
+        )
         super().lead()
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from brokers.engine.access.authorizer import Address, owners_address, peer_address
+from brokers.engine.access.authorizer import Address, owner_address, peer_address
 from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.handlers.services import ForwardingFailed
@@ -22,7 +22,7 @@ MINE = "ins-aaaaaaaa"
         (peer_address("203.0.113.7"), ANONYMOUS, "203.0.113.7"),
         (peer_address("203.0.113.7"), "alice", "203.0.113.7 alice"),
         (peer_address("203.0.113.7"), "a b\0c", "203.0.113.7 a%20b%00c"),
-        (owners_address("203.0.113.7"), ANONYMOUS, ""),
+        (owner_address("203.0.113.7"), ANONYMOUS, ""),
     ],
 )
 async def test_rights_and_lists_at_the_coordinator_are_those_of_the_client_and_not_the_control_planes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.assembly.port_retries import LOGGED_EVERY_MS, PAUSE_MS_MAX, PortRetries
+from brokers.engine.assembly.port_retries import LOG_INTERVAL_MS, PAUSE_MS_MAX, PortRetries
 
 INSTANCE = "ins-aaaaaaaa"
 PORT = 19_001
@@ -21,8 +21,8 @@ def test_pauses_double_up_to_their_limit() -> None:
 
 def test_it_is_said_once_and_then_at_its_interval() -> None:
     retries = PortRetries()
-    said = [now_ms for now_ms in range(0, 3 * LOGGED_EVERY_MS, PAUSE_MS_MAX) if retries.failed(INSTANCE, PORT, now_ms)]
-    assert said == [0, LOGGED_EVERY_MS, 2 * LOGGED_EVERY_MS]
+    said = [now_ms for now_ms in range(0, 3 * LOG_INTERVAL_MS, PAUSE_MS_MAX) if retries.failed(INSTANCE, PORT, now_ms)]
+    assert said == [0, LOG_INTERVAL_MS, 2 * LOG_INTERVAL_MS]
 
 
 def test_another_port_is_tried_and_said_anew() -> None:

@@ -23,7 +23,7 @@ from brokers.contract.acls import (
 from brokers.contract.documents import change_to_json
 from brokers.contract.instance_limits import NODE_BYTES
 from brokers.engine.cluster import acl_writes, errors
-from brokers.engine.cluster.instance_documents import ACLS, change_of
+from brokers.engine.cluster.instance_documents import ACLS, change_entry
 from brokers.engine.cluster.tree import Create, Set
 from tests.testkit.cluster import Member, quiet
 from tests.testkit.fake_store import FakeEnsemble
@@ -159,7 +159,7 @@ async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Membe
 async def test_an_unreadable_document_denies_everything_and_can_be_removed(member: Member, data: bytes) -> None:
     await add(member, ORDERS, allowed("a"))
     await quiet()
-    path, change = paths.instance_acl(MINE, ORDERS.node_name), change_of(MINE, ACLS, ORDERS.node_name)
+    path, change = paths.instance_acl(MINE, ORDERS.node_name), change_entry(MINE, ACLS, ORDERS.node_name)
     await member.tree.commit(
         [Set(path, data, None), Create(paths.CHANGE_PREFIX, change_to_json([change]), sequence=True)]
     )
@@ -187,6 +187,6 @@ async def test_a_node_of_another_kind_is_ignored(member: Member) -> None:
 
 def test_patterns_are_written_in_parts() -> None:
     wanted = {ResourcePattern(ResourceType.TOPIC, f"t{n}", PatternType.LITERAL): [allowed("a")] for n in range(120)}
-    parts = acl_writes.in_parts(wanted)
+    parts = acl_writes.split_into_transactions(wanted)
     assert [len(part) for part in parts] == [50, 50, 20]
     assert {pattern: entries for part in parts for pattern, entries in part.items()} == wanted

@@ -62,8 +62,10 @@ async def test_a_hidden_topic_is_in_no_namespace_of_clients_and_counts_for_limit
     assert (instance.partition_count, instance.stored_bytes) == (before.partition_count, before.stored_bytes)
     topic_id = image.topics[TOPIC].topic_id
     assert Namespace(OURS, instance.topics, image.topics_by_id).topic_by_id(topic_id) is None
-    assert Namespace(None, image.topics_by_bytes, image.topics_by_id).topic_by_id(topic_id) is image.topics[TOPIC]
-    assert not image.has_lost_topic(TOPIC), "offsets of groups stay"
+    assert (
+        Namespace(None, image.topics_by_encoded_name, image.topics_by_id).topic_by_id(topic_id) is image.topics[TOPIC]
+    )
+    assert not image.is_topic_deleted(TOPIC), "offsets of groups stay"
 
     await publish(member, ensemble, InstanceTopicDocument(name="orders"))
     await member.until(lambda image: TOPIC not in image.instances[OURS].hidden)

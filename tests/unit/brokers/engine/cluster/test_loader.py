@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
-from brokers.engine.cluster.loader import MANY_PARTITIONS, read_topics
+from brokers.engine.cluster.loader import LISTED_PARTITIONS_MIN, read_topics
 from brokers.engine.cluster.tree import Create, Node, Set
 from tests.testkit.fake_store import FakeEnsemble, FakeTree
 
@@ -120,7 +120,7 @@ class Listening:
 
 async def test_only_partitions_with_a_state_are_read_among_very_many() -> None:
     tree = FakeEnsemble().connect()
-    assignment = dict.fromkeys(range(MANY_PARTITIONS), (1, 2))
+    assignment = dict.fromkeys(range(LISTED_PARTITIONS_MIN), (1, 2))
     body = TopicDocument(topic_id="", assignment=assignment).to_json()
     await tree.commit([Create("/brokers", b""), Create(paths.TOPICS, b""), Create(paths.topic(TOPIC), body)])
     listening = Listening(tree)
@@ -128,7 +128,7 @@ async def test_only_partitions_with_a_state_are_read_among_very_many() -> None:
     created = (await read_topics(listening, WHOLE, {}))[TOPIC]  # type: ignore[arg-type]
 
     assert created is not None
-    assert (len(created.partitions), listening.asked) == (MANY_PARTITIONS, [])
+    assert (len(created.partitions), listening.asked) == (LISTED_PARTITIONS_MIN, [])
     above = [paths.partitions(TOPIC), paths.partition(TOPIC, 7)]
     await tree.commit([*(Create(path, b"") for path in above), Create(paths.partition_state(TOPIC, 7), state(2, 1, 2))])
     led = (await read_topics(listening, WHOLE, {TOPIC: created}))[TOPIC]  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ async def test_a_malformed_document_at_start_still_counts_as_an_existing_topic()
 
     image = await fresh_load(ensemble)
 
-    assert (image.topics.keys(), image.not_understood) == ({"bills", *LED_BY_EACH_BROKER}, {"orders"})
+    assert (image.topics.keys(), image.unreadable_topics) == ({"bills", *LED_BY_EACH_BROKER}, {"orders"})
     await member.stop()
 
 
@@ -61,16 +61,16 @@ async def test_unreadable_documents_at_start_are_listed_until_they_are_readable_
     reader = Member(ensemble.connect(), broker_id=2, controls=False)
     await reader.start()
 
-    assert reader.image.not_understood == {"orders", "bills"}
-    assert reader.image.instances_not_understood == set(INSTANCES)
-    assert not any(map(reader.image.has_lost_topic, ("orders", "bills")))
-    assert not any(map(reader.image.has_lost_instance, INSTANCES))
+    assert reader.image.unreadable_topics == {"orders", "bills"}
+    assert reader.image.unreadable_instances == set(INSTANCES)
+    assert not any(map(reader.image.is_topic_deleted, ("orders", "bills")))
+    assert not any(map(reader.image.is_instance_deleted, INSTANCES))
 
     named = ["topics/orders", "topics/bills", *(f"instances/{id}" for id in INSTANCES)]
     change = Create(paths.CHANGE_PREFIX, documents.change_to_json(named), sequence=True)
     await writer.tree.commit([change])
     await quiet()
-    assert (len(reader.image.not_understood), len(reader.image.instances_not_understood)) == (2, 2), "still no sense"
+    assert (len(reader.image.unreadable_topics), len(reader.image.unreadable_instances)) == (2, 2), "still no sense"
 
     for path in (paths.topic("bills"), paths.instance(INSTANCES[1])):
         for gone in [node for node in ensemble.nodes if node == path or node.startswith(f"{path}/")]:
@@ -78,8 +78,8 @@ async def test_unreadable_documents_at_start_are_listed_until_they_are_readable_
     await writer.tree.commit([*(Set(path, data, None) for path, data in sense.items()), change])
     await reader.until(lambda image: "orders" in image.topics and INSTANCES[0] in image.instances)
 
-    assert (reader.image.not_understood, reader.image.instances_not_understood) == (frozenset(), frozenset())
-    assert reader.image.has_lost_topic("bills") and reader.image.has_lost_instance(INSTANCES[1])
+    assert (reader.image.unreadable_topics, reader.image.unreadable_instances) == (frozenset(), frozenset())
+    assert reader.image.is_topic_deleted("bills") and reader.image.is_instance_deleted(INSTANCES[1])
     await reader.stop()
     await writer.stop()
 
@@ -100,5 +100,5 @@ async def test_a_topic_deleted_during_a_complete_read_counts_as_deleted(monkeypa
 
     image = await fresh_load(ensemble)
 
-    assert (image.topics.keys(), image.not_understood) == (set(LED_BY_EACH_BROKER), frozenset())
+    assert (image.topics.keys(), image.unreadable_topics) == (set(LED_BY_EACH_BROKER), frozenset())
     await member.stop()

@@ -225,10 +225,12 @@ async def test_all_creations_of_one_request_count_together(member: Member) -> No
     before = member.image
     item = await member.store.create_topic(before, TopicSpec(OURS, "one", partitions=3))
     with pytest.raises(errors.PolicyViolation, match="has 3; 2 more"):
-        await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=2), beside=[item])
-    two = await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=1), beside=[item])
+        await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=2), pending_creations=[item])
+    two = await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=1), pending_creations=[item])
     with pytest.raises(errors.PolicyViolation, match="has 4; 1 more"):
-        await member.store.create_topic(member.image, TopicSpec(OURS, "three", partitions=1), beside=[item, two])
+        await member.store.create_topic(
+            member.image, TopicSpec(OURS, "three", partitions=1), pending_creations=[item, two]
+        )
 
 
 async def test_growth_keeps_existing_partitions_and_gives_new_ones_leaders(member: Member) -> None:

@@ -138,13 +138,13 @@ def test_the_number_of_users_is_limited_and_includes_those_in_flight(monkeypatch
     shown = {"alice": user("alice", "pw")}
     bob = user("bob", "pw")
     flight.check(shown, HERE, "bob", None, bob)
-    flight.note(HERE, "bob", bob)
+    flight.record(HERE, "bob", bob)
 
     with pytest.raises(errors.PolicyViolation, match="2 users"):
         flight.check(shown, HERE, "carol", None, user("carol", "pw"))
     flight.check(shown, HERE, "bob", bob, replace(bob, disabled=True))
     flight.check(shown, "ins-bbbbbbbb", "carol", None, user("carol", "pw"))
-    flight.note(HERE, "alice", None)
+    flight.record(HERE, "alice", None)
     flight.check(shown, HERE, "carol", None, user("carol", "pw"))
     # Another writer removed what was written here, so it must not count for ever.
     now_ms[0] += in_flight_users.IN_FLIGHT_MS_MAX + 1
@@ -153,7 +153,7 @@ def test_the_number_of_users_is_limited_and_includes_those_in_flight(monkeypatch
 
 def test_the_size_of_all_users_of_an_instance_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     alice = user("alice", "pw")
-    weight = user_plans.weight_of("alice", alice)
+    weight = user_plans.stored_bytes_of("alice", alice)
     monkeypatch.setattr(in_flight_users, "USERS_BYTES_MAX", 2 * weight)
     flight = InFlightUsers(lambda: 0)
     bob = replace(alice, name="bobby")
@@ -170,7 +170,7 @@ def test_the_size_of_a_user_includes_document_path_and_node(name: str, passwords
     document = replace(user(name, *passwords), created_at_ms=1_700_000_000_000)
     node = paths.sanitise(name)
     stored = len(document.to_json()) + len(paths.instance_user(HERE, node)) + NODE_BYTES
-    assert stored <= user_plans.weight_of(node, document) <= stored + 20 * (2 + len(passwords))
+    assert stored <= user_plans.stored_bytes_of(node, document) <= stored + 20 * (2 + len(passwords))
 
 
 def test_the_largest_possible_user_is_within_the_limit() -> None:
@@ -185,4 +185,4 @@ def test_the_largest_possible_user_is_within_the_limit() -> None:
         for _ in range(2)
     )
     document = UserDocument(name=name, created_at_ms=1 << 42, expires_at_ms=1 << 42, secrets=heavy)
-    assert user_plans.weight_of("%C3%A4" * 42, document) < in_flight_users.USER_BYTES_MAX
+    assert user_plans.stored_bytes_of("%C3%A4" * 42, document) < in_flight_users.USER_BYTES_MAX

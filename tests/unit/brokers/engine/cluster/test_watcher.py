@@ -28,11 +28,11 @@ from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
+from brokers.engine.cluster.instance_documents import ACLS, USERS, change_entry
 from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
-from brokers.engine.cluster.watcher import INSTANCES_PER_IMAGE, READINGS_PER_S, ClusterWatcher, Part
+from brokers.engine.cluster.watcher import INSTANCES_PER_IMAGE, READS_PER_S, ClusterWatcher, Part
 from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.testkit.fake_store import FakeEnsemble
@@ -56,7 +56,7 @@ async def image_everywhere(ensemble: FakeEnsemble, *members: Member) -> ClusterI
         is_everywhere = is_complete(expected) and all(member.image == expected for member in members)
         if is_everywhere or time.monotonic() > deadline_s:
             return expected
-        await asyncio.sleep(1 / READINGS_PER_S)
+        await asyncio.sleep(1 / READS_PER_S)
 
 
 Step = Callable[[Member], Awaitable[object]]
@@ -200,7 +200,7 @@ async def write_document(
         write: Operation = Delete(path, None)
     else:
         write = Create(path, document.to_json()) if node is None else Set(path, document.to_json(), node.version)
-    change = documents.change_to_json([change_of(instance_id, kind, node_name)])
+    change = documents.change_to_json([change_entry(instance_id, kind, node_name)])
     await member.tree.commit([write, Create(paths.CHANGE_PREFIX, change, sequence=True)])
 
 
@@ -342,10 +342,10 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
     await quiet()
     assert member.image.broker_configs == known
     await member.store.alter_broker_config(1, lambda config: {**config, "c": "3"})
-    await member.until(lambda image: image.broker_configs.own(1) == {"c": "3"})
+    await member.until(lambda image: image.broker_configs.of_broker(1) == {"c": "3"})
     await member.tree.commit([Delete(paths.broker_config(None), None)])
     member.watcher.mark(Part.EVERYTHING)
-    await member.until(lambda image: image.broker_configs.of_all == {})
+    await member.until(lambda image: image.broker_configs.cluster_defaults == {})
     await member.stop()
     assert member.fatal == []
 
@@ -418,7 +418,7 @@ async def test_a_complete_read_requested_during_another_one_follows_it(
 
     async def stands_still(tree: Tree) -> list[str]:
         if not asked_at:
-            asked_at.append(member.watcher.loads_begun)
+            asked_at.append(member.watcher.loads_started)
             member.watcher.mark(Part.EVERYTHING)
         return await list_entities(tree)
 
@@ -426,7 +426,7 @@ async def test_a_complete_read_requested_during_another_one_follows_it(
     member.watcher.mark(Part.EVERYTHING)
     await quiet()
 
-    assert member.watcher.load_shown > asked_at[0]
+    assert member.watcher.last_published_load > asked_at[0]
     await member.stop()
 
 
@@ -476,7 +476,7 @@ async def test_changes_in_quick_succession_are_read_together() -> None:
         await publish(writer, INSTANCES[0], produce_bps=number + 1)
     await reader.until(lambda image: image.instances[INSTANCES[0]].document.produce_bps == 300)
 
-    allowed = watcher.READINGS_BURST + watcher.READINGS_PER_S * (loop.time() - began_s)
+    allowed = watcher.READS_BURST + watcher.READS_PER_S * (loop.time() - began_s)
     assert len(images) <= allowed + 2
     for member in (writer, reader):
         await member.stop()

@@ -114,7 +114,7 @@ def test_an_instruction_is_not_repeated_while_the_image_is_late() -> None:
     assert after == []
     shown = late.with_changes(ImageDelta(topics={"t": topic("t", led(0, (2,), 2))}))
     state, last = decide(state, ImageChanged(shown))
-    assert last == [] and state.awaited == {}
+    assert last == [] and state.pending_versions == {}
 
 
 def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_written_about_the_first() -> None:
@@ -147,7 +147,7 @@ def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
     state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, StatesWritten({}, (("t", 0),)))
     assert ReconcileAgain(("t",)) in instructions
-    assert ("t", 0) not in state.awaited or len(instructions) == 2
+    assert ("t", 0) not in state.pending_versions or len(instructions) == 2
 
 
 def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
@@ -267,7 +267,9 @@ def test_a_deposed_controller_forgets_its_orders() -> None:
     """CTL-7."""
     state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, Deposed("another one"))
-    assert instructions == [] and state.held_epoch is None and state.awaited == {} and state.busy == frozenset()
+    assert (
+        instructions == [] and state.held_epoch is None and state.pending_versions == {} and state.busy == frozenset()
+    )
     state.check()
     assert decide(state, StatesWritten({("t", 0): 0}))[1] == []
 
@@ -276,9 +278,13 @@ def test_when_to_stand_and_when_the_term_is_over() -> None:
     """CTL-1, CTL-4."""
     image = cluster_image()
     nobody = image.with_changes(ImageDelta(controller_id=-1))
-    assert should_run_for_election(nobody, 1, unsure=False) and not should_run_for_election(image, 2, unsure=False)
-    assert not should_run_for_election(nobody, 9, unsure=False), "an unregistered broker does not stand"
-    assert should_run_for_election(image, 1, unsure=True) and not should_run_for_election(image, 1, unsure=False)
+    assert should_run_for_election(nobody, 1, outcome_unknown=False) and not should_run_for_election(
+        image, 2, outcome_unknown=False
+    )
+    assert not should_run_for_election(nobody, 9, outcome_unknown=False), "an unregistered broker does not stand"
+    assert should_run_for_election(image, 1, outcome_unknown=True) and not should_run_for_election(
+        image, 1, outcome_unknown=False
+    )
     assert not is_over(TERM, image)
     assert not is_over(TERM, nobody.with_changes(ImageDelta(controller_epoch=4))), "an older picture says nothing"
     assert is_over(TERM, nobody)

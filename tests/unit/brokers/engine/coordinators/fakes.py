@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
-from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
+from brokers.engine.coordinators.interfaces import LogUnreadable, StoredBatch
 from brokers.engine.coordinators.result import (
     NO_PRODUCER,
     NO_RECORD,
@@ -51,7 +51,7 @@ class FakeLog:
         self.high_watermark = 0
         self.refuses = 0
         self.unreadable = False
-        self.batches: list[Stored] = []
+        self.batches: list[StoredBatch] = []
         self.is_sole_in_sync_replica = True
         self._at_once = at_once
         self._waiting: list[FakeCommit] = []
@@ -68,14 +68,14 @@ class FakeLog:
         producer_id = int.from_bytes(batch[43:51], "big", signed=True)
         base = self.end_offset
         stored = [(base + i, record.key or b"", record.value) for i, record in enumerate(records)]
-        self.batches.append(Stored(base, base + len(records) - 1, stored, producer_id, producer_id != NO_PRODUCER))
+        self.batches.append(StoredBatch(base, base + len(records) - 1, stored, producer_id, producer_id != NO_PRODUCER))
         if self._at_once:
             self.high_watermark = self.end_offset
         return 0, self.end_offset - 1
 
     def mark(self, producer_id: int, committed: bool) -> int:
         offset = self.end_offset
-        self.batches.append(Stored(offset, offset, [], producer_id, True, committed))
+        self.batches.append(StoredBatch(offset, offset, [], producer_id, True, committed))
         return offset
 
     def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> FakeCommit:
@@ -83,7 +83,7 @@ class FakeLog:
         self._waiting.append(commit)
         return commit
 
-    def when_confirmed(self, completed: Callable[[int], None]) -> FakeCommit:
+    def when_leadership_confirmed(self, completed: Callable[[int], None]) -> FakeCommit:
         question = FakeCommit(-1, completed)
         self._asking.append(question)
         return question
@@ -121,7 +121,7 @@ class FakeLog:
             if not commit.cancelled:
                 commit.completed(code)
 
-    async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
+    async def read(self, offset: int) -> tuple[Sequence[StoredBatch], int]:
         if self.unreadable or not self.is_led:
             raise LogUnreadable("it is broken")
         result = [batch for batch in self.batches if batch.last_offset >= offset][:2]
@@ -203,7 +203,7 @@ class Counter:
         if committed:
             self.values.update(gone)
 
-    def loaded(self, now: Now) -> CoordinatorResult:
+    def on_loaded(self, now: Now) -> CoordinatorResult:
         return CoordinatorResult(timers=[("loaded", now.monotonic_ms + 100)])
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
@@ -221,20 +221,20 @@ class Counter:
     # decisions
 
     def put(self, key: bytes, value: bytes, **more: Any) -> CoordinatorResult:
-        answers: list[tuple[object, Any]] = [(ticket, "woken") for ticket in self.unanswered]
+        deferred_replies: list[tuple[object, Any]] = [(ticket, "woken") for ticket in self.unanswered]
         self.unanswered = []
         return CoordinatorResult(
             "put",
             [StateRecord(key, value)],
-            answers=answers,
+            deferred_replies=deferred_replies,
             effects=[("effect", value)],
-            refused=lambda code: CoordinatorResult(("refused", code)),
+            on_refused=lambda code: CoordinatorResult(("refused", code)),
             **more,
         )
 
     def get(self, key: bytes) -> CoordinatorResult:
         return CoordinatorResult(
-            self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True
+            self.values.get(key), depends_on=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True
         )
 
     def leave_unanswered(self, ticket: Ticket) -> CoordinatorResult:

@@ -20,19 +20,19 @@ def led(partitions: int, *shards: str) -> LedShards[str]:
 
 
 def test_a_broker_grants_the_share_of_the_partitions_that_it_leads() -> None:
-    assert led(4, "a").share_of(100) == 25
-    assert led(4, "a", "b", "c", "d").share_of(100) == 100
-    assert led(3, "a").share_of(100) == 34
+    assert led(4, "a").local_limit(100) == 25
+    assert led(4, "a", "b", "c", "d").local_limit(100) == 100
+    assert led(3, "a").local_limit(100) == 34
 
 
 def test_the_share_is_never_less_than_the_floor() -> None:
-    assert led(50, "a").share_of(100, floor=10) == 10
-    assert led(50, "a").share_of(10) == 1
+    assert led(50, "a").local_limit(100, floor=10) == 10
+    assert led(50, "a").local_limit(10) == 1
 
 
 def test_a_topic_without_partitions_divides_nothing() -> None:
-    assert led(0, "a").share_of(100) == 100
-    assert led(1, "a", "b").share_of(100) == 100
+    assert led(0, "a").local_limit(100) == 100
+    assert led(1, "a", "b").local_limit(100) == 100
 
 
 def test_usage_is_counted_over_the_shards_that_are_led_now() -> None:
@@ -50,8 +50,8 @@ def test_usage_is_counted_over_the_shards_that_are_led_now() -> None:
 def test_an_instance_alone_has_its_own_limit() -> None:
     shards = led(1, "x")
     shards.charge("x", "b1", 70)
-    assert shards.room("b1", 0, 100) == 30
-    assert shards.room("b1", 0, 100, times=2) == 130
+    assert shards.remaining("b1", 0, 100) == 30
+    assert shards.remaining("b1", 0, 100, times=2) == 130
 
 
 def test_the_instances_of_a_tenant_together_have_a_limit() -> None:
@@ -60,10 +60,10 @@ def test_the_instances_of_a_tenant_together_have_a_limit() -> None:
     for instance_id in ("a1", "a2"):
         shards.charge("x", instance_id, TENANT_INSTANCES_MAX * limit // 2)
     assert shards.used("a3", 0) == 0
-    assert shards.room("a3", 0, limit) == 0
-    assert shards.room("b1", 0, limit) == limit
+    assert shards.remaining("a3", 0, limit) == 0
+    assert shards.remaining("b1", 0, limit) == limit
     shards.charge("x", "a1", -30)
-    assert shards.room("a3", 0, limit) == 30
+    assert shards.remaining("a3", 0, limit) == 30
 
 
 @given(

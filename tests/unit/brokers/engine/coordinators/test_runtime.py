@@ -8,7 +8,7 @@ import pytest
 
 from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import FAILED_REPLAYS_MAX, RELOAD_DELAY_MS, Runtime
-from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_MS_MAX, REQUEST_TIMED_OUT
+from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_TIMEOUT_MS, REQUEST_TIMED_OUT
 from tests.unit.brokers.engine.coordinators.fakes import Call, Counter, FakeLog, FakeLoop
 
 TIMEOUT_MS = 5_000
@@ -21,10 +21,10 @@ class House:
         self.log = FakeLog(at_once=at_once)
         self.runtime: Runtime[Counter] = Runtime(
             topic="__state",
-            make=lambda log: Counter(),
+            new_machine=lambda log: Counter(),
             loop=self.loop,
             commit_timeout_ms=TIMEOUT_MS,
-            carry_out=lambda index, effect: self.effects.append(effect),
+            perform_effect=lambda index, effect: self.effects.append(effect),
         )
         self.runtime.partitions = 1
 
@@ -174,9 +174,9 @@ def test_a_transaction_counts_when_its_marker_says_so_live_and_at_load(house: Ho
     assert house.machine.values == {}
 
     offset = house.log.mark(7, committed=True)
-    house.runtime.marker_appended(0, 7, True, offset)
+    house.runtime.on_marker_appended(0, 7, True, offset)
     house.put(b"aborted", producer_id=8)
-    house.runtime.marker_appended(0, 8, False, house.log.mark(8, committed=False))
+    house.runtime.on_marker_appended(0, 8, False, house.log.mark(8, committed=False))
     house.log.replicate()
     assert house.get() == b"committed"
 
@@ -325,7 +325,7 @@ def test_a_read_that_nobody_confirms_is_to_be_asked_again(house: House) -> None:
     call = Call()
     house.get(call)
 
-    house.loop.advance(READ_MS_MAX)
+    house.loop.advance(READ_TIMEOUT_MS)
     assert call.replies == [("failed", LOAD_IN_PROGRESS)]
     house.log.confirm()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.coordinators.timers import DEAD_ENTRIES_MAX, Timers
+from brokers.engine.coordinators.timers import STALE_ENTRIES_MAX, Timers
 
 KEYS = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(
@@ -57,7 +57,7 @@ def test_deadlines_that_are_cancelled_take_no_memory_until_their_time() -> None:
     for member in range(10_000):
         timers.set(("session", member), 1_800_000)
         timers.cancel(("session", member))
-    assert timers.queued <= DEAD_ENTRIES_MAX + 2
+    assert timers.queued <= STALE_ENTRIES_MAX + 2
     assert timers.due(1_800_000) == ["lasting"]
 
 
@@ -65,7 +65,7 @@ def test_deadlines_that_move_nearer_take_no_memory_for_each_move() -> None:
     timers = Timers()
     for sooner_ms in range(10_000):
         timers.set("session", 1_800_000 - sooner_ms)
-    assert timers.queued <= DEAD_ENTRIES_MAX + 2
+    assert timers.queued <= STALE_ENTRIES_MAX + 2
     assert timers.due(1_790_001) == ["session"]
     assert timers.due(1_800_000) == []
 

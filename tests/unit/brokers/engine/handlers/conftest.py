@@ -12,7 +12,7 @@ from brokers.contract import paths
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.contract.users import UserDocument
-from brokers.engine.cluster.instance_documents import USERS, change_of
+from brokers.engine.cluster.instance_documents import USERS, change_entry
 from brokers.engine.cluster.tree import Create, Operation, Set
 from instances.naming import internal_topic
 from tests.testkit.in_process import InProcessBroker
@@ -93,7 +93,7 @@ async def superusers(house: House) -> None:
     tree, users = house.broker.tree, house.broker.broker.current
     for instance_id in (MINE, THEIRS):
         root = UserDocument(name="root", created_at_ms=0, superuser=True)
-        change = change_to_json([change_of(instance_id, USERS, root.name)])
+        change = change_to_json([change_entry(instance_id, USERS, root.name)])
         await tree.commit(
             [
                 Create(paths.instance_users(instance_id)),

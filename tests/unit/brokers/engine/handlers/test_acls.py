@@ -19,7 +19,7 @@ from brokers.contract.acls import (
 from brokers.contract.documents import change_to_json
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import acl_writes
-from brokers.engine.cluster.instance_documents import USERS, change_of
+from brokers.engine.cluster.instance_documents import USERS, change_entry
 from brokers.engine.cluster.tree import Create
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.auth import acls
@@ -253,7 +253,7 @@ async def test_the_cluster_itself_has_no_acls(house: House) -> None:
 async def test_a_superuser_of_one_instance_is_nobody_in_another(house: House) -> None:
     tree, current = house.broker.tree, house.broker.broker.current
     users = [UserDocument(name=name, created_at_ms=0, superuser=True) for name in ("admin", "ANONYMOUS")]
-    change = change_to_json([change_of(MINE, USERS, user.name) for user in users])
+    change = change_to_json([change_entry(MINE, USERS, user.name) for user in users])
     await tree.commit(
         [
             *(Create(paths.instance_user(MINE, user.name), user.to_json()) for user in users),

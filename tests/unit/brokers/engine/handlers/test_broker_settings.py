@@ -194,7 +194,7 @@ def test_a_document_that_is_gone_leaves_nothing() -> None:
     assert configs.with_changes({None: {}, 1: {}}) == BrokerConfigs({}, {2: {"c": "3"}})
     assert configs.only([1]) == BrokerConfigs({}, {1: {"b": "2"}})
     assert configs.only([None]) == BrokerConfigs({"a": "1"}, {})
-    assert configs.own(7) == {}
+    assert configs.of_broker(7) == {}
 
 
 def test_a_broker_does_not_start_with_an_unknown_strategy_of_assignment() -> None:

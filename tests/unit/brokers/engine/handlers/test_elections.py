@@ -27,7 +27,7 @@ async def test_a_topic_made_again_with_fewer_partitions_is_not_waited_for() -> N
             current.publish(before.with_changes(ImageDelta(topics={"t": _topic(1, b"2" * 16)})))
             return {("t", 2): ElectionResult(2, 1)}
 
-    view = SimpleNamespace(namespace=SimpleNamespace(topics=before.topics_by_bytes), instance_id=None)
+    view = SimpleNamespace(namespace=SimpleNamespace(topics=before.topics_by_encoded_name), instance_id=None)
     services = SimpleNamespace(metadata=SimpleNamespace(store=Store(), current=current))
     call: Any = SimpleNamespace(view=view, services=services)
     asked = [ElectLeadersTopicPartitions(topic="t", partitions=[2])]

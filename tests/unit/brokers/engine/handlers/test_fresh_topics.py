@@ -74,7 +74,7 @@ async def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
                 looks.append(path)
             return await children(path, watch)
 
-        monkeypatch.setattr(watcher, "_take_pace", never)
+        monkeypatch.setattr(watcher, "_wait_for_rate_limit", never)
         monkeypatch.setattr(two.tree, "children", counted)
         yield Late(one, two, *clients, looks)
 

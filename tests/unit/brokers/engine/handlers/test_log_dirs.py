@@ -162,7 +162,7 @@ async def test_the_broker_stops_when_the_last_disk_is_gone(house: House) -> None
     for root in broker.config.data_dirs:
         broker.table.directory_failed(StorageFailed(root, OSError(5, "input/output error")))
 
-    broker.disks.maintain()
+    broker.log_maintenance.maintain()
 
     assert broker._stop.fault is not None
     assert "input/output error" in broker._stop.fault

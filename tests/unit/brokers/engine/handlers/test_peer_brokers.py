@@ -120,7 +120,7 @@ async def test_a_report_of_somebody_else_keeps_no_broker_from_its_storage_and_it
     broker = cluster.two.broker
     answered, asked_ms = broker.flow.reports_answered, broker.services.clock.monotonic_ms()
     await cluster.two.until(lambda: broker.flow.reports_answered > answered)
-    await cluster.two.until(lambda: broker.storage.answered_ms > asked_ms)
+    await cluster.two.until(lambda: broker.storage.last_response_ms > asked_ms)
 
 
 async def test_only_the_replica_is_answered_the_end_of_a_log_that_is_not_committed(cluster: Cluster) -> None:

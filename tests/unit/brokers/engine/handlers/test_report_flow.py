@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from brokers.engine.assembly import bandwidth_report
-from brokers.engine.assembly.flow_control import LINES_MAX
+from brokers.engine.assembly.flow_control import LINES_PER_REPORT_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest
@@ -59,7 +59,7 @@ async def test_the_largest_report_takes_little_of_the_flow_masters_time(house: H
     broker, epoch = house.broker.broker, await elected(house)
     await house.broker.until(lambda: bool(broker.bandwidth.layouts[MINE].leaders))
     basis = broker.bandwidth.layouts[MINE].basis(10**6)
-    lines = [line(MINE, f"{number:032x}", basis) for number in range(LINES_MAX)]
+    lines = [line(MINE, f"{number:032x}", basis) for number in range(LINES_PER_REPORT_MAX)]
     request = ReportFlowRequest(
         broker_id=1, broker_epoch=broker.session.broker_epoch, master_epoch=epoch, sequence=10**9, lines=lines
     )
@@ -67,7 +67,7 @@ async def test_the_largest_report_takes_little_of_the_flow_masters_time(house: H
     answer = broker.services.accounting.report_flow(request)
     assert perf_counter() - began_s < BUSY_S_MAX
     assert answer.error_code == 0
-    assert 0 < len(answer.shares) < LINES_MAX, "of one instance so many clients are answered"
+    assert 0 < len(answer.shares) < LINES_PER_REPORT_MAX, "of one instance so many clients are answered"
 
 
 async def test_it_is_said_what_this_broker_has_of_an_instance(house: House) -> None:

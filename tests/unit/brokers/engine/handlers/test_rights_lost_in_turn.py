@@ -12,7 +12,7 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import change_to_json
 from brokers.contract.users import UserDocument
-from brokers.engine.cluster.instance_documents import USERS, change_of
+from brokers.engine.cluster.instance_documents import USERS, change_entry
 from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.protocol.errors import ErrorCode
 from tests.testkit.rights import client_as
@@ -47,7 +47,7 @@ async def demote(house: House, name: str) -> None:
     """Makes a user no superuser, in the way of another broker."""
     present = house.broker.broker.current.image.users.of_instance(MINE)[name]
     document = UserDocument(name=name, created_at_ms=present.created_at_ms, secrets=present.secrets)
-    change = change_to_json([change_of(MINE, USERS, name)])
+    change = change_to_json([change_entry(MINE, USERS, name)])
     await house.broker.tree.commit(
         [
             Set(paths.instance_user(MINE, name), document.to_json(), None),

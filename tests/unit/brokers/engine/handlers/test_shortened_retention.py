@@ -32,7 +32,7 @@ def overrides() -> dict[str, str]:
 def shortened_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the deletion ten times a second, and counts new leaders at once, since there is one broker."""
     monkeypatch.setattr(storage_shortening, "SHORTEN_INTERVAL_S", 0.1)
-    monkeypatch.setattr(storage_shortening, "MOVED_MS", 0)
+    monkeypatch.setattr(storage_shortening, "LEADER_CHANGE_PAUSE_MS", 0)
 
 
 def recent() -> bytes:
@@ -55,7 +55,7 @@ async def write(house: House, size_bytes: int, topic: str = "orders", records: b
 
 
 def stored_bytes(house: House) -> int:
-    return house.broker.broker.storage.use.of(MINE)
+    return house.broker.broker.storage.use.measure_now(MINE)
 
 
 def start_of(house: House, topic: str = "orders") -> int:
@@ -84,7 +84,7 @@ async def test_oldest_records_go_and_nothing_is_refused(shrinking: House) -> Non
     assert start_of(shrinking) > 0
     assert (await fetch(shrinking.mine, "orders")).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await fetch(shrinking.mine, "orders", start_of(shrinking))).records
-    shown = shrinking.broker.broker.shortening.shown()[MINE]
+    shown = shrinking.broker.broker.shortening.recent_deletions()[MINE]
     assert [name for name, _ in shown["topics"]] == ["orders"]
 
 
@@ -131,7 +131,7 @@ async def test_nothing_goes_while_there_is_room(shrinking: House) -> None:
         await shrinking.broker.broker.shortening.run_once()
 
     assert start_of(shrinking) == 0
-    assert not shrinking.broker.broker.shortening.shown()
+    assert not shrinking.broker.broker.shortening.recent_deletions()
 
 
 async def test_instance_that_chose_nothing_is_stopped(house: House) -> None:
@@ -155,7 +155,7 @@ async def test_choice_that_is_taken_back_stops_the_deletions(shrinking: House) -
 async def test_nothing_goes_while_it_is_not_known_who_counts_what(
     shrinking: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_shortening, "MOVED_MS", 3_600_000)
+    monkeypatch.setattr(storage_shortening, "LEADER_CHANGE_PAUSE_MS", 3_600_000)
     await shrinking.topic(**SEGMENTS_OF_100_KB)
     codes = set()
     async with asyncio.timeout(30):

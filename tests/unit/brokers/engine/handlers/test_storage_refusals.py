@@ -46,7 +46,7 @@ async def fill(house: House, topic: str = "orders") -> Any:
 
 
 def stored_bytes(house: House) -> int:
-    return house.broker.broker.storage.use.of(MINE)
+    return house.broker.broker.storage.use.measure_now(MINE)
 
 
 @pytest.fixture
@@ -163,8 +163,8 @@ async def test_disk_that_is_nearly_full_takes_records_of_no_instance_and_stays_o
     table = house.broker.broker.table
     disk = next(iter(table.disks.values()))
 
-    floor = house.broker.broker.disk_floor
-    floor.floor_bytes = 1 << 60
+    floor = house.broker.broker.free_space_monitor
+    floor.free_bytes_min = 1 << 60
     floor.measure()
     answer = await produce(house.mine, "orders", RECORDS)
 
@@ -173,14 +173,14 @@ async def test_disk_that_is_nearly_full_takes_records_of_no_instance_and_stays_o
     assert not table.offline_directories
     assert disk.refused == 1
 
-    floor.floor_bytes = 1
+    floor.free_bytes_min = 1
     floor.measure()
     assert (await produce(house.mine, "orders", RECORDS)).error_code == 0
 
 
 async def test_usage_reports_of_the_cluster_are_written_on_a_disk_that_is_nearly_full(house: House) -> None:
-    floor = house.broker.broker.disk_floor
-    floor.floor_bytes = 1 << 60
+    floor = house.broker.broker.free_space_monitor
+    floor.free_bytes_min = 1 << 60
     floor.measure()
     internal = await house.broker.internal_client("penstock")
     await house.broker.create_topic(internal, "__mine", 1)

@@ -233,7 +233,7 @@ async def test_the_next_coordinator_finishes_what_was_decided(pair: Pair) -> Non
     runtime = first.broker.services.coordination.transactions
     assert runtime is not None
 
-    runtime.lost(runtime.partition_of(producer.name))
+    runtime.reload(runtime.partition_of(producer.name))
 
     await producer.reaches("PrepareCommit")
     async with InProcessBroker(second.directory, broker_id=2, ensemble=first.ensemble) as again:

@@ -495,4 +495,4 @@ async def test_a_broker_that_cannot_read_an_uploaded_key_says_so(
         await house.open(MINE, "tls")
         await house.put(CertificatesDocument(certificate_pem=made.pem, private_key_pem=made.encrypted_key_pem))
         acks = running.broker.tenant_listeners
-        await running.until(lambda: "route_keys.key" in acks._unable.get(MINE, ""))
+        await running.until(lambda: "route_keys.key" in acks._unsupported.get(MINE, ""))

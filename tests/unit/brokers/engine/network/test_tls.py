@@ -179,7 +179,7 @@ async def test_lists_and_limits_apply_while_an_uploaded_certificate_has_no_key_h
     before = await broker.client(port, tls=client_context(authority))
     assert await is_served(before)
     await broker.put_certificates(MINE, "secure", CertificatesDocument(certificate_pem="a", private_key_pem="b"))
-    await broker.until(lambda: "route_keys.key" in broker.broker.tenant_listeners._unable.get(MINE, ""))
+    await broker.until(lambda: "route_keys.key" in broker.broker.tenant_listeners._unsupported.get(MINE, ""))
     (secured,) = broker.broker.current.image.instances[MINE].document.routes
 
     await broker.update_instance(MINE, routes=(replace(secured, connections_max=1),))

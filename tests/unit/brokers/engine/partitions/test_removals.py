@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.assembly.disks import Disks
+from brokers.engine.assembly.log_maintenance import LogMaintenance
 from brokers.engine.partitions import removals
 from brokers.engine.partitions.removals import Removals
 from brokers.engine.storage.files import StorageFailed
@@ -113,10 +113,10 @@ async def test_the_loop_unlinks_nothing_itself_and_learns_of_failures(
         raise StorageFailed(root, OSError(5, "input/output error"))
 
     monkeypatch.setattr(removals, "remove", fail)
-    disks = Disks(table, lambda: NOW_MS + 600_000, lambda _: None)
+    disks = LogMaintenance(table, lambda: NOW_MS + 600_000, lambda _: None)
     disks.maintain()
     assert threads == []
-    await asyncio.wait_for(disks._remove(), 10)
+    await asyncio.wait_for(disks._delete_files(), 10)
     assert threads
     assert threading.get_ident() not in threads
     assert "input/output error" in table.offline_directories[tmp_path]

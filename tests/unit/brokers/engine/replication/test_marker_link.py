@@ -75,7 +75,7 @@ async def test_temporary_errors_are_retried_with_the_current_leader(world: World
 async def test_a_partition_of_an_unreadable_topic_gets_its_marker_once_it_is_readable(world: World) -> None:
     """It may exist: taken for deleted, it would never learn how the transaction ended."""
     understood = world.image
-    world.image = replace(image(topic("b", OTHER, THIRD)), not_understood=frozenset({"a"}))
+    world.image = replace(image(topic("b", OTHER, THIRD)), unreadable_topics=frozenset({"a"}))
     world.send(markers("tx", ("a", 1), ("b", 0), ("c", 0)))
     await world.until(lambda: world.done.get("tx", set()) == {("b", 0), ("c", 0)})
     world.image = understood

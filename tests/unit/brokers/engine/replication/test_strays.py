@@ -166,6 +166,6 @@ def test_the_log_of_an_earlier_topic_is_deleted_if_its_successor_is_being_delete
 
 def test_the_log_of_a_topic_with_unreadable_documents_stays(table: PartitionTable) -> None:
     """At the next start after its config was edited by hand; on all its replicas, one restart after the other."""
-    _roles(table).on_image(EMPTY, replace(_image(_topic(USAGE)), not_understood=frozenset({ORDERS})))
+    _roles(table).on_image(EMPTY, replace(_image(_topic(USAGE)), unreadable_topics=frozenset({ORDERS})))
 
     assert _held(table) == {ORDERS, USAGE}

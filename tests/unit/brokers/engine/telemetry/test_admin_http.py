@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, AdminServer
-from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse, reply_to
+from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse, response_bytes
 from brokers.engine.telemetry.metrics import Sample, render
 from config.embedded.process import free_port
 
@@ -75,7 +75,7 @@ def test_a_fault_of_the_broker_is_logged_and_not_blamed_on_the_caller(fault: Exc
         raise fault
 
     with capture_logs() as lines:
-        reply = reply_to(b"GET /x?n=3 HTTP/1.1\r\n\r\n", None, answer)
+        reply = response_bytes(b"GET /x?n=3 HTTP/1.1\r\n\r\n", None, answer)
     assert reply.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
     assert b"of the broker itself" not in reply
     assert [(line["event"], line["path"], line["exc_info"]) for line in lines] == [

@@ -18,7 +18,7 @@ from brokers.engine.telemetry.line_limit import (
     OTHERS,
     VALUE_CHARS_MAX,
     LineLimit,
-    cut,
+    truncate_values,
 )
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -89,7 +89,7 @@ def test_long_values_and_tracebacks_are_cut_in_their_middle() -> None:
     line: dict[str, object] = {
         "event": "e", "group": "g" * 40_000, "offsets": list(range(10_000)), "exception": "x" * 100_000, "count": 7
     }  # fmt: skip
-    cut(line)
+    truncate_values(line)
     assert len(str(line["group"])) < VALUE_CHARS_MAX + 50 and "(40000 characters)" in str(line["group"])
     assert len(str(line["offsets"])) < VALUE_CHARS_MAX + 50
     assert len(str(line["exception"])) < EXCEPTION_CHARS_MAX + 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brokers.engine.coordinators.groups.offsets import Commit, Fetched, Producer
+from brokers.engine.coordinators.groups.offsets import Commit, FetchedOffset, Producer
 from brokers.engine.coordinators.result import NO_VERIFICATION_TOKEN, StateRecord
 from brokers.engine.records.builder import Record, build_batch
 from tests.unit.brokers.engine.coordinators.fakes import Call
@@ -60,11 +60,11 @@ def commit_in_transaction(
 def end_transaction(shard: Shard, *, committed: bool, producer: Producer = PRODUCER) -> None:
     offset = shard.log.mark(producer.id, committed)
     shard.log.replicate()
-    shard.runtime.marker_appended(0, producer.id, committed, offset)
+    shard.runtime.on_marker_appended(0, producer.id, committed, offset)
 
 
 class _Read:
-    """A call whose replies are unwrapped to `[(topic, [Fetched])]`."""
+    """A call whose replies are unwrapped to `[(topic, [FetchedOffset])]`."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -84,15 +84,15 @@ def fetch(
     group: str = GROUP,
     require_stable: bool = False,
 ) -> _Read:
-    """Fetch offsets; replies are `[(topic, [Fetched])]`."""
+    """Fetch offsets; replies are `[(topic, [FetchedOffset])]`."""
     call = shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
     return _Read(call)
 
 
-def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> Fetched:
+def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> FetchedOffset:
     (reply,) = fetch(shard, [(topic, [partition])], **more).replies
     ((_, (position,)),) = reply
-    assert isinstance(position, Fetched)
+    assert isinstance(position, FetchedOffset)
     return position
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
 from brokers.engine.coordinators.groups.replies import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
 from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GroupSettings
-from brokers.engine.coordinators.shard import ALARM_GRAIN_MS
+from brokers.engine.coordinators.shard import ALARM_SLACK_MS
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog, FakeLoop
 
 GROUP = "ins-aaaaaaaa.g"
@@ -25,14 +25,14 @@ class Shard:
     """A shard of groups; with `at_once`, every append is committed immediately. `led` are the shards of its broker."""
 
     def __init__(
-        self, *, at_once: bool = True, log: FakeLog | None = None, led: LedGroups | None = None, **settings: Any
+        self, *, at_once: bool = True, log: FakeLog | None = None, led: LedGroupShards | None = None, **settings: Any
     ) -> None:
         self.loop = FakeLoop()
         self.log = log or FakeLog(at_once=at_once)
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.runtime: Runtime[GroupMachine] = Runtime(
             topic="__consumer_offsets",
-            make=lambda _: GroupMachine(lambda: self.settings, led=led),
+            new_machine=lambda _: GroupMachine(lambda: self.settings, led=led),
             loop=self.loop,
             commit_timeout_ms=COMMIT_MS,
         )
@@ -75,7 +75,7 @@ class Shard:
 
     def advance(self, by_ms: int) -> None:
         """Advance the time by `by_ms` plus the grain of the timers, by which deadlines fire late."""
-        self.loop.advance(by_ms + ALARM_GRAIN_MS)
+        self.loop.advance(by_ms + ALARM_SLACK_MS)
 
 
 class Member:

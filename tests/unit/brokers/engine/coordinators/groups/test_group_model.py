@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.joining import FRESH_MS_MAX
+from brokers.engine.coordinators.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from brokers.engine.coordinators.groups.replies import JoinReply, Leaver, SyncReply
 from tests.testkit import depth
 from tests.unit.brokers.engine.coordinators.fakes import Call
@@ -233,15 +233,15 @@ class GroupRegistry(RuleBasedStateMachine):
             return
         members = list(group.members.values())
         assert {member.member_id for member in members} == set(group.members)
-        assert group.awaiting == sum(member.join_ticket is not None for member in members)
+        assert group.awaiting_join == sum(member.join_ticket is not None for member in members)
         assert not any(member.join_ticket and member.sync_ticket for member in members), "nobody waits for two things"
-        assert group.offered == Counter(name for member in members for name, _ in member.protocols)
+        assert group.supported_protocols == Counter(name for member in members for name, _ in member.protocols)
         assert group.metadata_bytes == sum(member.metadata_bytes for member in members)
-        assert group.statics == {
+        assert group.static_members == {
             member.group_instance_id: member.member_id for member in members if member.group_instance_id is not None
         }
         assert not group.pending & set(group.members)
-        assert group.unsynced <= set(group.members)
+        assert group.pending_sync <= set(group.members)
         assert group.leader in group.members if members else group.leader is None
         self.check_state(group)
 
@@ -264,7 +264,7 @@ class GroupRegistry(RuleBasedStateMachine):
         self.shard.log.refuses = 0
         for _ in range(4):
             self.shard.log.replicate()
-            self.shard.advance(FRESH_MS_MAX + REBALANCE_MS)
+            self.shard.advance(NEW_MEMBER_JOIN_TIMEOUT_MS + REBALANCE_MS)
         self.shard.log.replicate()
         self.read_answers()
         assert not self.joins

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.engine.coordinators.groups import expiry
 from brokers.engine.coordinators.groups.formats import group_key
 from brokers.engine.coordinators.groups.group import GroupState
-from brokers.engine.coordinators.interfaces import Stored
+from brokers.engine.coordinators.interfaces import StoredBatch
 from brokers.engine.coordinators.result import CoordinatorResult, StateRecord
 from tests.unit.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete, error
 from tests.unit.brokers.engine.coordinators.groups.test_subscriptions import subscription
@@ -24,7 +24,7 @@ def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
     assert shard.machine.describe(GROUP).reply == before
     assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
     assert shard.group().leader == leader.id
-    assert shard.group().statics == {"pod": follower.id}
+    assert shard.group().static_members == {"pod": follower.id}
 
 
 def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more() -> None:
@@ -101,7 +101,7 @@ def test_subscriptions_and_timeouts_of_the_last_record_count_after_a_load() -> N
 
     shard.reload()
 
-    assert expiry.subscribed(shard.group()) == {"ins-aaaaaaaa.orders", "ins-aaaaaaaa.payments"}
+    assert expiry.subscribed_topics(shard.group()) == {"ins-aaaaaaaa.orders", "ins-aaaaaaaa.payments"}
     shard.advance(SESSION_MS)
     assert member.heartbeat() == 0
 
@@ -145,7 +145,7 @@ def test_an_unreadable_record_does_not_keep_the_rest_from_being_loaded() -> None
         (end + 2, group_key(GROUP), b"\x00\x03cut off"),
         (end + 3, group_key(GROUP), b"\x00\x77"),
     ]
-    shard.log.batches.append(Stored(end, end + 3, odd))
+    shard.log.batches.append(StoredBatch(end, end + 3, odd))
 
     shard.reload()
 

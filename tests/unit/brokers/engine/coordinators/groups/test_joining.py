@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from brokers.engine.coordinators.groups.group import GroupState
-from brokers.engine.coordinators.groups.joining import FRESH_MS_MAX
+from brokers.engine.coordinators.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
 ID_REQUIRED, UNKNOWN, INCONSISTENT, BAD_SESSION, REBALANCING = 79, 25, 23, 26, 27
@@ -210,10 +210,10 @@ def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
 
 def test_a_newcomer_that_was_never_answered_is_given_up_in_the_end() -> None:
     shard = Shard()
-    complete(Member(shard, rebalance_timeout_ms=FRESH_MS_MAX * 2))
+    complete(Member(shard, rebalance_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS * 2))
     newcomer = Member(shard).join()
 
-    for _ in range(FRESH_MS_MAX // SESSION_MS + 1):
+    for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // SESSION_MS + 1):
         _heartbeat_all_but_newcomers(shard)
         shard.advance(SESSION_MS // 2)
         _heartbeat_all_but_newcomers(shard)
@@ -225,7 +225,7 @@ def test_a_newcomer_that_was_never_answered_is_given_up_in_the_end() -> None:
 def _heartbeat_all_but_newcomers(shard: Shard) -> None:
     group = shard.group()
     for member in group.members.values():
-        if not member.is_fresh:
+        if not member.is_new:
             shard.ask(
                 lambda machine, now, _, id=member.member_id: machine.heartbeat(now, group.id, group.generation, id)
             )

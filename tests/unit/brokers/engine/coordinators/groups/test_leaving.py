@@ -80,7 +80,7 @@ def test_a_static_member_may_leave_by_its_id_alone() -> None:
     complete(static)
 
     assert codes(shard, Leaver(static.id)) == [0]
-    assert shard.group().statics == {}
+    assert shard.group().static_members == {}
 
 
 def test_the_call_of_a_member_that_leaves_is_answered() -> None:

@@ -14,7 +14,7 @@ from brokers.engine.coordinators.groups.limits import (
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
 )
-from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.settings import GroupSettings
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
@@ -90,38 +90,38 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
     groups = GroupRegistry(GroupSettings)
     for number in range(GROUPS_PER_INSTANCE_MAX):
         groups.obtain(f"ins-aaaaaaaa.{number}", 0)
-    assert not groups.has_room("ins-aaaaaaaa.x")
+    assert not groups.may_add_group("ins-aaaaaaaa.x")
 
     groups.drop("ins-aaaaaaaa.7")
     groups.drop("ins-aaaaaaaa.never-was")
 
-    assert groups.has_room("ins-aaaaaaaa.x")
+    assert groups.may_add_group("ins-aaaaaaaa.x")
     assert len(groups) == len(groups.of_instance("ins-aaaaaaaa")) == GROUPS_PER_INSTANCE_MAX - 1
 
 
 def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 4)
-    led = LedGroups(lambda: 4)
+    led = LedGroupShards(lambda: 4)
     first, second = (GroupMachine(GroupSettings, led=led) for _ in range(2))
     first.groups.obtain("ins-aaaaaaaa.a", 0)
-    assert second.groups.has_room("ins-aaaaaaaa.b")
+    assert second.groups.may_add_group("ins-aaaaaaaa.b")
     second.groups.obtain("ins-aaaaaaaa.b", 0)
 
     # This broker leads half of the partitions, so that it grants half of the limit.
-    assert not first.groups.has_room("ins-aaaaaaaa.c")
-    assert first.groups.has_room("ins-bbbbbbbb.c")
+    assert not first.groups.may_add_group("ins-aaaaaaaa.c")
+    assert first.groups.may_add_group("ins-bbbbbbbb.c")
     third = GroupMachine(GroupSettings, led=led)
-    assert first.groups.has_room("ins-aaaaaaaa.c")
+    assert first.groups.may_add_group("ins-aaaaaaaa.c")
     third.unload()
     second.unload()
-    assert not first.groups.has_room("ins-aaaaaaaa.c")
+    assert not first.groups.may_add_group("ins-aaaaaaaa.c")
 
 
 def test_the_instances_of_a_tenant_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
     instances = [f"ins-aaaaaaa{number}" for number in range(8)]
-    led = LedGroups(siblings=lambda instance_id: instances if instance_id in instances else [instance_id])
+    led = LedGroupShards(siblings=lambda instance_id: instances if instance_id in instances else [instance_id])
     shard = Shard(led=led)
     protocols = (("range", bytes(7_000)),)
 
@@ -250,9 +250,10 @@ def test_counters_shrink_when_their_members_leave() -> None:
     second.leave()
     first.take(first.join())
     first.sync({first.id: b""})
-    assert dict(shard.group().offered) == {"range": 1}
+    assert dict(shard.group().supported_protocols) == {"range": 1}
     assert shard.group().metadata_bytes == len("range") + 1
 
     shard.advance(SESSION_MS)
 
-    assert (dict(shard.group().offered), shard.group().metadata_bytes, shard.group().awaiting) == ({}, 0, 0)
+    group = shard.group()
+    assert (dict(group.supported_protocols), group.metadata_bytes, group.awaiting_join) == ({}, 0, 0)

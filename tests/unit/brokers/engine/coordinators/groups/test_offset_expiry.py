@@ -249,8 +249,8 @@ def seeing(cluster_image: Image) -> Shard:
 
     class Seeing(Shard):
         def lead(self) -> None:
-            make: Any = lambda _: GroupMachine(lambda: self.settings, cluster_image)  # noqa: E731
-            self.runtime._make = make
+            new_machine: Any = lambda _: GroupMachine(lambda: self.settings, cluster_image)  # noqa: E731
+            self.runtime._new_machine = new_machine
             super().lead()
 
     return Seeing(log=FakeLog(at_once=True))

@@ -260,7 +260,7 @@ def test_the_offsets_of_a_deleted_topic_go_in_every_group(shard: Shard) -> None:
     put(shard, 0, 7, group="ins-aaaaaaaa.h")
     put(shard, 0, 8, "ins-bbbbbbbb.orders", group="ins-bbbbbbbb.g")
 
-    tell(shard, lambda removals, now: removals.topics_deleted(now, [TOPIC]))
+    tell(shard, lambda removals, now: removals.on_topics_deleted(now, [TOPIC]))
 
     assert everything(shard) == {(OTHER, 0): 6}
     assert not exists(shard, "ins-aaaaaaaa.h")
@@ -273,7 +273,7 @@ def test_living_members_keep_their_group_when_a_topic_is_deleted(shard: Shard) -
     member = consumers(shard, "orders")
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
 
-    tell(shard, lambda removals, now: removals.topics_deleted(now, [TOPIC]))
+    tell(shard, lambda removals, now: removals.on_topics_deleted(now, [TOPIC]))
 
     assert everything(shard) == {}
     assert shard.state is GroupState.STABLE
@@ -282,7 +282,7 @@ def test_living_members_keep_their_group_when_a_topic_is_deleted(shard: Shard) -
 def test_pending_offsets_of_a_deleted_topic_are_removed_too(shard: Shard) -> None:
     assert commit_in_transaction(shard, Commit(TOPIC, 0, 5), Commit(OTHER, 0, 6)).replies == [[0, 0]]
 
-    tell(shard, lambda removals, now: removals.topics_deleted(now, [TOPIC]))
+    tell(shard, lambda removals, now: removals.on_topics_deleted(now, [TOPIC]))
 
     end_transaction(shard, committed=True)
     assert everything(shard) == {(OTHER, 0): 6}
@@ -290,7 +290,7 @@ def test_pending_offsets_of_a_deleted_topic_are_removed_too(shard: Shard) -> Non
 
 def test_a_topic_that_is_made_again_starts_anew(shard: Shard) -> None:
     put(shard, 0, 5)
-    shard.ask(lambda machine, now, _: machine.removals.topics_deleted(now, [TOPIC]))
+    shard.ask(lambda machine, now, _: machine.removals.on_topics_deleted(now, [TOPIC]))
     put(shard, 0, 1)
 
     shard.advance(STEP_MS)
@@ -306,7 +306,7 @@ def test_with_an_instance_all_its_groups_go_and_nobody_elses(shard: Shard) -> No
     waiting = Member(shard, group="ins-aaaaaaaa.living").join()
     put(shard, 0, 8, "ins-bbbbbbbb.orders", group="ins-bbbbbbbb.g")
 
-    tell(shard, lambda removals, now: removals.instance_deleted(now, "ins-aaaaaaaa"))
+    tell(shard, lambda removals, now: removals.on_instance_deleted(now, "ins-aaaaaaaa"))
 
     assert error(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
     for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.groups.formats import OffsetValue, offset_key, offset_value, read_offset_value
 from brokers.engine.coordinators.groups.group import GroupState
-from brokers.engine.coordinators.groups.offsets import Commit, Fetched
+from brokers.engine.coordinators.groups.offsets import Commit, FetchedOffset
 from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.groups.committing import (
@@ -45,13 +45,13 @@ def stable(shard: Shard) -> tuple[Shard, Member]:
 def test_a_committed_offset_is_fetched(shard: Shard) -> None:
     put(shard, 0, 5, leader_epoch=2, metadata="m")
 
-    assert fetched(shard) == Fetched(0, 5, 2, "m")
+    assert fetched(shard) == FetchedOffset(0, 5, 2, "m")
 
 
 def test_an_offset_that_was_never_committed_is_unknown(shard: Shard) -> None:
     put(shard, 0, 5)
 
-    nothing = Fetched(9, -1, -1, "")
+    nothing = FetchedOffset(9, -1, -1, "")
     assert fetched(shard, 9) == nothing
     assert fetched(shard, 9, OTHER) == nothing
     assert fetched(shard, 9, group="ins-aaaaaaaa.nobody") == nothing
@@ -143,7 +143,7 @@ def test_a_fetch_never_shows_what_could_be_lost() -> None:
 
     assert call.replies == []
     shard.log.replicate()
-    assert call.replies == [[(TOPIC, [Fetched(0, 5, -1, "")])]]
+    assert call.replies == [[(TOPIC, [FetchedOffset(0, 5, -1, "")])]]
 
 
 def test_a_commit_that_is_not_replicated_in_time_times_out_and_may_still_count() -> None:

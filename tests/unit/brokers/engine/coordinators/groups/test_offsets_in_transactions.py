@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups.offsets import Commit, Fetched, Producer
+from brokers.engine.coordinators.groups.offsets import Commit, FetchedOffset, Producer
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.groups.committing import (
     OTHER,
@@ -22,7 +22,7 @@ from tests.unit.brokers.engine.coordinators.groups.committing import (
 )
 from tests.unit.brokers.engine.coordinators.groups.members import Member, Shard, complete
 
-UNSTABLE = Fetched(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 @pytest.fixture(params=[False, True], ids=["live", "reloaded"])

@@ -149,7 +149,7 @@ class OffsetsModel(RuleBasedStateMachine):
 
     @rule(topic=topics)
     def a_topic_is_deleted(self, topic: str) -> None:
-        self.shard.ask(lambda machine, now, _: machine.removals.topics_deleted(now, [topic]))
+        self.shard.ask(lambda machine, now, _: machine.removals.on_topics_deleted(now, [topic]))
         self.shard.advance(STEP_MS)
         for group in GROUPS:
             # Clients commit only for topics of their own instance.

@@ -127,7 +127,7 @@ def test_a_change_that_cannot_be_written_down_is_taken_back() -> None:
     assert (reply.error, reply.member_id) == (NOT_COORDINATOR, "")
     shard.log.refuses = 0
     assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
-    assert shard.group().statics == {"pod-0": leader.id, "pod-1": follower.id}
+    assert shard.group().static_members == {"pod-0": leader.id, "pod-1": follower.id}
     assert shard.group().members[follower.id].session_timeout_ms == SESSION_MS
     shard.advance(SESSION_MS - 1_000)
     assert leader.heartbeat() == 0
@@ -198,7 +198,7 @@ def test_a_static_member_that_is_gone_for_a_session_loses_its_place() -> None:
     shard.advance(1_000)
 
     assert leader.heartbeat() == REBALANCING
-    assert shard.group().statics == {"pod-0": leader.id}
+    assert shard.group().static_members == {"pod-0": leader.id}
 
 
 def test_coming_back_begins_a_session_and_the_one_before_does_not_end_it() -> None:

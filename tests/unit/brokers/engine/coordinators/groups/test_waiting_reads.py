@@ -86,7 +86,7 @@ def test_an_offset_of_a_transaction_is_returned_when_its_marker_is_committed(sha
     commit_in_transaction(shard, Commit(TOPIC, 0, 9))
     shard.log.replicate()
     marker = shard.log.mark(7, True)
-    shard.runtime.marker_appended(0, 7, True, marker)
+    shard.runtime.on_marker_appended(0, 7, True, marker)
     fetch_call = fetch(shard, WANTED)
     assert fetch_call.replies == []
     shard.log.replicate()

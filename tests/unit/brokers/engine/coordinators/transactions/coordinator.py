@@ -23,7 +23,12 @@ from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC, Transaction
 from brokers.engine.coordinators.transactions.formats import decode_key, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, SendMarkers, Verified
+from brokers.engine.coordinators.transactions.replies import (
+    NEEDS_PRODUCER_ID,
+    InitProducerIdReply,
+    SendMarkers,
+    VerificationReply,
+)
 from brokers.engine.coordinators.transactions.states import NAMES, TransactionState
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog, FakeLoop
 
@@ -62,10 +67,10 @@ class Coordinator:
         self._settings = settings or TransactionSettings()
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=TRANSACTIONS_TOPIC,
-            make=self._make,
+            new_machine=self._make,
             loop=self.loop,
             commit_timeout_ms=5_000,
-            carry_out=lambda index, effect: self.sent.append(effect),
+            perform_effect=lambda index, effect: self.sent.append(effect),
         )
         self.runtime.partitions = 1
         self.runtime.lead(self.log)
@@ -90,7 +95,7 @@ class Coordinator:
     def initialise(
         self, transactional_id: str = "tx", expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS
     ) -> Any:
-        """Send InitProducerId; return replies.Initialised, or the Call that waits for it."""
+        """Send InitProducerId; return replies.InitProducerIdReply, or the Call that waits for it."""
 
         def attempt(fresh: int | None) -> Any:
             return self.ask(
@@ -102,7 +107,7 @@ class Coordinator:
 
     def begin(self, transactional_id: str = "tx", **options: Any) -> Producer:
         reply = self.initialise(transactional_id, **options)
-        assert isinstance(reply, Initialised)
+        assert isinstance(reply, InitProducerIdReply)
         assert reply.error == 0, reply
         return Producer(transactional_id, reply.producer_id, reply.producer_epoch)
 
@@ -110,9 +115,9 @@ class Coordinator:
         return self.ask(lambda machine, now, _: machine.add_partitions(*producer, partitions, now))
 
     def verify(self, producer: Producer, *partitions: PartitionKey) -> Any:
-        """Return the error codes by partition, or the Call that waits for replies.Verified."""
+        """Return the error codes by partition, or the Call that waits for replies.VerificationReply."""
         reply = self.ask(lambda machine, now, _: machine.verify_partitions(*producer, partitions))
-        return reply.codes if isinstance(reply, Verified) else reply
+        return reply.codes if isinstance(reply, VerificationReply) else reply
 
     def end(self, producer: Producer, committed: bool) -> Any:
         return self.ask(lambda machine, now, _: machine.end(*producer, committed, now))

@@ -6,22 +6,22 @@ import pytest
 
 from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions.limits import CROWDED_EXPIRATION_MS
+from brokers.engine.coordinators.transactions.limits import FULL_INSTANCE_EXPIRATION_MS
 from brokers.engine.coordinators.transactions.metadata import EPOCH_MAX
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised
+from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, InitProducerIdReply
 from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, Coordinator, Producer, brought_to
 
-FENCED = Initialised(int(ErrorCode.PRODUCER_FENCED))
-BUSY = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+FENCED = InitProducerIdReply(int(ErrorCode.PRODUCER_FENCED))
+BUSY = InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS))
 
 
 def test_a_new_id_gets_a_producer_id_of_its_own_and_epoch_zero() -> None:
     coordinator = Coordinator()
 
-    assert coordinator.initialise("one") == Initialised(0, 1000, 0)
-    assert coordinator.initialise("two") == Initialised(0, 1001, 0)
+    assert coordinator.initialise("one") == InitProducerIdReply(0, 1000, 0)
+    assert coordinator.initialise("two") == InitProducerIdReply(0, 1001, 0)
 
 
 def test_a_producer_id_is_asked_for_before_anything_is_decided() -> None:
@@ -46,7 +46,7 @@ def test_a_timeout_out_of_bounds_is_refused(timeout_ms: int) -> None:
 
     reply = coordinator.initialise(timeout_ms=timeout_ms)
 
-    assert reply == Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+    assert reply == InitProducerIdReply(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
     assert coordinator.records == []
 
 
@@ -66,7 +66,7 @@ def test_initialising_during_an_open_transaction_aborts_it_and_returns_the_secon
     assert (markers.producer_epoch, markers.committed) == (1, False)
     assert coordinator.initialise() == BUSY, "while markers are written"
     coordinator.write_markers()
-    assert coordinator.initialise() == Initialised(0, zombie.producer_id, 2)
+    assert coordinator.initialise() == InitProducerIdReply(0, zombie.producer_id, 2)
     assert coordinator.end(zombie, committed=True) == ErrorCode.PRODUCER_FENCED
     assert coordinator.add(zombie, A) == ErrorCode.PRODUCER_FENCED
 
@@ -156,7 +156,7 @@ def test_the_epoch_before_counts_with_its_own_producer_id_only() -> None:
 
 
 def test_an_expected_identity_of_an_unknown_id_is_ignored() -> None:
-    assert Coordinator().initialise(expected=(77, 12)) == Initialised(0, 1000, 0)
+    assert Coordinator().initialise(expected=(77, 12)) == InitProducerIdReply(0, 1000, 0)
 
 
 def test_a_producer_that_was_timed_out_is_fenced() -> None:
@@ -187,7 +187,7 @@ def test_an_append_that_was_refused_leaves_the_epoch_before_to_retry_with() -> N
     second = coordinator.begin(expected=first.identity)
     coordinator.log.refuses = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 
-    assert coordinator.initialise() == Initialised(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert coordinator.initialise() == InitProducerIdReply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     coordinator.log.refuses = 0
 
     assert coordinator.begin(expected=first.identity) == second
@@ -277,7 +277,7 @@ def test_an_instance_with_as_many_ids_as_it_may_have_loses_those_that_nobody_use
     coordinator = Coordinator()
     coordinator.begin("ins-aaaaaaaa.a")
     coordinator.begin("ins-bbbbbbbb.a")
-    coordinator.loop.advance(CROWDED_EXPIRATION_MS)
+    coordinator.loop.advance(FULL_INSTANCE_EXPIRATION_MS)
     coordinator.begin("ins-aaaaaaaa.b")
     assert coordinator.initialise("ins-aaaaaaaa.c").error == ErrorCode.POLICY_VIOLATION
 

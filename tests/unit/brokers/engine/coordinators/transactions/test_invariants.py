@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
-from brokers.engine.coordinators.transactions.replies import Initialised, SendMarkers
+from brokers.engine.coordinators.transactions.replies import InitProducerIdReply, SendMarkers
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState, may_follow
 from tests.testkit import depth
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog
@@ -76,7 +76,7 @@ class Transactions(RuleBasedStateMachine):
     def _granted(self, name: str, reply: Any) -> None:
         if isinstance(reply, Call):
             self.waiting.append((name, reply))
-        elif isinstance(reply, Initialised) and reply.error == 0:
+        elif isinstance(reply, InitProducerIdReply) and reply.error == 0:
             self.granted[name].append(Producer(name, reply.producer_id, reply.producer_epoch))
 
     def _check_fenced(self, producer: Producer, reply: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from brokers.engine.coordinators.transactions.replies import Initialised
+from brokers.engine.coordinators.transactions.replies import InitProducerIdReply
 from brokers.engine.coordinators.transactions.states import PREVIOUS, TransactionState, may_follow
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.fakes import Call
@@ -65,7 +65,7 @@ def ask(coordinator: Coordinator, request: str, producer: Producer) -> int:
     if isinstance(reply, Call):
         coordinator.log.replicate()
         (reply,) = reply.replies
-    return reply.error if isinstance(reply, Initialised) else int(reply)
+    return reply.error if isinstance(reply, InitProducerIdReply) else int(reply)
 
 
 @pytest.mark.parametrize(("state", "request_"), list(product(STATES, TABLE)), ids=str)

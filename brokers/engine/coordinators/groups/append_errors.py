@@ -20,6 +20,6 @@ _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
 }
 
 
-def recording_error(code: int) -> int:
+def client_error(code: int) -> int:
     """Returns the error code for a member whose call needed the record, by the error code of the append."""
     return int(_CLIENT_ERRORS.get(code, code))

@@ -25,10 +25,10 @@ HIGH_WATERMARK_INTERVAL_S: Final = 5.0
 FLUSH_DUE_INTERVAL_S: Final = 1.0
 # Maximum time for closing logs early; the rest is closed after the ports.
 EARLY_CLOSE_S_MAX: Final = 10.0
-SHORTAGE_REPORTED_EVERY_MS: Final = 60_000
+SHORTAGE_LOG_INTERVAL_MS: Final = 60_000
 
 
-class Disks:
+class LogMaintenance:
     """Periodic work on the logs of one broker. `fail` ends the process with a reason."""
 
     def __init__(self, table: PartitionTable, now_ms: Callable[[], int], fail: Callable[[str], None]) -> None:
@@ -39,9 +39,9 @@ class Disks:
         self._shortage_reported_ms = 0
         self._flushing = asyncio.Lock()
 
-    def keep_going(self, periodic: Periodic, turns: TurnQueue) -> None:
+    def start_periodic(self, periodic: Periodic, turns: TurnQueue) -> None:
         periodic.every(MAINTENANCE_INTERVAL_S, lambda: self._maintain_in_turns(turns))
-        periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
+        periodic.every(MAINTENANCE_INTERVAL_S, self._delete_files)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
         periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._keep_high_watermarks(turns))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(self._plan_due_flush))
@@ -49,7 +49,7 @@ class Disks:
     def _plan_due_flush(self) -> FlushBatch | None:
         return self._table.flusher.plan_due_flush(self._now_ms())
 
-    async def close_followed(self) -> None:
+    async def close_followed_logs(self) -> None:
         """Flushes and closes the logs that this broker does not lead, for up to EARLY_CLOSE_S_MAX. Called before the
         ports are closed, because many logs take seconds.
         """
@@ -91,7 +91,7 @@ class Disks:
     def _log_shortage(self, now_ms: int) -> None:
         """Logs a shortage of descriptors at a limited rate, whatever the number of requests that it failed."""
         files = self._table.files
-        if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_REPORTED_EVERY_MS:
+        if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_LOG_INTERVAL_MS:
             log.warning("storage_short_of_descriptors", times=files.shortages, last=files.shortage)
             self._shortage_reported_ms = now_ms
             files.shortages = 0
@@ -104,7 +104,7 @@ class Disks:
                 await asyncio.to_thread(batch.run)
                 batch.finish()
 
-    async def forget_deleted(self) -> bool:
+    async def drop_deleted_from_checkpoints(self) -> bool:
         """Removes deleted partitions from the checkpoint files. Returns True if all files could be written."""
         async with self._flushing:
             batch = self._table.flusher.plan_checkpoints()
@@ -114,7 +114,7 @@ class Disks:
             batch.finish()
             return batch.is_whole
 
-    async def _remove(self) -> None:
+    async def _delete_files(self) -> None:
         batch = self._table.plan_removals(self._now_ms())
         if batch is None:
             return

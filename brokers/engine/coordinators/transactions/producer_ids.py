@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.result import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions.entry import Entry, Previous
+from brokers.engine.coordinators.transactions.entry import Entry, PreviousProducer
 from brokers.engine.coordinators.transactions.fencing import fence
 from brokers.engine.coordinators.transactions.metadata import (
     EPOCH_MAX,
     NO_EPOCH,
     TransactionMetadata,
-    first,
+    new_metadata,
 )
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error, final
+from brokers.engine.coordinators.transactions.replies import (
+    NEEDS_PRODUCER_ID,
+    InitProducerIdReply,
+    coordinator_error,
+    fatal_refusal,
+)
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 
 # The producer id and epoch that a client says it has.
-Expected = tuple[int, int]
+ExpectedProducer = tuple[int, int]
 
 
 def init_producer_id(
     registry: TransactionRegistry,
     transactional_id: str,
     timeout_ms: int,
-    expected: Expected | None,
+    expected: ExpectedProducer | None,
     fresh_producer_id: int | None,
     now: Now,
 ) -> CoordinatorResult:
-    """Assigns a producer id and epoch; the reply is an `Initialised`.
+    """Assigns a producer id and epoch; the reply is an `InitProducerIdReply`.
 
     `expected` is the producer id and epoch that the client has, None for a new producer. `fresh_producer_id` is an
     unused producer id. If one is needed and it is None, the reply is NEEDS_PRODUCER_ID.
     """
     if not 0 < timeout_ms <= registry.settings.timeout_ms_max:
-        return CoordinatorResult(Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
+        return CoordinatorResult(InitProducerIdReply(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     entry = registry.entry(transactional_id)
     if entry is None:
         return _first(registry, transactional_id, timeout_ms, fresh_producer_id, now)
     metadata = entry.visible
     if entry.pending or metadata is None:
-        return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+        return CoordinatorResult(InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if expected is not None and not _is_plausible(expected, metadata, entry.previous):
-        return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
+        return fatal_refusal(InitProducerIdReply(int(ErrorCode.PRODUCER_FENCED)))
     if metadata.state in DECIDED:
-        return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+        return CoordinatorResult(InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if metadata.state is TransactionState.ONGOING:
         # No client gets the epoch of the fence; the retry gets the next one. An old epoch of the right producer id may
         # fence as well, as in Kafka; its retry is refused.
-        fenced = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+        fenced = InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS))
         return fence(registry, metadata, now, reply=fenced, failed=_failed)
     return _reinitialise(entry, metadata, timeout_ms, expected, fresh_producer_id, now)
 
@@ -57,14 +62,14 @@ def _first(
     registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
 ) -> CoordinatorResult:
     """Assigns epoch 0 of a fresh producer id to an unknown transactional id, whatever the client expects (TXN-6)."""
-    if not registry.has_room(instance_of(transactional_id)):
-        return CoordinatorResult(Initialised(int(ErrorCode.POLICY_VIOLATION)))
+    if not registry.may_add_id(instance_of(transactional_id)):
+        return CoordinatorResult(InitProducerIdReply(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
         return CoordinatorResult(NEEDS_PRODUCER_ID)
-    return _initialised(first(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
+    return _initialised(new_metadata(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
 
 
-def _is_plausible(expected: Expected, metadata: TransactionMetadata, previous: Previous) -> bool:
+def _is_plausible(expected: ExpectedProducer, metadata: TransactionMetadata, previous: PreviousProducer) -> bool:
     """True if the client has the current producer id, or the previous one with its epochs used up."""
     producer_id, producer_epoch = expected
     if producer_id == metadata.producer_id:
@@ -76,7 +81,7 @@ def _reinitialise(
     entry: Entry,
     metadata: TransactionMetadata,
     timeout_ms: int,
-    expected: Expected | None,
+    expected: ExpectedProducer | None,
     fresh_producer_id: int | None,
     now: Now,
 ) -> CoordinatorResult:
@@ -87,9 +92,9 @@ def _reinitialise(
     )
     if expected is not None and not is_current:
         if expected_epoch != entry.previous.producer_epoch:
-            return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
+            return fatal_refusal(InitProducerIdReply(int(ErrorCode.PRODUCER_FENCED)))
         # A retry of a call whose answer was lost: the client gets the same producer id and epoch again.
-        entry.previous_next = Previous(metadata.producer_id, entry.previous.producer_epoch)
+        entry.previous_after_init = PreviousProducer(metadata.producer_id, entry.previous.producer_epoch)
         return _initialised(
             metadata.initialised(metadata.producer_id, metadata.producer_epoch, timeout_ms, now.wall_ms)
         )
@@ -100,21 +105,21 @@ def _reinitialise(
         producer_id, producer_epoch = fresh_producer_id, 0
     else:
         return CoordinatorResult(NEEDS_PRODUCER_ID)
-    entry.previous_next = Previous(metadata.producer_id, previous_epoch)
+    entry.previous_after_init = PreviousProducer(metadata.producer_id, previous_epoch)
     return _initialised(metadata.initialised(producer_id, producer_epoch, timeout_ms, now.wall_ms))
 
 
 def _initialised(metadata: TransactionMetadata) -> CoordinatorResult:
     return CoordinatorResult(
-        Initialised(int(ErrorCode.NONE), metadata.producer_id, metadata.producer_epoch),
+        InitProducerIdReply(int(ErrorCode.NONE), metadata.producer_id, metadata.producer_epoch),
         [record_of(metadata)],
-        refused=_refused,
-        late=_failed,
+        on_refused=_refused,
+        timeout_reply=_failed,
     )
 
 
-def _failed(code: int) -> Initialised:
-    return Initialised(coordinator_error(code))
+def _failed(code: int) -> InitProducerIdReply:
+    return InitProducerIdReply(coordinator_error(code))
 
 
 def _refused(code: int) -> CoordinatorResult:

@@ -13,16 +13,16 @@ from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import InstanceImage, TopicImage
 
 
-def check_partitions(instance: InstanceImage | None, added: int, beside: Sequence[CreatedTopic]) -> None:
-    """Checks the partition limit; `beside` are creations that may not be in the image yet.
+def check_partitions(instance: InstanceImage | None, added: int, pending_creations: Sequence[CreatedTopic]) -> None:
+    """Checks the partition limit; `pending_creations` are creations that may not be in the image yet.
 
     Raises errors.PolicyViolation.
     """
     if instance is None or instance.document.partitions_max is None:
         return
     present = instance.partition_count + sum(
-        max(0, len(made.assignment) - (0 if shown is None else len(shown.partitions)))
-        for made, shown in _with_shown(instance, beside)
+        max(0, len(creation.assignment) - (0 if shown is None else len(shown.partitions)))
+        for creation, shown in _with_shown(instance, pending_creations)
     )
     if present + added > instance.document.partitions_max:
         raise errors.PolicyViolation(
@@ -31,29 +31,31 @@ def check_partitions(instance: InstanceImage | None, added: int, beside: Sequenc
         )
 
 
-def check_documents(instance: InstanceImage | None, added_bytes: int, beside: Iterable[CreatedTopic] = ()) -> None:
+def check_documents(
+    instance: InstanceImage | None, added_bytes: int, pending_creations: Iterable[CreatedTopic] = ()
+) -> None:
     """Checks the size limit of topic metadata. Raises errors.PolicyViolation."""
     if instance is None or instance.document.partitions_max is None or added_bytes <= 0:
         return
     bytes_max = instance_limits.document_bytes_max(instance.document.partitions_max)
-    if documents_bytes(instance, beside) + added_bytes > bytes_max:
+    if documents_bytes(instance, pending_creations) + added_bytes > bytes_max:
         raise errors.PolicyViolation(
             f"Names and configurations of the instance's topics would weigh more than {bytes_max} bytes. "
             "Delete topics, or remove configuration that is not needed."
         )
 
 
-def documents_bytes(instance: InstanceImage, beside: Iterable[CreatedTopic] = ()) -> int:
+def documents_bytes(instance: InstanceImage, pending_creations: Iterable[CreatedTopic] = ()) -> int:
     """Returns the size of the documents of all topics, including those that no image shows yet."""
     return instance.stored_bytes + sum(
-        max(0, made.stored_bytes - (0 if shown is None else shown.stored_bytes))
-        for made, shown in _with_shown(instance, beside)
+        max(0, creation.stored_bytes - (0 if shown is None else shown.stored_bytes))
+        for creation, shown in _with_shown(instance, pending_creations)
     )
 
 
 def _with_shown(
-    instance: InstanceImage, beside: Iterable[CreatedTopic]
+    instance: InstanceImage, pending_creations: Iterable[CreatedTopic]
 ) -> Iterable[tuple[CreatedTopic, TopicImage | None]]:
     """Yields the last creation of each topic, with the topic in the image."""
-    for made in {made.internal_name: made for made in beside}.values():
-        yield made, instance.topic(made.user_name) if made.internal_name in instance.topic_names else None
+    for creation in {creation.internal_name: creation for creation in pending_creations}.values():
+        yield creation, instance.topic(creation.user_name) if creation.internal_name in instance.topic_names else None

@@ -7,19 +7,21 @@ from collections.abc import Callable
 from brokers.contract import paths
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import changes, errors
-from brokers.engine.cluster.instance_documents import USERS, change_of
+from brokers.engine.cluster.instance_documents import USERS, change_entry
 from brokers.engine.cluster.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
 from brokers.engine.cluster.user_plans import Change
 
 # Raises errors.PolicyViolation if the instance has no capacity for the new document.
-Admit = Callable[[UserDocument | None, UserDocument | None], object]
+CheckLimits = Callable[[UserDocument | None, UserDocument | None], object]
 
 
-async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admit: Admit) -> UserDocument | None:
+async def alter(
+    tree: Tree, *, instance_id: str, node: str, change: Change, check_limits: CheckLimits
+) -> UserDocument | None:
     """Changes a user and returns the stored document, None if there is no such user.
 
     Raises:
-        errors.Refused: by `change` or `admit`, or because the instance is gone.
+        errors.Refused: by `change` or `check_limits`, or because the instance is gone.
         errors.Conflict: concurrent writes of the user prevented every attempt.
     """
     path = paths.instance_user(instance_id, node)
@@ -27,12 +29,12 @@ async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admi
         present = await tree.get(path)
         before = None if present is None else _parsed(present.data)
         after = change(before)
-        admit(before, after)
+        check_limits(before, after)
         if present is None and after is None:
             return None
         operations: list[Operation] = []
         if present is None:
-            assert after is not None, "answered above"
+            assert after is not None, "returned above"
             parent = paths.instance_users(instance_id)
             if await tree.get(parent) is None:
                 if await tree.get(paths.instance(instance_id)) is None:
@@ -46,7 +48,7 @@ async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admi
         else:
             operations.append(Set(path, after.to_json(), present.version))
         try:
-            await tree.commit([*operations, changes.document_changed(change_of(instance_id, USERS, node))])
+            await tree.commit([*operations, changes.document_changed(change_entry(instance_id, USERS, node))])
         except (BadVersion, NodeExists, NoNode):
             continue
         return after

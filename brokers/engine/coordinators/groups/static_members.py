@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from brokers.engine.coordinators.groups.append_errors import client_error
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
-from brokers.engine.coordinators.groups.recording import recording_error
 from brokers.engine.coordinators.groups.replies import (
     NO_MEMBER,
     JoinReply,
@@ -29,15 +29,15 @@ def replace(
     """
     assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
-    member = group.members[group.statics[request.group_instance_id]]
+    member = group.members[group.static_members[request.group_instance_id]]
     before = _PreviousMember(member)
     _fence(builder, group, member)
-    builder.forget(group, member.member_id)
+    builder.cancel_session_timer(group, member.member_id)
     group.rename(member, member_id)
     member.armed_ms = None
     group.update_protocols(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    builder.expect(group, member, member.session_timeout_ms)
-    if group.state is GroupState.STABLE and group.choice() == group.protocol:
+    builder.set_session_deadline(group, member, member.session_timeout_ms)
+    if group.state is GroupState.STABLE and group.select_protocol() == group.protocol:
         return _keep_assignment(builder, group, member, before, leader_before or "", request.may_skip)
     group.set_join_ticket(member, builder.ticket)
     prepare(builder, settings, group)
@@ -59,8 +59,8 @@ class _PreviousMember:
 
 def _fence(builder: ResultBuilder, group: Group, member: Member) -> None:
     """Answers the waiting calls of the old member id with FENCED_INSTANCE_ID."""
-    builder.answer(group.set_join_ticket(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
-    builder.answer(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
+    builder.add_reply(group.set_join_ticket(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
+    builder.add_reply(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
     member.sync_ticket = None
 
 
@@ -73,15 +73,15 @@ def _keep_assignment(
     compute an assignment that no member fetches.
     """
     assignments = {peer.member_id: peer.assignment for peer in group.members.values()}
-    record = group.recorded(builder.now.wall_ms, assignments)
+    record = group.to_record(builder.now.wall_ms, assignments)
 
-    def reverted(code: int) -> CoordinatorResult:
-        builder.forget(group, member.member_id)
+    def on_refused(code: int) -> CoordinatorResult:
+        builder.cancel_session_timer(group, member.member_id)
         group.rename(member, before.member_id)
         group.update_protocols(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
         member.armed_ms = None
-        builder.expect(group, member, member.session_timeout_ms)
-        return builder.result(refusal(recording_error(code), NO_MEMBER))
+        builder.set_session_deadline(group, member, member.session_timeout_ms)
+        return builder.result(refusal(client_error(code), NO_MEMBER))
 
     def refusal(code: int, id: str) -> JoinReply:
         return JoinReply(code, id, group.generation, group.protocol_type, group.protocol, leader_before)
@@ -92,6 +92,6 @@ def _keep_assignment(
         reply = joined(group, member, leader=leader_before)
     result = builder.result(reply)
     result.records = [StateRecord(group_key(group.id), group_value(record))]
-    result.refused = reverted
-    result.late = lambda code: refusal(recording_error(code), NO_MEMBER)
+    result.on_refused = on_refused
+    result.timeout_reply = lambda code: refusal(client_error(code), NO_MEMBER)
     return result

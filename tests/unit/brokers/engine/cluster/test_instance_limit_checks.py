@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.cluster import errors, instance_room, stored_bytes
+from brokers.engine.cluster import errors, instance_limit_checks, stored_bytes
 from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import InstanceImage, PartitionImage, TopicImage
 from tests.testkit.cluster import instance_document
@@ -49,12 +49,14 @@ def test_topics_in_the_image_and_in_flight_count_once(
     there: dict[str, int], in_flight: dict[str, int], added: int
 ) -> None:
     image = instance([shown(name, count) for name, count in there.items()])
-    beside = [made(name, count) for name, count in in_flight.items()]
+    pending_creations = [made(name, count) for name, count in in_flight.items()]
     together = {name: max(there.get(name, 0), in_flight.get(name, 0)) for name in there.keys() | in_flight.keys()}
 
-    assert instance_room.documents_bytes(image, beside) == sum(weight(*counted) for counted in together.items())
+    assert instance_limit_checks.documents_bytes(image, pending_creations) == sum(
+        weight(*counted) for counted in together.items()
+    )
     if sum(together.values()) + added <= PARTITIONS_MAX:
-        instance_room.check_partitions(image, added, beside)
+        instance_limit_checks.check_partitions(image, added, pending_creations)
     else:
         with pytest.raises(errors.PolicyViolation):
-            instance_room.check_partitions(image, added, beside)
+            instance_limit_checks.check_partitions(image, added, pending_creations)

@@ -18,16 +18,16 @@ log = structlog.get_logger(__name__)
 MEASURE_INTERVAL_S: Final = 1.0
 
 
-class DiskFloor:
-    """Free space of the log directories. `floor_bytes` is the operator's minimum; 0 selects the default of
+class FreeSpaceMonitor:
+    """Free space of the log directories. `free_bytes_min` is the operator's minimum; 0 selects the default of
     `capacity.disk_space`.
     """
 
-    def __init__(self, table: PartitionTable, floor_bytes: int) -> None:
+    def __init__(self, table: PartitionTable, free_bytes_min: int) -> None:
         self._table = table
-        self.floor_bytes = floor_bytes
+        self.free_bytes_min = free_bytes_min
 
-    def keep_going(self, periodic: Periodic) -> None:
+    def start_periodic(self, periodic: Periodic) -> None:
         self.measure()
         periodic.every(MEASURE_INTERVAL_S, self.measure)
 
@@ -37,7 +37,7 @@ class DiskFloor:
             if path in self._table.offline_directories:
                 continue
             sizes = volume(path)
-            if not sizes or not disk.update(sizes["total_bytes"], sizes["usable_bytes"], self.floor_bytes):
+            if not sizes or not disk.update(sizes["total_bytes"], sizes["usable_bytes"], self.free_bytes_min):
                 continue
             if disk.is_short:
                 log.error("log_directory_nearly_full", directory=str(path), usable_bytes=disk.usable_bytes)
@@ -45,7 +45,7 @@ class DiskFloor:
                 log.info("log_directory_has_room", directory=str(path), usable_bytes=disk.usable_bytes)
 
 
-def floor_from_overrides(effective: Mapping[str, str]) -> int:
+def free_bytes_min_from(effective: Mapping[str, str]) -> int:
     """Returns the operator's minimum of free space in bytes, 0 without a setting. Raises SettingsWrong."""
     value = effective.get(FREE_BYTES, "0")
     if not value.isascii() or not value.isdigit():
