@@ -294,4 +294,4 @@ def work_on_clusters() -> int:
 def read_audit() -> int:
     """Imports administrative actions of Kafka clients into their tenants' audit logs."""
     close_old_connections()
-    return reader.read_everywhere()
+    return reader.read_all_clusters()

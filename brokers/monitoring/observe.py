@@ -109,7 +109,7 @@ def delete(target: AdminTarget, path: str) -> int:
 def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
     """Returns the status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
-    is_suspected = unresponsive_brokers.holds((target.host, target.port))
+    is_suspected = unresponsive_brokers.is_unresponsive((target.host, target.port))
     try:
         connection.connect()
         headers = {}
@@ -121,11 +121,11 @@ def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
-        unresponsive_brokers.clear((target.host, target.port))
+        unresponsive_brokers.mark_responsive((target.host, target.port))
         return response.status, raw
     except TimeoutError:
         if not is_suspected:  # otherwise a slow broker would never get enough time
-            unresponsive_brokers.note((target.host, target.port))
+            unresponsive_brokers.mark_unresponsive((target.host, target.port))
         raise
     except http.client.HTTPException as error:
         raise ValueError(type(error).__name__) from error

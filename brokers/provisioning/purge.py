@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from brokers.dataplane.admin_client import ask_as_cluster, require_ok
-from brokers.dataplane.topics import deletion
+from brokers.dataplane.admin_client import require_ok, send_as_cluster
+from brokers.dataplane.topics import delete_topics_request
 from brokers.models import Placement, PortLease
 from brokers.placement import addresses, port_leases
 from brokers.provisioning.publisher import Publisher
@@ -55,7 +55,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
 def _delete_topics(placed: Placement, publisher: Publisher) -> None:
     names = publisher.topics_of(placed.instance_id)
     for start in range(0, len(names), TOPICS_PER_CALL):
-        answer = ask_as_cluster(placed.cluster, deletion(names[start : start + TOPICS_PER_CALL]))
+        answer = send_as_cluster(placed.cluster, delete_topics_request(names[start : start + TOPICS_PER_CALL]))
         for result in answer.responses:
             try:
                 require_ok(result.error_code, getattr(result, "error_message", None))

@@ -300,7 +300,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
             brokers.delete(paths.topic(name))
         return type("Answer", (), {"responses": [type("One", (), {"error_code": 0})()]})
 
-    monkeypatch.setattr("brokers.provisioning.purge.ask_as_cluster", delete_topics)
+    monkeypatch.setattr("brokers.provisioning.purge.send_as_cluster", delete_topics)
     services.delete_instance(acting=acting, instance=locked(instance))
     reconciler.reconcile(instance.pk)
     Instance.objects.filter(pk=instance.pk).update(restorable_until=timezone.now())
