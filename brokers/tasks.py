@@ -125,7 +125,7 @@ def refresh_topics(instance_id: str) -> None:
 def keep_key_sets() -> int:
     """Fetches due key sets, and publishes unpublished OAuth configurations."""
     close_old_connections()
-    return oauth.keep(timezone.now())
+    return oauth.run_round(timezone.now())
 
 
 @shared_task(name="brokers.sweep", ignore_result=True)
@@ -179,10 +179,10 @@ def observe_brokers() -> int:
     """Queries the status of every broker and stores it with its row; also caches the cluster images."""
     close_old_connections()
     now = timezone.now()
-    answered = health.observe(now)
-    for cluster, counts in cluster_overview.keep(now):
+    answered = health.store_statuses(now)
+    for cluster, counts in cluster_overview.cache_images(now):
         with contained("incidents.cluster_failed", cluster_id=cluster.pk):
-            incidents.keep(cluster, counts)
+            incidents.cache_owners(cluster, counts)
     compiled_uptake.take_up(now)
     return answered
 
@@ -198,7 +198,7 @@ def watch_instances() -> int:
 def keep_delays() -> int:
     """Stores the minutes in which clients were throttled, which brokers retain for 15 minutes only."""
     close_old_connections()
-    return delays.keep(timezone.now())
+    return delays.store_delays(timezone.now())
 
 
 @shared_task(name="brokers.sample_traffic", ignore_result=True)

@@ -129,7 +129,7 @@ def overview(
 
 
 def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
-    images, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters, with_partitions=False)
+    images, rooms = cluster_overview.cached_images(clusters), selectors.rooms_of(clusters, with_partitions=False)
     result = []
     for cluster in clusters:
         own = brokers[cluster.pk]
@@ -137,7 +137,7 @@ def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], no
         result.append(
             ClusterSummary(
                 cluster=cluster,
-                map=None if answers is None else cluster_overview.draw(cluster, own, answers),
+                map=None if answers is None else cluster_overview.build_map(cluster, own, answers),
                 room=rooms[cluster.pk],
                 running=sum(row.wanted == WantedState.RUNNING for row in own),
                 as_of=at if at is not None and now - at > timedelta(seconds=BROKER_LATE_S) else None,

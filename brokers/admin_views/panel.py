@@ -240,7 +240,7 @@ def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
     if named:
         number = int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else -1
         broker = get_object_or_404(selectors.brokers(), cluster=cluster, number=number)
-    rows = incidents.affected_instances(cluster, broker=broker, state=state, words=words)
+    rows = incidents.affected_instances(cluster, broker=broker, state=state, search=words)
     context: dict[str, Any] = {
         "cluster": cluster, "broker": broker, "state": state, "words": words,
         "state_label": dict(LOOKS).get(state, ""),

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.translation import gettext_noop
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from kafka.protocol.metadata_request.metadata_request import MetadataRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
 
 from brokers.dataplane.admin_client import require_ok, send_as_cluster, send_as_instance, send_change
 from brokers.dataplane.scatter import send_to_any_broker

@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.translation import gettext_noop
 
 from brokers.contract.users import MECHANISM_NAMES
-from brokers.dataplane.admin_client import change, cluster_of, require_ok, send_as_instance
+from brokers.dataplane.admin_client import cluster_of, require_ok, send_as_instance, send_change
 from brokers.dataplane.scatter import scatter, targets
 from brokers.dataplane.scram import salted_passwords
 from brokers.dataplane.user_messages import VERSION, AlterUsersRequest, DescribeUsersRequest
@@ -49,7 +49,7 @@ class KafkaUserAdminClient:
             (result,) = send_as_instance(instance_id, request).results
             require_ok(result.error_code, result.error_message)
             return
-        response, may_be_executed = change(instance_id, request)
+        response, may_be_executed = send_change(instance_id, request)
         (result,) = response.results
         if result.error_code == TIMED_OUT:
             raise OutcomeUnknown

@@ -58,7 +58,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
     """Queries every broker for its status, and stores the answers as the observer does."""
-    answers = observe.ask_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
+    answers = observe.query_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
     now = timezone.now()
     for broker in brokers:
         body = answers.bodies.get(broker.number)

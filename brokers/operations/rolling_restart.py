@@ -200,4 +200,4 @@ def _wanted(cluster: Cluster) -> frozenset[int]:
 
 
 def _ask(cluster: Cluster) -> Mapping[int, Mapping[str, Any]]:
-    return observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster").bodies
+    return observe.query_all(observe.targets_of_cluster(cluster), "/v1/cluster").bodies

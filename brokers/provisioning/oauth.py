@@ -76,7 +76,7 @@ def document_of(row: OAuthConfiguration) -> OAuthDocument | None:
     )
 
 
-def keep(now: datetime) -> int:
+def run_round(now: datetime) -> int:
     """Runs one round: fetches due key sets and publishes unpublished rows. Returns the number of requested key sets.
 
     Only one round runs at a time: slow addresses occupy at most one worker.
@@ -87,7 +87,7 @@ def keep(now: datetime) -> int:
             rows = due(now, requested)
             for row, outcome in _fetched(rows):
                 with contained("oauth.keys_failed", instance_id=row.instance_id):
-                    _note(row, outcome, now)
+                    _store_outcome(row, outcome, now)
             for instance_id in unpublished():
                 with contained("oauth.publish_failed", instance_id=instance_id):
                     publish(instance_id)
@@ -189,7 +189,7 @@ def fetch_keys(url: str) -> Outcome:
         return "Its answer cannot be read."
 
 
-def _note(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
+def _store_outcome(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
     if isinstance(outcome, str):
         note_failed_fetch(row, outcome, now)
         log.info("oauth.keys_not_fetched", instance_id=row.instance_id, reason=outcome)

@@ -74,7 +74,7 @@ def test_requests_to_one_broker_to_all_and_to_admin_ports_are_answered(cluster: 
     targets = scatter.targets(cluster, "penstock")
     asked = [(target, DescribeClusterRequest(version=0)) for target in targets.values()]
     assert [number for number, _ in scatter.scatter(asked).responses] == [1, 2]
-    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status")
+    answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/status")
     assert sorted(answers.bodies) == [1, 2]
 
 
@@ -153,7 +153,7 @@ def test_a_program_on_the_ports_of_a_broker_that_was_never_started_is_not_sent_t
             (target, DescribeClusterRequest(version=0)) for target in scatter.targets(cluster, "penstock").values()
         ]
         assert not scatter.scatter(asked).responses
-        assert not observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status").bodies
+        assert not observe.query_all(observe.targets_of_cluster(cluster), "/v1/status").bodies
     assert len(received) == 3
     assert all(data[:1] == TLS_HANDSHAKE for data in received)
 

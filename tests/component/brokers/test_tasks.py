@@ -165,5 +165,5 @@ def test_remains_of_a_crash_are_tidied(
 
 def test_observing_brokers_that_do_not_answer_changes_nothing(tmp_path: Path) -> None:
     cluster = make_fleet(tmp_path, name="silent")
-    assert health.observe(timezone.now()) == 0
+    assert health.store_statuses(timezone.now()) == 0
     assert cluster.brokers.filter(observed_at__isnull=False).count() == 0
