@@ -116,7 +116,7 @@ class ClusterAdmin(OperatorAdmin):
         return format_html('<a href="{}">{}</a>', at, _("Those that hang"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return with_figures(super().get_changelist(request, **kwargs), selectors.rooms_of)
+        return with_figures(super().get_changelist(request, **kwargs), selectors.capacities_of)
 
     @admin.display(description=_("sold bandwidth"))
     def sold_bandwidth(self, cluster: Any) -> str:

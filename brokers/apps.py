@@ -25,7 +25,7 @@ class BrokersConfig(AppConfig):
             users,
         )
         from brokers.monitoring import connections, observe, topic_clients, topic_report
-        from brokers.operations.room import InstanceRoom
+        from brokers.operations.instance_capacity import InstanceCapacity
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.clients.interfaces import connection_admin_client, topic_traffic
@@ -44,7 +44,7 @@ class BrokersConfig(AppConfig):
         topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
         connection_admin_client.plug(connections.BrokerConnections())
         topic_traffic.plug(topic_clients.topic_traffic)
-        instances_interfaces.capacity.plug(InstanceRoom())
+        instances_interfaces.capacity.plug(InstanceCapacity())
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.KafkaGroupAdminClient())
         interfaces.transaction_admin_client.plug(transactions.KafkaTransactionAdminClient())

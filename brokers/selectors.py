@@ -260,12 +260,12 @@ def health_of(broker: Broker) -> Health:
     return health(broker, timezone.now())
 
 
-def room_of(cluster: Cluster) -> ClusterCapacity:
+def capacity_of(cluster: Cluster) -> ClusterCapacity:
     """Returns the sold capacity and the capacity of a cluster."""
-    return rooms_of([cluster])[cluster.pk]
+    return capacities_of([cluster])[cluster.pk]
 
 
-def rooms_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> dict[str, ClusterCapacity]:
+def capacities_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> dict[str, ClusterCapacity]:
     """Returns the sold capacity and the capacity of many clusters at once, by id. Without `with_partitions` no instance
     is read, and `sold_partitions` is 0.
     """

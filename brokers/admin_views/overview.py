@@ -129,7 +129,7 @@ def overview(
 
 
 def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
-    images, rooms = cluster_overview.cached_images(clusters), selectors.rooms_of(clusters, with_partitions=False)
+    images, rooms = cluster_overview.cached_images(clusters), selectors.capacities_of(clusters, with_partitions=False)
     result = []
     for cluster in clusters:
         own = brokers[cluster.pk]

@@ -45,7 +45,7 @@ class ClusterListOut(serializers.ListSerializer):
 
     def to_representation(self, data: Any) -> list[Any]:
         rows = list(data)
-        self.child.context["rooms"] = selectors.rooms_of(rows)
+        self.child.context["rooms"] = selectors.capacities_of(rows)
         return super().to_representation(rows)
 
 
@@ -72,7 +72,7 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
-        room = self.context.get("rooms", {}).get(cluster.pk) or selectors.room_of(cluster)
+        room = self.context.get("rooms", {}).get(cluster.pk) or selectors.capacity_of(cluster)
         return dict(RoomOut(room).data)
 
 

@@ -22,7 +22,7 @@ from brokers.provisioning import publisher as publishing
 from brokers.provisioning import steps as steps
 from brokers.provisioning.publisher import Acks, LostRace, Publisher
 from brokers.provisioning.purge import purge
-from brokers.provisioning.steps import CannotProvision, NotYet, WaitsForRoom, Work
+from brokers.provisioning.steps import CannotProvision, NotYet, WaitsForCapacity, Work
 from instances.choices import Reason, Step
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
@@ -74,8 +74,8 @@ def _one_pass(instance_id: str) -> str:
         return "deleted before it was placed"
     try:
         return _apply(work)
-    except WaitsForRoom as why:
-        return _waits_for_room(work, why)
+    except WaitsForCapacity as why:
+        return _wait_for_capacity(work, why)
     except CannotProvision as why:
         if instance.first_running_at is not None:
             raise NotYet(why.detail) from why
@@ -84,7 +84,7 @@ def _one_pass(instance_id: str) -> str:
         return f"failed: {why.detail}"
 
 
-def _waits_for_room(work: Work, why: WaitsForRoom) -> str:
+def _wait_for_capacity(work: Work, why: WaitsForCapacity) -> str:
     """Records that the instance waits for capacity; the sweep retries. A dedicated instance gets a cluster of its own,
     if there are free hosts.
     """

@@ -13,7 +13,7 @@ from brokers.contract.documents import InstanceDocument, InstanceSettings
 from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.placement import addresses, capacity, forecasts, placement, port_leases
-from brokers.placement.forecasts import MissingRoom
+from brokers.placement.forecasts import MissingCapacity
 from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Acks, Publisher
 from instances.choices import ConditionType, OperationType, Reason, Step
@@ -42,10 +42,10 @@ class CannotProvision(Exception):
         self.data = data
 
 
-class WaitsForRoom(Exception):
+class WaitsForCapacity(Exception):
     """Raised if no cluster has capacity. The instance is retried when capacity may have become available."""
 
-    def __init__(self, room: MissingRoom) -> None:
+    def __init__(self, room: MissingCapacity) -> None:
         super().__init__(room.detail)
         self.room = room
 
@@ -85,7 +85,7 @@ def place(work: Work) -> Cluster:
     """Finds capacity on a cluster (CKA-47) and leases a port on each of its brokers, or finds that both exist. The pass
     continues with the current row.
 
-    Raises `WaitsForRoom` if no cluster has capacity, or a host no port; the instance starts when there is some.
+    Raises `WaitsForCapacity` if no cluster has capacity, or a host no port; the instance starts when there is some.
     """
     placed = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
     has_ports = PortLease.objects.filter(instance=work.instance).exists()
@@ -96,7 +96,7 @@ def place(work: Work) -> Cluster:
     try:
         with transaction.atomic():
             instance, cluster, brokers = _placed(work.instance.pk)
-    except WaitsForRoom as why:
+    except WaitsForCapacity as why:
         _note_waiting(work, why)
         raise
     work.instance = instance
@@ -107,12 +107,12 @@ def place(work: Work) -> Cluster:
 def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance_id)
     clusters = capacity.candidates(instance)
-    rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)
-    choice = placement.choose(rooms, **capacity.size_of(instance))
+    headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
+    choice = placement.choose(headrooms, **capacity.size_of(instance))
     if choice is None:
-        raise WaitsForRoom(forecasts.missing_room(instance, rooms))
+        raise WaitsForCapacity(forecasts.missing_capacity(instance, headrooms))
     cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
-    reasons = forecasts.reasons(clusters, rooms, instance)
+    reasons = forecasts.reasons(clusters, headrooms, instance)
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, "reasons": reasons, **size})
     if cluster.reserved_for_id is not None:
@@ -121,7 +121,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     try:
         port_leases.lease(instance, brokers)
     except port_leases.PoolEmpty as error:
-        raise WaitsForRoom(forecasts.missing_ports(str(error))) from error
+        raise WaitsForCapacity(forecasts.missing_ports(str(error))) from error
     fields = addresses.write(instance)
     if instance.reason == Reason.NO_ROOM:
         # The time of waiting for capacity does not count against the time that brokers have to confirm it.
@@ -131,7 +131,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     return instance, cluster, brokers
 
 
-def _note_waiting(work: Work, why: WaitsForRoom) -> None:
+def _note_waiting(work: Work, why: WaitsForCapacity) -> None:
     """Records that the instance waits, with the reason; nothing is reserved or charged."""
     with transaction.atomic():
         row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)

@@ -186,13 +186,13 @@ def test_an_instance_that_comes_back_to_a_broker_has_the_ports_of_all_its_routes
     brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster
 ) -> None:
     before = by_name(published(brokers, instance))
-    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2], [3])})
     reconciler.reconcile(instance.pk)
     assert published(brokers, instance).leaving == (3,)
     assert sorted(instance.routes.get(name="open").endpoints) == ["1", "2"]
-    instance_placement.give_back(cluster, {instance.pk: [3]})
+    instance_placement.release_ports(cluster, {instance.pk: [3]})
     assert FormerPort.objects.filter(instance=instance).count() == 2
-    instance_placement.apply(cluster, {instance.pk: ([1, 2, 3], [])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2, 3], [])})
     reconciler.reconcile(instance.pk)
     after = by_name(published(brokers, instance))
     assert {name: route.ports for name, route in after.items()} == {name: route.ports for name, route in before.items()}
@@ -201,7 +201,7 @@ def test_an_instance_that_comes_back_to_a_broker_has_the_ports_of_all_its_routes
 def test_a_route_opened_while_the_instance_leaves_a_broker_does_not_bring_it_back(
     brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster, acting: Actor
 ) -> None:
-    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2], [3])})
     services.create_route(acting=acting, instance=locked(instance), route={"name": "late", "security": "tls"})
     reconciler.reconcile(instance.pk)
     late = Route.objects.get(instance=instance, name="late")
