@@ -28,7 +28,7 @@ from brokers.monitoring import (
 )
 from brokers.operations import compiled_uptake, job_runner, revocation
 from brokers.provisioning import oauth, reconciler, sweep
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from instances.copying import turns as copy_turns
 from instances.copying.limits import COPY_ROUND_S
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
@@ -79,7 +79,7 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
     close_old_connections()
     try:
         return reconciler.reconcile(instance_id)
-    except NotYet as reason:
+    except RetryLater as reason:
         log.info("instance.postponed", instance_id=instance_id, reason=str(reason))
         if self.request.retries >= RETRIES_MAX:
             return f"left to the sweep: {reason}"
@@ -144,7 +144,7 @@ def sweep_instances() -> int:
 def tidy() -> int:
     """Removes leftovers of a crashed reconciler."""
     close_old_connections()
-    return sweep.tidy()
+    return sweep.delete_leftovers()
 
 
 @shared_task(name="brokers.purge_deleted_topics", ignore_result=True)

@@ -75,11 +75,11 @@ class ControlPlane(Protocol):
         """Returns the settings of a broker's process. Raises `ControlPlaneAway`, and `OSError` if it cannot start."""
         ...
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         """Records the state of a process. Raises `ControlPlaneAway`."""
         ...
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         """Counts an unexpected end of a process. Raises `ControlPlaneAway`."""
         ...
 

@@ -69,7 +69,7 @@ class DatabaseFacts:
         return [path for paths in used for path in paths]
 
     def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
-        services.note_checks(host.pk, found, VERSION, machine)
+        services.store_checks(host.pk, found, VERSION, machine)
 
     def close(self) -> None:
         connection.close()
@@ -108,13 +108,13 @@ class DatabaseControlPlane:
         except Unavailable as error:
             raise OSError(error.detail) from error
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         with _translated_errors():
-            services.note_process(broker_id, **fields)
+            services.store_process_state(broker_id, **fields)
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         with _translated_errors():
-            services.note_restart(broker_id)
+            services.count_restart(broker_id)
 
     def wait(self, timeout_s: float) -> None:
         """Waits for a notification by PostgreSQL (LISTEN), for `timeout_s` at most."""

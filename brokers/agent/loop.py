@@ -315,7 +315,7 @@ class Agent:
         charge.failures = failures_after_end(charge.failures, charge.ended_at_s - charge.started_at_s)
         log.warning("broker.ended", broker_id=broker.number, code=code, last_line=last_line)
         with suppress(ControlPlaneAway):
-            self._control_plane.note_restart(broker.pk)
+            self._control_plane.count_restart(broker.pk)
         self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
 
     def _tell(self, broker_id: str, charge: ManagedBroker, state: ProcessState, **fields: object) -> None:
@@ -332,7 +332,7 @@ class Agent:
         if not charge.undeclared:
             return
         with suppress(ControlPlaneAway):
-            self._control_plane.note_process(broker_id, charge.undeclared)
+            self._control_plane.store_process_state(broker_id, charge.undeclared)
             charge.undeclared = {}
 
     def _sleep(self) -> None:

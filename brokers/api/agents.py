@@ -28,7 +28,7 @@ from brokers.limits import (
 )
 from brokers.models import Host
 from brokers.operations import agent_documents, agent_reports, joining
-from brokers.operations.agent_access import AgentRefused, agent_actor, authenticate, note_refusal
+from brokers.operations.agent_access import AgentRefused, agent_actor, authenticate, record_refusal
 from tenants.actors import Actor
 from tenants.api import rates
 from tenants.api.base import ANYBODY, ApiView, endpoint
@@ -155,7 +155,7 @@ class _AgentApiView(ApiView):
             return self.run_for_agent(declared, handle)
         except AgentRefused as refusal:
             http = self.request._request
-            note_refusal(refusal, ip=client_ip(http), request_id=getattr(http, "request_id", None))
+            record_refusal(refusal, ip=client_ip(http), request_id=getattr(http, "request_id", None))
             raise
 
     def run_for_agent(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:

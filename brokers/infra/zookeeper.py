@@ -38,7 +38,7 @@ CALL_TIMEOUT_S = 15.0
 ENDED_STATES = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
 # Errors that any call may raise when ZooKeeper is unavailable: retried later, never the caller's fault.
-TROUBLE = (KazooException, KazooTimeoutError)
+ERRORS = (KazooException, KazooTimeoutError)
 
 
 class _Result(AsyncResult):

@@ -22,7 +22,7 @@ from brokers.limits import (
     OAUTH_PUBLISHED_PER_ROUND_MAX,
 )
 from brokers.models import Cluster, Placement
-from brokers.provisioning.publisher import LostRace, Publisher
+from brokers.provisioning.publisher import PublishConflict, Publisher
 from instances.models import OAuthConfiguration
 from instances.oauth.key_sets import KeySetRefused, PublicKey, parse
 from instances.oauth.limits import (
@@ -39,7 +39,7 @@ from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
-OUTSIDE_TROUBLE = (DomainError, LostRace, Busy, *zookeeper.TROUBLE)
+EXTERNAL_ERRORS = (DomainError, PublishConflict, Busy, *zookeeper.ERRORS)
 
 
 def publish(instance_id: str) -> bool:
@@ -56,7 +56,7 @@ def publish(instance_id: str) -> bool:
             if row is not None:
                 _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
                 note_published(row)
-    except OUTSIDE_TROUBLE as error:
+    except EXTERNAL_ERRORS as error:
         log.info("oauth.not_published_yet", instance_id=instance_id, reason=str(error) or type(error).__name__)
         return False
     return True
@@ -100,7 +100,7 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
     """Returns the configurations whose key sets are due, new ones first, then by waiting time. Brokers have requested
     the key sets of the instances `requested`, which are due earlier.
     """
-    asked_for = frozenset(requested)
+    requested_ids = frozenset(requested)
     rows = (
         OAuthConfiguration.objects.filter(
             is_removed=False, instance__placement__isnull=False, instance__deleted_at__isnull=True
@@ -114,8 +114,8 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
     by_tenant: dict[str, int] = {}
     for row in rows.iterator(chunk_size=KEY_SETS_PER_ROUND_MAX):
         tenant_id = str(row.instance.tenant_id)
-        is_wanted = _is_due(row, now, is_requested=row.instance_id in asked_for)
-        if is_wanted and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
+        is_due = _is_due(row, now, is_requested=row.instance_id in requested_ids)
+        if is_due and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
             by_tenant[tenant_id] = by_tenant.get(tenant_id, 0) + 1
             result.append(row)
             if len(result) >= KEY_SETS_PER_ROUND_MAX:
@@ -152,11 +152,11 @@ def _requests_of_brokers() -> set[str]:
                 for instance_id in publisher.key_requests():
                     publisher.forget_key_request(instance_id)
                     requested.add(instance_id)
-                known = OAuthConfiguration.objects.filter(
+                published = OAuthConfiguration.objects.filter(
                     instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
                 ).values_list("instance_id", flat=True)
-                missing = publisher.without_oauth(known)
-            except OUTSIDE_TROUBLE as error:
+                missing = publisher.without_oauth(published)
+            except EXTERNAL_ERRORS as error:
                 log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
                 continue
             OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)

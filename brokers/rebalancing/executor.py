@@ -360,12 +360,12 @@ def _record_copy_progress(
     assert view is not None
     keys_by_broker: dict[int, set[PartitionKey]] = {}
     for reassignment in still_running:
-        key, now = (
+        key, partition = (
             (reassignment.topic, reassignment.partition),
             view.partitions.get((reassignment.topic, reassignment.partition)),
         )
         arriving = _as_reassignment(row, reassignment).adding
-        for broker in (*arriving, *((now.leader,) if now is not None and arriving else ())):
+        for broker in (*arriving, *((partition.leader,) if partition is not None and arriving else ())):
             keys_by_broker.setdefault(broker, set()).add(key)
     sizes = {
         broker: admin_client.replica_sizes(broker, keys)
@@ -373,13 +373,13 @@ def _record_copy_progress(
         if broker in view.brokers
     }
     for reassignment in still_running:
-        key, now = (
+        key, partition = (
             (reassignment.topic, reassignment.partition),
             view.partitions.get((reassignment.topic, reassignment.partition)),
         )
         copies = [sizes.get(broker, {}).get(key) for broker in _as_reassignment(row, reassignment).adding]
         reassignment.copied_bytes = sum(copy.size_bytes for copy in copies if copy is not None)
-        leader_size = sizes.get(now.leader, {}).get(key) if now is not None else None
+        leader_size = sizes.get(partition.leader, {}).get(key) if partition is not None else None
         if leader_size is not None:
             reassignment.size_bytes = leader_size.size_bytes
         lag = max((copy.lag for copy in copies if copy is not None), default=0)

@@ -85,12 +85,12 @@ class JoinedControlPlane:
             raise ControlPlaneAway("it has not answered yet")
         return document.settings_of(broker.pk)
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         with self._lock:
             self._reports.setdefault(broker_id, {}).update({name: _plain(value) for name, value in fields.items()})
         self._work.set()
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         with self._lock:
             report = self._reports.setdefault(broker_id, {})
             report["ends"] = min(AGENT_REPORT_ENDS_MAX, report.get("ends", 0) + 1)

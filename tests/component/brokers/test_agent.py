@@ -285,7 +285,7 @@ def test_a_process_report_that_postgresql_missed_is_sent_again(
         raise OperationalError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(services, "note_process", is_away)
+        patch.setattr(services, "store_process_state", is_away)
         agent.reconcile_once()
     assert services.is_restarting(cluster.brokers.get(number=1))
 

@@ -47,8 +47,8 @@ class Away:
     def begin(self) -> None:
         self._patch.setattr(DatabaseControlPlane, "_read", self)
         self._patch.setattr("brokers.agent.database.process_settings", self)
-        self._patch.setattr(services, "note_process", self)
-        self._patch.setattr(services, "note_restart", self)
+        self._patch.setattr(services, "store_process_state", self)
+        self._patch.setattr(services, "count_restart", self)
 
 
 @pytest.fixture()

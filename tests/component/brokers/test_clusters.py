@@ -271,7 +271,7 @@ class TestRetiring:
 def test_unread_records_are_counted_by_topic(
     ends: dict[str, dict[str, int]], read: dict[str, dict[int, int]], missing: dict[str, int]
 ) -> None:
-    assert retiring.behind(ends, read) == missing
+    assert retiring.unread_records(ends, read) == missing
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])

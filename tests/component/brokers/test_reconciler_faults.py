@@ -14,7 +14,7 @@ from brokers.dataplane import probe
 from brokers.infra.locks import only_one
 from brokers.models import Cluster, PortLease
 from brokers.provisioning import publisher, reconciler, steps, sweep
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from instances import services
 from instances.choices import OperationState
 from instances.lifecycle.phases import Phase
@@ -145,7 +145,7 @@ def test_a_late_writer_never_puts_an_older_document_back(brokers: AcknowledgingB
     client = publisher.Publisher(reconciler.zookeeper.session(Cluster.objects.get(placements__instance=instance)), "")
     client._chroot = brokers.root
     older = InstanceDocument(generation=0, produce_bps=1, consume_bps=1, capacity_bytes=1)
-    with pytest.raises(publisher.LostRace):
+    with pytest.raises(publisher.PublishConflict):
         client.publish_instance(instance.pk, older)
     assert document(brokers, instance) == newer
 
@@ -167,7 +167,7 @@ def test_a_second_worker_leaves_an_instance_that_is_worked_on(instance: Instance
     worker = threading.Thread(target=first_worker)
     worker.start()
     assert taken.wait(10)
-    with pytest.raises(NotYet, match="another worker"):
+    with pytest.raises(RetryLater, match="another worker"):
         reconciler.reconcile(instance.pk)
     done.set()
     worker.join()
