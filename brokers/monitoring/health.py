@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from brokers.choices import Health, ProcessState, WantedState
 from brokers.limits import BROKER_LATE_S
 from brokers.models import Broker, Cluster
-from brokers.monitoring import store_statuses as admin_ports
+from brokers.monitoring import observe as admin_ports
 from brokers.native.notes import Build
 from tenants.containment import contained
 
