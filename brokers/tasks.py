@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from brokers.agent.broker_certificates import renew_control
 from brokers.auditing import reader
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.monitoring import (
     cluster_overview,
@@ -162,7 +162,11 @@ def copy_topics() -> int:
     ends_s = time.monotonic() + COPY_ROUND_S
     copies = copy_turns.due()
     for copy_id in copies:
-        with contained("topics.copy_turn_failed", copy_id=copy_id), suppress(Busy), only_one(f"topic copy {copy_id}"):
+        with (
+            contained("topics.copy_turn_failed", copy_id=copy_id),
+            suppress(Busy),
+            exclusive_lock(f"topic copy {copy_id}"),
+        ):
             copy_turns.run_turn(copy_id, ends_s=ends_s, now=timezone.now())
     return len(copies)
 

@@ -17,7 +17,7 @@ from brokers.auditing.rows import rows_of
 from brokers.auditing.source import FetchedEvents
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.scatter import Target, targets
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.models import AuditOffset, Cluster
 from instances.models import Instance
 from tenants import audit
@@ -38,7 +38,7 @@ def read_all_clusters() -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("audit.cluster_failed", cluster_id=cluster.pk):
             try:
-                with only_one(f"audit of {cluster.pk}"):
+                with exclusive_lock(f"audit of {cluster.pk}"):
                     count += _catch_up(cluster)
             except Busy:
                 log.debug("audit.busy", cluster_id=cluster.pk)

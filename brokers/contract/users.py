@@ -43,8 +43,8 @@ def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
     unique per user, as RFC 5802 requires, because no two users share an instance and a name. It is computed in the same
     way for users that do not exist: any other function would disclose which names exist.
     """
-    named = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
-    return hashlib.sha256(named.encode()).digest()[:SALT_BYTES]
+    salt_input = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
+    return hashlib.sha256(salt_input.encode()).digest()[:SALT_BYTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

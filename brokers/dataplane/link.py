@@ -65,7 +65,7 @@ class Link:
             self._socket = socket.create_connection(address, ADMIN_CLIENT_CONNECT_TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if peer is not None:
-                self._socket = internal_tls.secured(self._socket, peer)
+                self._socket = internal_tls.wrap_socket(self._socket, peer)
         except OSError as error:
             if isinstance(error, TimeoutError):
                 unresponsive_brokers.mark_unresponsive(address)

@@ -23,7 +23,7 @@ from brokers.limits import (
 from brokers.models import Broker, Cluster, FleetOperation, Host, Rebalance, RollingRestart
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.monitoring.health import health
-from brokers.monitoring.incidents import Affected, Incident, description
+from brokers.monitoring.incidents import Affected, Incident, describe
 from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB
 from instances.models import Instance, Operation
@@ -79,7 +79,7 @@ def _affected_fields(known: KnownAffected, incident: Incident, cluster_id: str, 
     if affected is None:
         return {}
     link = f"{reverse('admin:brokers_cluster_affected', args=[cluster_id])}?{query}"
-    return {"affected": description(affected), "affected_link": link if affected.instances else ""}
+    return {"affected": describe(affected), "affected_link": link if affected.instances else ""}
 
 
 def of_broker(

@@ -71,7 +71,7 @@ class Owners(NamedTuple):
     has_internal: bool
 
 
-def description(affected: Affected) -> str:
+def describe(affected: Affected) -> str:
     """Returns the localized description of the affected instances, with the number of those not named. Pure."""
     sentences = [_hits_in_words(affected)]
     if affected.has_internal:

@@ -116,7 +116,7 @@ def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
         if target.certified_as is None:
             headers["Authorization"] = f"Bearer {target.secret}"
         else:
-            connection.sock = internal_tls.secured(connection.sock, target.certified_as)
+            connection.sock = internal_tls.wrap_socket(connection.sock, target.certified_as)
         connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request(method, path, headers=headers)
         response = connection.getresponse()

@@ -6,7 +6,7 @@ import structlog
 
 from brokers.choices import FleetOperationType, RestartState
 from brokers.infra import zookeeper
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import FLEET_OPERATIONS_PER_ROUND_MAX
 from brokers.models import UNDER_WAY, FleetOperation, Rebalance, RollingRestart
 from brokers.operations import fleet_operations, forming, retiring, rolling_restart
@@ -34,7 +34,7 @@ def reconcile_once(*, measure: bool = True) -> int:
 
 def _run_locked(row: Rebalance | RollingRestart, *, measure: bool) -> None:
     try:
-        with only_one(row.pk):
+        with exclusive_lock(row.pk):
             row.refresh_from_db()  # another holder of the lock may have continued it meanwhile
             if row.is_under_way:
                 _reconcile(row, measure=measure)
@@ -65,7 +65,7 @@ def reconcile_clusters() -> int:
 
 def _reconcile_cluster(row: FleetOperation) -> None:
     try:
-        with only_one(row.pk):
+        with exclusive_lock(row.pk):
             row.refresh_from_db()
             if row.is_open:
                 work = forming if row.type == FleetOperationType.FORM else retiring

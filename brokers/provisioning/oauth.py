@@ -14,7 +14,7 @@ from django.db.models import F
 
 from brokers.contract.oauth import OAuthDocument
 from brokers.infra import zookeeper
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import (
     KEY_SETS_FETCHED_AT_ONCE,
     KEY_SETS_PER_ROUND_MAX,
@@ -51,7 +51,7 @@ def publish(instance_id: str) -> bool:
     if placed is None:
         return False
     try:
-        with only_one(f"oauth {instance_id}"):
+        with exclusive_lock(f"oauth {instance_id}"):
             row = OAuthConfiguration.objects.filter(instance_id=instance_id).first()
             if row is not None:
                 _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
@@ -82,7 +82,7 @@ def run_round(now: datetime) -> int:
     Only one round runs at a time: slow addresses occupy at most one worker.
     """
     try:
-        with only_one("key sets"):
+        with exclusive_lock("key sets"):
             requested = _requests_of_brokers()
             rows = due(now, requested)
             for row, outcome in _fetched(rows):

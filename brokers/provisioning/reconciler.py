@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from brokers.contract.routes import PLAINTEXT
 from brokers.dataplane import probe
 from brokers.infra import zookeeper
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import ACK_DEADLINE_S, CLOSE_DEADLINE_S, PROVISION_DEADLINE_S
 from brokers.models import Cluster, Placement
 from brokers.operations import dedicated
@@ -46,7 +46,7 @@ def reconcile(instance_id: str) -> str:
     message = "nothing to do"
     for _ in range(PASSES_MAX):
         try:
-            with only_one(instance_id):
+            with exclusive_lock(instance_id):
                 message = _one_pass(instance_id)
         except Busy:
             raise RetryLater("another worker is at it") from None

@@ -135,7 +135,7 @@ class Supervisor:
         self.progress.step(f"Database schema is current ({applied} migrations applied)")
 
     def _start_programs(self, plan: services.Services) -> None:
-        from brokers.agent.compiling import prospect
+        from brokers.agent.compiling import predicted_note
         from config.supervisor import seed
 
         environment = plan.environment()
@@ -153,7 +153,7 @@ class Supervisor:
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
-        self.progress.step(modules_line(prospect()))
+        self.progress.step(modules_line(predicted_note()))
         if self.options.clusters > 1:
             self._wait(seed.clusters_are_formed, "the further clusters", "worker")
             self.progress.step(f"{self.options.clusters} clusters are formed")

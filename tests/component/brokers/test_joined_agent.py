@@ -391,6 +391,6 @@ def test_an_answer_that_is_none_of_ours_is_a_refusal(live_server: LiveServer) ->
     try:
         with pytest.raises(ApiRefused) as refused:
             client.call("GET", "/nowhere")
-        assert (refused.value.status, refused.value.is_passing) == (404, False)
+        assert (refused.value.status, refused.value.is_temporary) == (404, False)
     finally:
         client.close()

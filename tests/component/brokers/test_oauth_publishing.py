@@ -20,7 +20,7 @@ from brokers import tasks
 from brokers.contract import paths
 from brokers.contract.oauth import CONFIGURATION, KEY_REQUEST_INTERVAL_MS, OAuthDocument
 from brokers.infra import zookeeper
-from brokers.infra.locks import only_one
+from brokers.infra.locks import exclusive_lock
 from brokers.limits import KEY_SETS_PER_TENANT_AND_ROUND_MAX
 from brokers.models import Cluster
 from brokers.provisioning import oauth
@@ -242,7 +242,7 @@ def test_two_rounds_do_not_run_at_a_time(fleet: Cluster) -> None:
         connection.close()
 
     configure(placed(fleet), jwks_url="https://login.example.com/keys")
-    with only_one("key sets"):
+    with exclusive_lock("key sets"):
         other = threading.Thread(target=round_)
         other.start()
         other.join()

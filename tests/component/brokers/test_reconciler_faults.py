@@ -11,7 +11,7 @@ from django.utils import timezone
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument
 from brokers.dataplane import probe
-from brokers.infra.locks import only_one
+from brokers.infra.locks import exclusive_lock
 from brokers.models import Cluster, PortLease
 from brokers.provisioning import publisher, reconciler, steps, sweep
 from brokers.provisioning.steps import RetryLater
@@ -159,7 +159,7 @@ def test_a_second_worker_leaves_an_instance_that_is_worked_on(instance: Instance
     taken, done = threading.Event(), threading.Event()
 
     def first_worker() -> None:
-        with only_one(instance.pk):
+        with exclusive_lock(instance.pk):
             taken.set()
             done.wait(10)
         connection.close()
