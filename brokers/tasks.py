@@ -187,7 +187,7 @@ def observe_brokers() -> int:
     for cluster, counts in cluster_overview.cache_images(now):
         with contained("incidents.cluster_failed", cluster_id=cluster.pk):
             incidents.cache_owners(cluster, counts)
-    compiled_uptake.take_up(now)
+    compiled_uptake.start_due_restarts(now)
     return answered
 
 

@@ -41,15 +41,15 @@ def dump(url: str, target: Path) -> None:
         BackupRefused: there is no `pg_dump` that is as new as the server, or it fails.
     """
     tool = _tool("pg_dump", server_version(url))
-    what = ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={REPLACED}"]
-    _run([tool, *what, f"--file={target}"], url)
+    options = ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={REPLACED}"]
+    _run([tool, *options, f"--file={target}"], url)
 
 
 def is_empty(url: str) -> bool:
     """True if the database has no table."""
     with connected(url) as link:
-        found = link.execute("SELECT 1 FROM pg_tables WHERE schemaname IN (%s, %s) LIMIT 1", (SCHEMA, REPLACED))
-        return found.fetchone() is None
+        row = link.execute("SELECT 1 FROM pg_tables WHERE schemaname IN (%s, %s) LIMIT 1", (SCHEMA, REPLACED))
+        return row.fetchone() is None
 
 
 def other_sessions(url: str) -> int:
@@ -63,15 +63,15 @@ def other_sessions(url: str) -> int:
 
 
 def load(url: str, source: Path, *, made_by: int) -> None:
-    """Loads a dump beside the present database. `keep` makes it final, `take_back` undoes it.
+    """Loads a dump beside the present database. `commit_load` makes it final, `revert_load` undoes it.
 
     Raises:
         BackupRefused: the server is older than the one of the dump, or refuses it. Nothing was changed then.
     """
-    here = server_version(url)
-    if here < made_by:
+    server = server_version(url)
+    if server < made_by:
         raise BackupRefused(
-            f"The backup is of PostgreSQL {made_by}, and this server is PostgreSQL {here}.",
+            f"The backup is of PostgreSQL {made_by}, and this server is PostgreSQL {server}.",
             f"Point DATABASE_URL at PostgreSQL {made_by} or later.",
         )
     tool = _tool("pg_restore", made_by)
@@ -84,17 +84,17 @@ def load(url: str, source: Path, *, made_by: int) -> None:
     try:
         _run([tool, "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error", str(source)], url)
     except BaseException:
-        take_back(url)
+        revert_load(url)
         raise
 
 
-def keep(url: str) -> None:
+def commit_load(url: str) -> None:
     """Drop what the loaded dump replaces."""
     with connected(url) as link:
         link.execute(f"DROP SCHEMA IF EXISTS {REPLACED} CASCADE")
 
 
-def take_back(url: str) -> None:
+def revert_load(url: str) -> None:
     """Put back what was there before `load`."""
     with connected(url) as link:
         if _has_schema(link, REPLACED):
@@ -132,9 +132,9 @@ def _tool(name: str, version: int) -> str:
 
 
 def _version_of(tool: str) -> int:
-    done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, env=system_variables())
-    found = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
-    return int(found[1]) if found else 0
+    result = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, env=system_variables())
+    match = re.search(r"\(PostgreSQL\) (\d+)", result.stdout)
+    return int(match[1]) if match else 0
 
 
 def _run(command: list[str], url: str) -> None:
@@ -145,7 +145,7 @@ def _run(command: list[str], url: str) -> None:
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PG")}
     if password is not None:
         environment["PGPASSWORD"] = str(password)
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--no-password", f"--dbname={make_conninfo('', **parts)}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -153,9 +153,9 @@ def _run(command: list[str], url: str) -> None:
         env=environment,
         check=False,
     )
-    if done.returncode != 0:
-        last = " ".join(done.stderr.decode("utf-8", "replace").splitlines()[-_LAST_LINES:])
+    if result.returncode != 0:
+        last = " ".join(result.stderr.decode("utf-8", "replace").splitlines()[-_LAST_LINES:])
         raise BackupRefused(
-            f"{Path(command[0]).name} failed: {last or f'exit code {done.returncode}'}",
+            f"{Path(command[0]).name} failed: {last or f'exit code {result.returncode}'}",
             "See to what it names, and run the command again.",
         )

@@ -99,21 +99,21 @@ class Manifest:
 
     def unknown_migrations(self, known: Iterable[tuple[str, str]]) -> list[str]:
         """Returns the migrations of the backed up database that the installed code does not have."""
-        here = set(known)
+        installed = set(known)
         return [
             f"{app}.{name}"
             for app, names in sorted(self.migrations.items())
             for name in names
-            if (app, name) not in here
+            if (app, name) not in installed
         ]
 
 
 _PLAIN_FIELDS: Final = ("penstock", "made_at", "postgresql", "nodes", "newest_transaction", "is_consistent")
 
 
-def moment(at: datetime) -> str:
+def moment(time: datetime) -> str:
     """Returns a time as manifests have it."""
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

@@ -53,25 +53,25 @@ class RestoreOrder:
     before_undo: Callable[[], None] = lambda: None
 
 
-def restore(wanted: RestoreOrder, say: Say) -> Manifest:
+def restore(order: RestoreOrder, say: Say) -> Manifest:
     """Bring a stopped product to the state of a backup.
 
     Raises:
         BackupRefused: the backup is damaged or newer than the code, or the target is in use or holds something.
         StartFailed: a service does not start.
     """
-    archive = BackupDirectory(wanted.backup)
-    manifest = archive.verified(wanted.sha256)
-    _refuse_newer(manifest, wanted.known_migrations)
+    archive = BackupDirectory(order.backup)
+    manifest = archive.verified(order.sha256)
+    _refuse_newer(manifest, order.known_migrations)
     say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
-    state = StateDirectory(wanted.state_dir)
+    state = StateDirectory(order.state_dir)
     state.prepare()
     with state.lock():
         state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
         # A killed restore had found the target empty or had the permission to replace it: this one may continue it.
-        is_allowed = wanted.replace or bool(state.restore_note().get(IS_CHECKED))
+        is_allowed = order.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)
-        with _Target(state, archive, manifest, replace=is_allowed, before_undo=wanted.before_undo) as target:
+        with _Target(state, archive, manifest, replace=is_allowed, before_undo=order.before_undo) as target:
             target.restore(say)
     return manifest
 
@@ -90,9 +90,9 @@ def _refuse_other_state(archive: BackupDirectory, manifest: Manifest, state: Sta
     if replace:
         return
     for name in manifest.state_files:
-        present = state.root / name
-        if present.exists() and not _is_same(present, archive.directory / STATE_FOLDER / name):
-            raise _not_empty(f"{present} is another one than that of the backup")
+        file = state.root / name
+        if file.exists() and not _is_same(file, archive.directory / STATE_FOLDER / name):
+            raise _not_empty(f"{file} is another one than that of the backup")
 
 
 def _not_empty(what: str) -> BackupRefused:
@@ -136,18 +136,18 @@ class _Target:
         self._note(is_checked=False)
         self._place_state_files()
         plan = services.plan(UpOptions(state_dir=state.root), state)
-        postgres = next((item for item in plan.embedded if isinstance(item, EmbeddedPostgres)), None)
-        zookeeper = next((item for item in plan.embedded if isinstance(item, EmbeddedZooKeeper)), None)
+        postgres = next((service for service in plan.embedded if isinstance(service, EmbeddedPostgres)), None)
+        zookeeper = next((service for service in plan.embedded if isinstance(service, EmbeddedZooKeeper)), None)
         address = plan.addresses["DATABASE_URL"]
         if postgres is not None:
             self._serve(postgres)
         self._refuse_used_database(address)
         if zookeeper is not None:
-            self._begin_anew(zookeeper)
+            self._recreate_zookeeper(zookeeper)
         with self._tree(plan.addresses) as tree:
             self._refuse_used_tree(tree)
             self._note(is_checked=True)
-            self._undo.callback(database.take_back, address)
+            self._undo.callback(database.revert_load, address)
             database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
             say("PostgreSQL is restored")
             tree.empty()
@@ -155,9 +155,9 @@ class _Target:
                 count = tree.write(map(moved_ahead, read_nodes(stream)))
             say(f"ZooKeeper is restored: {count} documents")
         self._undo.pop_all()
-        database.keep(address)
+        database.commit_load(address)
         for name in (SECRETS, ZOOKEEPER):
-            shutil.rmtree(self._aside(name), ignore_errors=True)
+            shutil.rmtree(self._replaced_path(name), ignore_errors=True)
         (state.root / RESTORE_FILE).unlink(missing_ok=True)
 
     def _note(self, *, is_checked: bool) -> None:
@@ -204,57 +204,57 @@ class _Target:
         identities = Identities.of_files(
             addresses.get(services.CONTROL_FILE, ""), addresses.get(services.BROKER_FILE, "")
         )
-        named = (os.environ.get(name, "") for name in (ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE))
-        with connected(addresses["ZOOKEEPER_URL"], identities, zookeeper_tls(*named)) as tree:
+        tls_files = (os.environ.get(name, "") for name in (ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE))
+        with connected(addresses["ZOOKEEPER_URL"], identities, zookeeper_tls(*tls_files)) as tree:
             tree.ensure_root()
             yield tree
 
-    def _begin_anew(self, server: EmbeddedZooKeeper) -> None:
+    def _recreate_zookeeper(self, server: EmbeddedZooKeeper) -> None:
         """The embedded server begins with an empty directory; the one it had comes back if the restore fails."""
         if not self._replace and zookeeper_epoch.holds_data(server.directory):
             raise _not_empty(f"{server.directory} has data")
-        directories = (server.directory, self._aside(ZOOKEEPER))
-        seen = [zookeeper_epoch.newest_transaction(directory) for directory in directories]
-        epoch = zookeeper_epoch.next_epoch([self._manifest.newest_transaction, *seen], time.time())
-        self._set_aside(ZOOKEEPER)
+        directories = (server.directory, self._replaced_path(ZOOKEEPER))
+        transactions = [zookeeper_epoch.newest_transaction(directory) for directory in directories]
+        epoch = zookeeper_epoch.next_epoch([self._manifest.newest_transaction, *transactions], time.time())
+        self._move_away(ZOOKEEPER)
         self._undo.callback(server.child.stop)
         zookeeper_epoch.begin(server, epoch)
         self._stack.callback(server.child.stop)
 
     def _place_state_files(self) -> None:
         """The backup's secrets and addresses: services are started with them. Equal ones stay as they are."""
-        wanted = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
-        is_resumed = self._aside(SECRETS).exists()
-        if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in wanted.items()):
+        files = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
+        is_resumed = self._replaced_path(SECRETS).exists()
+        if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in files.items()):
             return
-        self._set_aside(SECRETS)
-        for name, file in wanted.items():
-            present = self._state.root / name
+        self._move_away(SECRETS)
+        for name, file in files.items():
+            target = self._state.root / name
             if name == SHAPE_FILE:
-                self._undo.callback(_put_back, present, present.read_bytes() if present.is_file() else None)
-            _place(present, file.read_bytes())
+                self._undo.callback(_put_back, target, target.read_bytes() if target.is_file() else None)
+            _place(target, file.read_bytes())
 
-    def _aside(self, name: str) -> Path:
+    def _replaced_path(self, name: str) -> Path:
         return self._state.root / f"{name}{REPLACED_SUFFIX}"
 
-    def _set_aside(self, name: str) -> None:
+    def _move_away(self, name: str) -> None:
         """Moves a directory of the state directory away. If the restore fails, its replacement is deleted."""
-        present, aside = self._state.root / name, self._aside(name)
+        current, aside = self._state.root / name, self._replaced_path(name)
         if aside.exists():  # a restore was killed here: the first one set aside is the one to keep
-            shutil.rmtree(present, ignore_errors=True)
-        elif present.exists():
-            present.rename(aside)
+            shutil.rmtree(current, ignore_errors=True)
+        elif current.exists():
+            current.rename(aside)
 
         def put_back() -> None:
-            shutil.rmtree(present, ignore_errors=True)
+            shutil.rmtree(current, ignore_errors=True)
             if aside.exists():
-                aside.rename(present)
+                aside.rename(current)
 
         self._undo.callback(put_back)
 
 
-def _is_same(present: Path, wanted: Path) -> bool:
-    return present.is_file() and present.read_bytes() == wanted.read_bytes()
+def _is_same(file: Path, expected: Path) -> bool:
+    return file.is_file() and file.read_bytes() == expected.read_bytes()
 
 
 def _put_back(file: Path, content: bytes | None) -> None:

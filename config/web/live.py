@@ -27,7 +27,7 @@ class SteppedBody(Protocol):
         ...
 
 
-class LiveAnswer:
+class LiveResponse:
     """A response without an end that has begun."""
 
     def __init__(self, body: SteppedBody, parts: Any, response: Response, environ: dict[str, Any]) -> None:

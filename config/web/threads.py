@@ -143,5 +143,5 @@ class LaneThreads(Generic[Item]):
     def _preferred_done(self) -> None:
         if self._preferred.add(-1):
             for lane in self._lanes.values():
-                if lane.lane.beside_preferred is not None:
+                if lane.lane.threads_beside_preferred is not None:
                     lane.wake()

@@ -186,7 +186,7 @@ def test_the_map_leads_to_those_that_a_silent_broker_serves(
 ) -> None:
     served(cluster, 3, 1)
     silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={}, silent=silent))
+    monkeypatch.setattr(cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={}, silent=silent))
     address = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + "?broker=3"
     assert listed in panel.get(address).content.decode()
