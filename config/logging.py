@@ -61,9 +61,8 @@ def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
     renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
     final_processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        final_processors.append(
-            structlog.processors.format_exc_info
-        )  # before redaction, so that tracebacks are redacted, too
+        # Before redaction, so that tracebacks are redacted, too.
+        final_processors.append(structlog.processors.format_exc_info)
     final_processors.append(redact)
     structlog.configure(
         processors=[*shared_processors, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

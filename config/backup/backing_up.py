@@ -1,7 +1,7 @@
 """Backup of a product, which may run meanwhile: ZooKeeper first, then PostgreSQL, then secrets.
 
-ZooKeeper comes first because its documents follow from PostgreSQL's rows: what was made in between is a row without
-documents, which the reconciler publishes, and never a document without a row.
+ZooKeeper comes first because its documents are derived from PostgreSQL's rows: an object that is created in between has
+a row without documents, which the reconciler publishes, and never a document without a row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BackupResult:
 
 
 def back_up(directory: Path, environment: Environment, say: Callable[[str], None]) -> BackupResult:
-    """Write a backup into a new directory. What fails, or is interrupted, leaves nothing in it.
+    """Writes a backup into a new directory, which is left empty if the backup fails or is interrupted.
 
     Raises:
         BackupRefused: with the reason and the next step.
@@ -87,7 +87,7 @@ def _write(archive: BackupDirectory, environment: Environment, say: Callable[[st
 
 
 def outside(environment: Environment) -> tuple[str, ...]:
-    """Variables that are set and point at secrets that the backup does not have."""
+    """Returns the configured variables that point at secrets outside of the backup."""
     files = {
         "PENSTOCK_ZOOKEEPER_CONTROL_FILE": environment.zookeeper_control_file,
         "PENSTOCK_ZOOKEEPER_BROKER_FILE": environment.zookeeper_broker_file,
@@ -106,10 +106,10 @@ def _read_tree(environment: Environment) -> tuple[TreeReading, int, bool]:
 
 
 def _migrations(url: str) -> dict[str, tuple[str, ...]]:
-    """Migrations that the database has, by app.
+    """Returns the migrations of the database, by app.
 
     Raises:
-        BackupRefused: it is no database of Penstock, or one whose clusters lie in further ensembles.
+        BackupRefused: it is not a database of Penstock, or has clusters in other ZooKeeper ensembles.
     """
     with database.connected(url) as link:
         foreign = link.execute(_FOREIGN_TREES).fetchall()

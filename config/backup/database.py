@@ -22,20 +22,20 @@ from config.embedded.postgres import postgres_binaries
 
 CONNECT_TIMEOUT_S: Final = 10
 SCHEMA: Final = "public"
-# What was there before, until the restored schema is complete.
+# Name of the replaced schema until the restored one is complete.
 REPLACED: Final = "penstock_replaced"
 _MAJOR: Final = 10_000  # of `server_version_num`
 _LAST_LINES: Final = 5
 
 
 def server_version(url: str) -> int:
-    """Major version of the server. Raises `BackupRefused` when it does not serve us."""
+    """Returns the major version of the server. Raises `BackupRefused` if it does not accept us."""
     with connected(url) as link:
         return link.info.server_version // _MAJOR
 
 
 def dump(url: str, target: Path) -> None:
-    """Write the database to a file that is there, in `pg_restore`'s own format.
+    """Writes the database to an existing file, in the custom format of `pg_restore`.
 
     Raises:
         BackupRefused: there is no `pg_dump` that is as new as the server, or it fails.
@@ -53,7 +53,7 @@ def is_empty(url: str) -> bool:
 
 
 def other_sessions(url: str) -> int:
-    """Number of clients that are connected to the database beside us."""
+    """Returns the number of other clients that are connected to the database."""
     with connected(url) as link:
         row = link.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -76,7 +76,7 @@ def load(url: str, source: Path, *, made_by: int) -> None:
         )
     tool = _tool("pg_restore", made_by)
     with connected(url) as link:
-        if _has_schema(link, REPLACED):  # an earlier restore was killed here, and what it loaded is worth nothing
+        if _has_schema(link, REPLACED):  # an earlier restore was killed here; the schema it loaded is incomplete
             link.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         else:
             link.execute(f"ALTER SCHEMA {SCHEMA} RENAME TO {REPLACED}")
@@ -89,13 +89,13 @@ def load(url: str, source: Path, *, made_by: int) -> None:
 
 
 def commit_load(url: str) -> None:
-    """Drop what the loaded dump replaces."""
+    """Drops the schema that the loaded dump replaces."""
     with connected(url) as link:
         link.execute(f"DROP SCHEMA IF EXISTS {REPLACED} CASCADE")
 
 
 def revert_load(url: str) -> None:
-    """Put back what was there before `load`."""
+    """Puts back the schema that was in place before `load`."""
     with connected(url) as link:
         if _has_schema(link, REPLACED):
             link.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
@@ -104,7 +104,7 @@ def revert_load(url: str) -> None:
 
 @contextmanager
 def connected(url: str) -> Iterator[psycopg.Connection]:
-    """A connection whose transaction is committed at the end of the block. Raises `BackupRefused` when that fails."""
+    """Yields a connection whose transaction is committed at the end of the block. Raises `BackupRefused`."""
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as link:
             yield link
@@ -120,7 +120,7 @@ def _has_schema(link: psycopg.Connection, name: str) -> bool:
 
 
 def _tool(name: str, version: int) -> str:
-    """Path of a tool of PostgreSQL that is not older than a server: ours, else the one in PATH."""
+    """Returns the path of a PostgreSQL tool that is not older than the server: ours, otherwise the one in PATH."""
     candidates = [str(postgres_binaries() / name), shutil.which(name)]
     for candidate in filter(None, candidates):
         if _version_of(candidate) >= version:
@@ -138,7 +138,7 @@ def _version_of(tool: str) -> int:
 
 
 def _run(command: list[str], url: str) -> None:
-    """Run a tool. The password goes by the environment: other accounts of the machine can read command lines."""
+    """Runs a tool. The password is in its environment, because other accounts can read command lines."""
     parts = conninfo_to_dict(url)
     password = parts.pop("password", None)
     environment = system_variables() | {"LC_ALL": "C"}

@@ -1,7 +1,7 @@
-"""Restore of a backup into a state directory, its services, or the ones that the environment points at.
+"""Restore of a backup into a state directory and its services, or into the services that the environment points at.
 
-Nothing is touched before the whole backup was checked. From the first change to the last a note lies in the state
-directory, and `manage.py up` does not start beside it; what fails is put back as it was.
+Nothing is changed before the whole backup is checked. From the first change to the last the state directory contains a
+note, with which `manage.py up` does not start. A restore that fails is undone.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOrder:
-    """One restore as it was asked for. `known_migrations` are those of the installed code."""
+    """Options of one restore. `known_migrations` are those of the installed code."""
 
     backup: Path
     state_dir: Path
     replace: bool = False
     sha256: str | None = None
     known_migrations: Iterable[tuple[str, str]] = ()
-    # Called before what was moved away is put back, so that a second Ctrl-C does not end that half-way.
+    # Called before a failed restore is undone, so that a second Ctrl-C does not interrupt the undo.
     before_undo: Callable[[], None] = lambda: None
 
 
 def restore(order: RestoreOrder, say: Say) -> Manifest:
-    """Bring a stopped product to the state of a backup.
+    """Restores a stopped product to the state of a backup.
 
     Raises:
-        BackupRefused: the backup is damaged or newer than the code, or the target is in use or holds something.
+        BackupRefused: the backup is damaged or newer than the code, or the target is in use or not empty.
         StartFailed: a service does not start.
     """
     archive = BackupDirectory(order.backup)
@@ -86,7 +86,7 @@ def _refuse_newer(manifest: Manifest, known: Iterable[tuple[str, str]]) -> None:
 
 
 def _refuse_other_state(archive: BackupDirectory, manifest: Manifest, state: StateDirectory, *, replace: bool) -> None:
-    """Secrets that are there and equal are the ones that belong to the logs; others are those of another product."""
+    """Refuses a state directory with other secrets than the backup's: it belongs to another product."""
     if replace:
         return
     for name in manifest.state_files:
@@ -103,7 +103,7 @@ def _not_empty(what: str) -> BackupRefused:
 
 
 class _Target:
-    """The services that a backup is restored into, from their start to their stop."""
+    """Services into which a backup is restored, from their start to their stop."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Target:
         return self
 
     def __exit__(self, failure: object, *_details: object) -> None:
-        """Stop what was started, and put back what was moved away unless all went well."""
+        """Stops the started services, and undoes all changes if the restore failed."""
         if failure is not None:
             self._before_undo()
         try:
@@ -161,7 +161,7 @@ class _Target:
         (state.root / RESTORE_FILE).unlink(missing_ok=True)
 
     def _note(self, *, is_checked: bool) -> None:
-        """From here on the state directory is not what it was; a restore that is killed says so to the next start."""
+        """Writes the note of an unfinished restore, by which the next start detects a restore that was killed."""
         note = self._state.root / RESTORE_FILE
         write_private_json(note, {"backup": str(self._archive.directory), IS_CHECKED: is_checked or self._replace})
         self._undo.callback(note.unlink, missing_ok=True)
@@ -210,7 +210,7 @@ class _Target:
             yield tree
 
     def _recreate_zookeeper(self, server: EmbeddedZooKeeper) -> None:
-        """The embedded server begins with an empty directory; the one it had comes back if the restore fails."""
+        """Starts the embedded server with an empty directory; the previous one is put back if the restore fails."""
         if not self._replace and zookeeper_epoch.holds_data(server.directory):
             raise _not_empty(f"{server.directory} has data")
         directories = (server.directory, self._replaced_path(ZOOKEEPER))
@@ -222,7 +222,7 @@ class _Target:
         self._stack.callback(server.child.stop)
 
     def _place_state_files(self) -> None:
-        """The backup's secrets and addresses: services are started with them. Equal ones stay as they are."""
+        """Copies the backup's secrets and addresses, with which services are started. Equal files are not replaced."""
         files = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
         is_resumed = self._replaced_path(SECRETS).exists()
         if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in files.items()):

@@ -1,4 +1,4 @@
-"""The trees of our clusters in ZooKeeper: read as of one moment, emptied, and written."""
+"""Trees of our clusters in ZooKeeper: read as of one moment, emptied, and written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Identities:
 
     @classmethod
     def of_files(cls, control_file: str, broker_file: str) -> Identities | None:
-        """Those that two files have; None where none are named.
+        """Returns the identities in two files; None if no files are configured.
 
         Raises:
             BackupRefused: a file cannot be used.
@@ -100,9 +100,9 @@ class Tree:
         )
 
     def read(self) -> tuple[TreeReading, bool]:
-        """Read until two readings are equal, which makes the second one the tree of a moment between them.
+        """Reads the tree until two successive readings are equal: then it is the tree of a moment between them.
 
-        Returns the last reading, and whether it was equal to the one before.
+        Returns the last reading, and True if it was equal to the one before.
         """
         previous = self._read_once()
         for _ in range(READINGS_MAX - 1):
@@ -122,7 +122,7 @@ class Tree:
                 try:
                     (data, stat), names = content.get(), children.get()
                 except NoNodeError:
-                    continue  # it went while we read; the next reading is compared with this one
+                    continue  # it was deleted meanwhile; the next reading is compared with this one
                 if stat.ephemeralOwner:
                     continue
                 result.nodes[path] = TreeNode(path, data or b"", stat.version)
@@ -137,7 +137,7 @@ class Tree:
         return [f"{CLUSTERS_ROOT}/{name}" for name in sorted(self._client.get_children(CLUSTERS_ROOT))]
 
     def live_brokers(self) -> list[str]:
-        """Registered brokers of all clusters, as `cluster/number`."""
+        """Returns the registered brokers of all clusters, as `cluster/number`."""
         return [
             f"{top.rpartition('/')[2]}/{number}"
             for top in self._cluster_roots()
@@ -149,7 +149,7 @@ class Tree:
         return any(self._children(top) for top in self._cluster_roots())
 
     def newest_transaction(self) -> int:
-        """Id of the last transaction that the server has answered with."""
+        """Returns the id of the last transaction that the server's responses have named."""
         self._client.exists(CLUSTERS_ROOT)
         return int(self._client.last_zxid)
 
@@ -158,7 +158,7 @@ class Tree:
             self._client.create(CLUSTERS_ROOT, acl=self._acl(CLUSTERS_ROOT))
 
     def empty(self) -> None:
-        """Remove everything below the roots of the clusters; the roots stay, for no identity may remove them."""
+        """Removes all nodes below the roots of the clusters; the roots stay, because no identity may delete them."""
         below: list[str] = []
         pending = deque(self._cluster_roots())
         roots = set(pending)
@@ -169,7 +169,7 @@ class Tree:
         self._for_each([path for path in reversed(below) if path not in roots], self._client.delete_async)
 
     def write(self, nodes: Iterable[TreeNode]) -> int:
-        """Make the nodes, parents first, with their access lists. Returns their number."""
+        """Creates the nodes, parents first, with their access lists. Returns their number."""
         existing = set(self._cluster_roots())
         count = 0
         for batch in _batches(nodes):

@@ -43,7 +43,7 @@ def holds_data(directory: Path) -> bool:
 
 
 def begin(server: EmbeddedZooKeeper, epoch: int) -> None:
-    """Make the data directory of a server that has none, and leave the server running in the given epoch.
+    """Creates the data directory of a server that has none, and leaves the server running in the given epoch.
 
     Raises:
         StartFailed: it does not start.

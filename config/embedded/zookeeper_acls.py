@@ -93,7 +93,7 @@ class ForeignGuard:
         client = KazooClient(
             hosts=address,
             timeout=CONNECT_TIMEOUT_S,
-            auth_data=[credentials_.auth for credentials_ in self.credentials],
+            auth_data=[credential.auth for credential in self.credentials],
             **(self.tls.kazoo_options() if self.tls else {}),
         )
         try:

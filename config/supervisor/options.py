@@ -113,21 +113,21 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
     """Parses the command line; argparse prints and exits on an error."""
-    arguments_ = parser().parse_args(arguments)
-    directory = arguments_.state_dir.expanduser().resolve()
-    if arguments_.command == "down":
+    parsed = parser().parse_args(arguments)
+    directory = parsed.state_dir.expanduser().resolve()
+    if parsed.command == "down":
         return DownOptions(state_dir=directory)
     return UpOptions(
         state_dir=directory,
-        http_port=arguments_.http_port,
-        brokers=arguments_.brokers,
-        clusters=arguments_.clusters,
-        hosts=arguments_.hosts,
-        port_base=arguments_.port_base,
-        demo=not arguments_.no_demo,
-        detach=arguments_.detach,
-        ready_file=arguments_.ready_file.expanduser().resolve() if arguments_.ready_file else None,
-        is_in_background=arguments_.in_background,
+        http_port=parsed.http_port,
+        brokers=parsed.brokers,
+        clusters=parsed.clusters,
+        hosts=parsed.hosts,
+        port_base=parsed.port_base,
+        demo=not parsed.no_demo,
+        detach=parsed.detach,
+        ready_file=parsed.ready_file.expanduser().resolve() if parsed.ready_file else None,
+        is_in_background=parsed.in_background,
     )
 
 

@@ -128,9 +128,9 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
     if logins.are_lost:
         # Existing accounts need known passwords. This comes first, because the loss is no longer visible once the file
         # is complete.
-        for login_ in (operator, logins.login("demo", DEMO_EMAIL)):
-            if tenant_services.replace_password(email=login_.username, password=login_.password):
-                say(f"The file of logins was unreadable: {login_.username} has a new password, shown below")
+        for account in (operator, logins.login("demo", DEMO_EMAIL)):
+            if tenant_services.replace_password(email=account.username, password=account.password):
+                say(f"The file of logins was unreadable: {account.username} has a new password, shown below")
     # Saved before the accounts are created: an interruption must not leave accounts with unknown passwords.
     logins.save()
     tenant_services.create_operator(email=operator.username, password=operator.password)
@@ -204,17 +204,17 @@ def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait
 def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:
     acting = member_actor(member)
     try:
-        secrets = user_selectors.user(instance, DEMO_USER).secrets
+        user_secrets = user_selectors.user(instance, DEMO_USER).secrets
     except NotFound:
         _, secret = instance_services.create_user(acting=acting, instance=instance, name=DEMO_USER, superuser=True)
     else:
         if (
-            logins.known.get("demo_user_key") in {stored_secret.id for stored_secret in secrets}
+            logins.known.get("demo_user_key") in {stored_secret.id for stored_secret in user_secrets}
             and "demo_user_password" in logins.known
         ):
             return True
-        if len(secrets) >= SECRETS_PER_USER_MAX:
-            oldest = secrets[0].id
+        if len(user_secrets) >= SECRETS_PER_USER_MAX:
+            oldest = user_secrets[0].id
             instance_services.remove_secret(acting=acting, instance=instance, name=DEMO_USER, secret_id=oldest)
         secret = instance_services.add_secret(acting=acting, instance=instance, name=DEMO_USER)
     logins.known |= {"demo_user_key": secret.id, "demo_user_password": secret.password}
