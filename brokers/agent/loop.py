@@ -135,8 +135,10 @@ class Agent:
             self._checks.start_if_due(self._host, self._clock())
 
     def _are_started(self) -> bool:
-        wanted = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
-        return bool(wanted) and all(self._brokers[pk].process.is_running for pk in wanted if pk in self._brokers)
+        ids_to_run = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
+        return bool(ids_to_run) and all(
+            self._brokers[pk].process.is_running for pk in ids_to_run if pk in self._brokers
+        )
 
     def stop_all(self) -> None:
         """Stops every process gracefully and concurrently, and kills those that do not end in time."""
@@ -176,10 +178,10 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        wanted = self._control_plane.wanted()
-        self._host = wanted.host if wanted else None
-        if wanted is not None:
-            self._wanted = {broker.pk: broker for broker in wanted.brokers}
+        wanted_host = self._control_plane.wanted()
+        self._host = wanted_host.host if wanted_host else None
+        if wanted_host is not None:
+            self._wanted = {broker.pk: broker for broker in wanted_host.brokers}
 
     def _supervise(self, broker: Broker) -> None:
         managed = self._brokers.get(broker.pk) or self._manage(broker)

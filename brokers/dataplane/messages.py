@@ -144,16 +144,18 @@ def _start_positions(
     """Returns positions by partition. Partitions unknown to the token (new, or without leader before) start anew."""
     token_offsets = {} if page_request.positions is None else page_request.positions.offsets
     result = {index: token_offsets[index] for index in bounds if index in token_offsets}
-    missing = {index: found for index, found in bounds.items() if index not in token_offsets}
+    missing = {index: partition_bounds for index, partition_bounds in bounds.items() if index not in token_offsets}
     if not missing:
         return result
     kind, at = page_request.start.kind, page_request.start.at
     if kind == OFFSET:
         return result | dict.fromkeys(missing, at)
     if kind == TIME:
-        found = source.offsets(missing, at)
+        offsets_at_time = source.offsets(missing, at)
         return result | {
-            index: found[index] if found.get(index, NO_OFFSET) != NO_OFFSET else partition_bounds.end
+            index: offsets_at_time[index]
+            if offsets_at_time.get(index, NO_OFFSET) != NO_OFFSET
+            else partition_bounds.end
             for index, partition_bounds in missing.items()
         }
     return result | {

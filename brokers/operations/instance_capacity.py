@@ -31,5 +31,5 @@ class InstanceCapacity(capacity.CapacityReservations):
                 brokers = len(planned.host_ids)
                 fact = f"A cluster of its own would be formed: {brokers} brokers."
                 return PlacementForecast(fact=fact, data={"outcome": "forms_cluster", "brokers": brokers})
-        room = forecasts.missing_capacity(instance, headrooms)
-        return PlacementForecast(fact=f"It would wait. {room.detail}", data=room.data)
+        missing_capacity = forecasts.missing_capacity(instance, headrooms)
+        return PlacementForecast(fact=f"It would wait. {missing_capacity.detail}", data=missing_capacity.data)

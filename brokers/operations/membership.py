@@ -175,12 +175,12 @@ def directories_of(cluster: Cluster, host: Host, number: int, requested: Sequenc
     return [str(settings.STATE_DIR / "brokers" / cluster.pk / str(number) / "data")]
 
 
-def _require_free_directories(others: Sequence[Broker], requested: Sequence[str]) -> None:
+def _require_free_directories(neighbours: Sequence[Broker], requested: Sequence[str]) -> None:
     for field, detail, code in wrong_directories(requested):
         raise Invalid.at(f"/{field}", detail, code=code)
-    taken = {normalised_directory(path) for other in others for path in other.data_dirs}
+    used_directories = {normalised_directory(path) for other in neighbours for path in other.data_dirs}
     for index, path in enumerate(requested):
-        if normalised_directory(path) in taken:
+        if normalised_directory(path) in used_directories:
             raise Invalid.at(f"/data_dirs/{index}", "Another broker keeps its log there.", code="taken")
 
 

@@ -139,11 +139,11 @@ def reconcile_once(row: RollingRestart) -> None:
         _advance(row)  # the broker was stopped or removed meanwhile
         return
     if row.is_begun and services.is_restarting(broker):
-        _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=number))
+        _record_reason(row, Message(gettext_noop("Broker %(id)s restarts."), id=number))
         return
     readiness = restart_readiness(_expected_brokers(row.cluster), _cluster_images(row.cluster))
     if not readiness:
-        _note(row, readiness.reason)
+        _record_reason(row, readiness.reason)
     elif row.is_begun:
         _advance(row)
     else:
@@ -162,7 +162,7 @@ def _restart_next(row: RollingRestart, broker: Broker) -> None:
             (peer for peer in peers if peer.wanted == WantedState.RUNNING and services.is_restarting(peer)), None
         )
         if restarting is not None:
-            _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=restarting.number))
+            _record_reason(row, Message(gettext_noop("Broker %(id)s restarts."), id=restarting.number))
             return
         locked = next(peer for peer in peers if peer.pk == broker.pk)
         update = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
@@ -188,10 +188,10 @@ def _advance(row: RollingRestart) -> None:
         setattr(row, name, value)
 
 
-def _note(row: RollingRestart, trouble: str) -> None:
-    if row.trouble != trouble:
-        row.trouble = trouble
-        RollingRestart.objects.filter(pk=row.pk).update(trouble=trouble)
+def _record_reason(row: RollingRestart, reason: str) -> None:
+    if row.trouble != reason:
+        row.trouble = reason
+        RollingRestart.objects.filter(pk=row.pk).update(trouble=reason)
 
 
 def _expected_brokers(cluster: Cluster) -> frozenset[int]:

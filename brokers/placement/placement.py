@@ -194,11 +194,11 @@ def _fitting(
 
 def _zones_in_turn(brokers: Sequence[BrokerHeadroom]) -> list[BrokerHeadroom]:
     """Returns the first broker of each zone, then the second ones, each in their order."""
-    seen: Counter[str] = Counter()
+    counts_by_zone: Counter[str] = Counter()
     rounds = []
     for broker in brokers:
-        rounds.append(seen[broker.zone] if broker.zone else 0)
-        seen[broker.zone] += 1
+        rounds.append(counts_by_zone[broker.zone] if broker.zone else 0)
+        counts_by_zone[broker.zone] += 1
     order = sorted(range(len(brokers)), key=lambda index: (rounds[index], index))
     return [brokers[index] for index in order]
 

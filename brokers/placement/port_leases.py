@@ -46,8 +46,8 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     retained = {(row.broker_id, row.route_id): row for row in existing}
     leaving_broker_ids = {row.broker_id for row in existing if row.is_leaving}
     in_order = sorted(brokers, key=lambda broker: broker.number)
-    wanted = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
-    missing = [(broker, route) for broker, route in wanted if (broker.pk, route.pk) not in retained]
+    required = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
+    missing = [(broker, route) for broker, route in required if (broker.pk, route.pk) not in retained]
     # Hosts are locked in a fixed order, so that concurrent placements do not deadlock.
     host_ids = sorted({broker.host_id for broker, _ in missing})
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
@@ -57,7 +57,7 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
             instance=instance, route=route, broker=broker, host=hosts[broker.host_id], port=port,
             is_leaving=broker.pk in leaving_broker_ids,
         )  # fmt: skip
-    return [retained[broker.pk, route.pk] for broker, route in wanted]
+    return [retained[broker.pk, route.pk] for broker, route in required]
 
 
 def lease_new_routes(instance: Instance) -> bool:

@@ -89,7 +89,11 @@ def _wait_for_capacity(context: ReconcileContext, why: WaitsForCapacity) -> str:
     if there are free hosts.
     """
     is_formed = dedicated.ensure_cluster(context.instance) is not None
-    fact, data = (forecasts.FORMING, {"outcome": "forming"}) if is_formed else (why.room.detail, why.room.data)
+    fact, data = (
+        (forecasts.FORMING, {"outcome": "forming"})
+        if is_formed
+        else (why.missing_capacity.detail, why.missing_capacity.data)
+    )
     for operation in context.operations:
         operations.step_waits(operation, Step.PLACED, fact, data)
     return "waits for its cluster" if is_formed else f"waits: {fact}"

@@ -45,9 +45,9 @@ class CannotProvision(Exception):
 class WaitsForCapacity(Exception):
     """Raised if no cluster has capacity. The instance is retried when capacity may have become available."""
 
-    def __init__(self, room: MissingCapacity) -> None:
-        super().__init__(room.detail)
-        self.room = room
+    def __init__(self, missing_capacity: MissingCapacity) -> None:
+        super().__init__(missing_capacity.detail)
+        self.missing_capacity = missing_capacity
 
 
 class RetryLater(Exception):
@@ -138,7 +138,12 @@ def _record_waiting(context: ReconcileContext, why: WaitsForCapacity) -> None:
         if row.current_phase is Phase.PROVISIONING and row.reason != Reason.NO_ROOM:
             row.save_changes(set_phase(row, Phase.PROVISIONING, Reason.NO_ROOM))
             audit.record(
-                context.acting, "instance.waits_for_room", row, None, {"missing": why.room.missing}, tenant=row.tenant
+                context.acting,
+                "instance.waits_for_room",
+                row,
+                None,
+                {"missing": why.missing_capacity.missing},
+                tenant=row.tenant,
             )
 
 

@@ -52,15 +52,15 @@ def still_serves(broker: Broker, now: datetime) -> str:
     process has ended, and it was stopped deliberately or has not answered for as long.
     """
     limit = timedelta(seconds=BROKER_LOST_AFTER_S)
-    seen, answered = broker.host.agent_seen_at, broker.observed_at
-    if seen is None or now - seen > limit:
+    agent_seen_at, answered_at = broker.host.agent_seen_at, broker.observed_at
+    if agent_seen_at is None or now - agent_seen_at > limit:
         return ""
     if broker.process_state not in (ProcessState.STOPPED, ProcessState.BACKING_OFF):
         return Message(
             gettext_noop("The agent of its host answers, and its process is %(state)s."), state=broker.process_state
         )
     is_stopped = broker.wanted == WantedState.STOPPED and broker.process_state == ProcessState.STOPPED
-    if not is_stopped and answered is not None and now - answered <= limit:
+    if not is_stopped and answered_at is not None and now - answered_at <= limit:
         return Message(gettext_noop("It answered less than %(limit)s s ago."), limit=BROKER_LOST_AFTER_S)
     return ""
 
@@ -125,14 +125,14 @@ def elect_leaders(
     if not running and not waiting:
         return [], ""
     view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
-    lost = given_up(row.cluster)
+    given_up_brokers = given_up(row.cluster)
     leaderless = {key: partition for key, partition in view.partitions.items() if partition.leader == NO_LEADER}
     led_moves = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
     leaderless_moves = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
     may_begin = [reassignment for reassignment in leaderless_moves if reassignment.loses == DataLoss.ALL]
-    partial_keys = _confirmed_losses(leaderless_moves, leaderless, lost, DataLoss.SOME)
+    partial_keys = _confirmed_losses(leaderless_moves, leaderless, given_up_brokers, DataLoss.SOME)
     cancelled = {key: None for key in partial_keys if key in ongoing}
-    empty = [key for key in _confirmed_losses(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
+    empty = [key for key in _confirmed_losses(running, leaderless, given_up_brokers, DataLoss.ALL) if key in ongoing]
     for topic, index in empty:
         # The read offset lies beyond the end of an empty log.
         if topic == USAGE_TOPIC:
@@ -148,7 +148,7 @@ def elect_leaders(
         Message(AT_PARTITION, partition=f"{topic}/{index}", why=why) for (topic, index), why in sorted(refused.items())
     ]
     waiting_reasons += [
-        _waiting_reason(reassignment, leaderless[_key(reassignment)], lost)
+        _waiting_reason(reassignment, leaderless[_key(reassignment)], given_up_brokers)
         for reassignment in leaderless_moves
         if not reassignment.loses
     ]
@@ -177,7 +177,7 @@ def _record_losses(row: Rebalance, keys: Iterable[PartitionKey]) -> None:
 def _confirmed_losses(
     moves: Iterable[PartitionReassignment],
     leaderless: Mapping[PartitionKey, PartitionView],
-    lost: frozenset[int],
+    given_up_brokers: frozenset[int],
     loss: DataLoss,
 ) -> list[PartitionKey]:
     """Returns the leaderless partitions whose planned loss is `loss` and whose in-sync replicas are all lost."""
@@ -186,12 +186,14 @@ def _confirmed_losses(
         for reassignment in moves
         if reassignment.loses == loss
         and _key(reassignment) in leaderless
-        and set(leaderless[_key(reassignment)].isr) <= lost
+        and set(leaderless[_key(reassignment)].isr) <= given_up_brokers
     ]
 
 
-def _waiting_reason(reassignment: PartitionReassignment, partition: PartitionView, lost: frozenset[int]) -> Message:
-    missing_replicas = sorted(set(partition.isr) - lost)
+def _waiting_reason(
+    reassignment: PartitionReassignment, partition: PartitionView, given_up_brokers: frozenset[int]
+) -> Message:
+    missing_replicas = sorted(set(partition.isr) - given_up_brokers)
     reason = NOT_NAMED
     if missing_replicas:
         reason = Message(gettext_noop("Broker %(id)s had all of it and does not answer."), id=missing_replicas[0])
@@ -205,11 +207,11 @@ def _key(reassignment: PartitionReassignment) -> PartitionKey:
 def require_named(row: Rebalance, view: ClusterView) -> None:
     """Raises `Conflict` (`stale_plan`) if more data would be lost now than the plan names."""
     assert row.broker is not None
-    lost = given_up(row.cluster) | {row.broker.number}
+    given_up_brokers = given_up(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
         partition = view.partitions.get(_key(reassignment))
         if partition is None:
             continue
-        loss = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
+        loss = loss_of(partition.replicas, partition.isr, given_up_brokers, is_led=partition.leader != NO_LEADER)
         if loss not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

@@ -208,10 +208,10 @@ def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int
     lost_broker.require_named(rebalance, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
     Broker.objects.filter(pk=broker.pk).update(given_up_at=rebalance.started_at)
-    lost: dict[str, list[str]] = {"some": [], "all": []}
+    partition_losses: dict[str, list[str]] = {"some": [], "all": []}
     for reassignment in rebalance.moves.exclude(loses=""):
-        lost[reassignment.loses].append(str(reassignment))
-    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
+        partition_losses[reassignment.loses].append(str(reassignment))
+    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": partition_losses})
 
 
 @transaction.atomic
@@ -328,10 +328,10 @@ def _require_fresh(rebalance: Rebalance) -> None:
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
     receiving |= {number for placement in rebalance.placements for number in placement["arriving"]}
-    lost = sorted(receiving - snapshot.brokers_that_accept(rebalance.cluster, view))
-    if lost:
+    unavailable = sorted(receiving - snapshot.brokers_that_accept(rebalance.cluster, view))
+    if unavailable:
         raise Conflict(
-            Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=lost[0]),
+            Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=unavailable[0]),
             code="stale_plan",
         )
 

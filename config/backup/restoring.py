@@ -172,10 +172,10 @@ class _Target:
         wait_until(service.is_ready, child=service.child, timeout_s=services.START_TIMEOUT_S)
 
     def _refuse_used_database(self, address: str) -> None:
-        others = database.other_sessions(address)
-        if others:
+        other_sessions = database.other_sessions(address)
+        if other_sessions:
             raise BackupRefused(
-                f"{others} clients are connected to the database.",
+                f"{other_sessions} clients are connected to the database.",
                 "Stop web, worker, pipeline and agents on all machines. Nothing was changed.",
             )
         if not self._replace and not database.is_empty(address):

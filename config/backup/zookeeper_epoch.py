@@ -26,8 +26,8 @@ def next_epoch(newest_transactions: list[int], now_s: float) -> int:
     It is at least the number of hours since 1970, so that two restores of the same backup differ, and the ids stay
     below 2^53, which is what JSON can carry everywhere.
     """
-    seen = max((transaction >> EPOCH_BITS for transaction in newest_transactions), default=0)
-    return max(seen + 1, int(now_s // S_PER_HOUR))
+    newest_epoch = max((transaction >> EPOCH_BITS for transaction in newest_transactions), default=0)
+    return max(newest_epoch + 1, int(now_s // S_PER_HOUR))
 
 
 def newest_transaction(directory: Path) -> int:
