@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gunicorn.http import wsgi
 
 from config.web.connection import WebConnection
-from config.web.live import LiveResponse
+from config.web.live import SteppedResponse
 from config.web.refusals import refusal, status_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def execute(worker: Worker, connection: WebConnection) -> bool:
         live_body = getattr(parts, "live", None)
         if live_body is not None:
             response.force_close()
-            connection.live = LiveResponse(live_body, parts, response, environ)
+            connection.live = SteppedResponse(live_body, parts, response, environ)
             send_live_part(worker, connection)
             return False
         try:

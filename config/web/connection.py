@@ -11,7 +11,7 @@ from gunicorn.http.unreader import IterUnreader
 from config.web.addresses import client_address, neighbourhood
 from config.web.deadlines import ConnectionPhase, due_s, response_due_s
 from config.web.framing import Body, ChunkedBody, SizedBody, end_of_head
-from config.web.live import LiveResponse
+from config.web.live import SteppedResponse
 from config.web.outgoing import Outgoing
 
 
@@ -35,7 +35,7 @@ class WebConnection:
         self.blocked_since_s: float | None = None  # since when its reader has been slow
         self.blocked_at_bytes = 0
         self.requests = 0
-        self.live: LiveResponse | None = None
+        self.live: SteppedResponse | None = None
         self.step_due_s = 0.0
         self._buffer = bytearray()
         self._searched = 0

@@ -27,7 +27,7 @@ class SteppedBody(Protocol):
         ...
 
 
-class LiveResponse:
+class SteppedResponse:
     """Live response in progress."""
 
     def __init__(self, body: SteppedBody, parts: Any, response: Response, environ: dict[str, Any]) -> None:
