@@ -47,7 +47,7 @@ REFRESH_EXPIRES_S = 5
 QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 
 
-def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> None:
+def enqueue_reconciliation(instance_id: str, *, expires_s: float | None = None) -> None:
     """Implements `instances.interfaces.reconcile`: enqueues the work; losing it is harmless."""
     try:
         reconcile_instance.apply_async((instance_id,), expires=expires_s, retry=True, retry_policy=QUICK_PUBLISH)
@@ -86,7 +86,7 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
 
 
-def ask_to_publish_oauth(instance_id: str) -> None:
+def enqueue_oauth_publication(instance_id: str) -> None:
     """Implements `instances.interfaces.publish_oauth`; losing it is harmless."""
     try:
         publish_oauth.apply_async((instance_id,), retry=True, retry_policy=QUICK_PUBLISH)
@@ -105,7 +105,7 @@ def publish_oauth(instance_id: str) -> bool:
     return published
 
 
-def ask_to_refresh_topics(instance_id: str) -> None:
+def enqueue_topics_refresh(instance_id: str) -> None:
     """Implements `instances.topics.interfaces.refresh_topics`: pages show the stored table until it is done."""
     try:
         refresh_topics.apply_async((instance_id,), expires=REFRESH_EXPIRES_S, retry=True, retry_policy=QUICK_PUBLISH)
@@ -136,12 +136,12 @@ def sweep_instances() -> int:
     close_old_connections()
     result = sweep.needing_work(timezone.now())
     for instance_id in result:
-        ask_to_reconcile(instance_id, expires_s=SWEEP_EVERY_S)
+        enqueue_reconciliation(instance_id, expires_s=SWEEP_EVERY_S)
     return len(result)
 
 
 @shared_task(name="brokers.tidy", ignore_result=True)
-def tidy() -> int:
+def delete_leftovers() -> int:
     """Removes leftovers of a crashed reconciler."""
     close_old_connections()
     return sweep.delete_leftovers()
@@ -212,7 +212,7 @@ def sample_traffic() -> int:
     return traffic_samples.collect(time.time_ns() // 1_000_000)
 
 
-def ask_for_samples(instance_id: str, topic: str, run: str) -> None:
+def enqueue_samples(instance_id: str, topic: str, run: str) -> None:
     """Implements `instances.interfaces.stream_samples`: enqueues the first turn."""
     try:
         send_samples.apply_async((instance_id, topic, run, 0), retry=True, retry_policy=QUICK_PUBLISH)
@@ -234,7 +234,7 @@ def send_samples(instance_id: str, topic: str, run: str, turn: int) -> None:
         )
 
 
-def ask_to_push(instance_id: str, topic: str, run: str) -> None:
+def enqueue_push(instance_id: str, topic: str, run: str) -> None:
     """Implements `instances.interfaces.push_limit`: enqueues the first turn and the end."""
     try:
         end_push_of.apply_async((instance_id, run), countdown=PUSH_ENDS_AFTER_S, retry=True, retry_policy=QUICK_PUBLISH)
@@ -276,7 +276,7 @@ def sample_storage() -> int:
 
 
 @shared_task(name="brokers.work", ignore_result=True)
-def carry_on() -> int:
+def continue_moves_and_restarts() -> int:
     """Continues rebalances and rolling restarts for most of a second, so that steps follow each other quickly."""
     close_old_connections()
     end_s = time.monotonic() + WORK_ROUND_S
@@ -288,7 +288,7 @@ def carry_on() -> int:
 
 
 @shared_task(name="brokers.work_on_clusters", ignore_result=True)
-def work_on_clusters() -> int:
+def continue_cluster_operations() -> int:
     """Continues clusters that are being formed or retired."""
     close_old_connections()
     return job_runner.reconcile_clusters()

@@ -40,7 +40,7 @@ def instance(cluster: Cluster) -> Instance:
 def queue(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of instances that tasks enqueued."""
     asked: list[str] = []
-    monkeypatch.setattr(tasks, "ask_to_reconcile", lambda instance_id, **_options: asked.append(instance_id))
+    monkeypatch.setattr(tasks, "enqueue_reconciliation", lambda instance_id, **_options: asked.append(instance_id))
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     return asked
 
@@ -87,7 +87,7 @@ def test_a_queue_that_does_not_answer_never_fails_or_delays_a_request(
         monkeypatch.setattr(app.amqp, "_producer_pool", None)
         monkeypatch.setattr(app, "_pool", None)
         began_s = time.monotonic()
-        tasks.ask_to_reconcile(instance.pk)
+        tasks.enqueue_reconciliation(instance.pk)
         assert time.monotonic() - began_s < 2.0
 
 
@@ -102,7 +102,7 @@ def test_a_queue_that_accepts_and_keeps_silent_does_not_keep_a_request_waiting(m
             monkeypatch.setattr(app.amqp, "_producer_pool", None)
             monkeypatch.setattr(app, "_pool", None)
             began_s = time.monotonic()
-            tasks.ask_to_reconcile("ins-00000000")
+            tasks.enqueue_reconciliation("ins-00000000")
             assert time.monotonic() - began_s < 2.0
 
 
