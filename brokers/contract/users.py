@@ -74,7 +74,7 @@ class Secret:
 class UserDocument:
     """Document at `/ckafka/instances/<id>/users/<name>`.
 
-    A superuser may do everything in its instance, whatever the ACLs are. `expires_at_ms` is wall time, None for never.
+    A superuser may do everything in its instance, regardless of its ACLs. `expires_at_ms` is wall time, None for never.
     """
 
     name: str

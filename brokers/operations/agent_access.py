@@ -95,7 +95,7 @@ def record_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | N
     """Records a refusal in the log and in the audit log; must be called outside of the transaction of the request.
 
     Requests for unknown hosts are not audited, and those for a known host only up to a number per minute, because
-    anybody can send such requests.
+    anyone can send such requests.
     """
     host = refusal.host
     log.warning("agent.refused_request", host=host.name if host else "", code=refusal.code, ip=ip)
